@@ -130,15 +130,15 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 @cache
 def command() -> TyperGroup:
     """Return all commands with their options, cached because building them is slow."""
-    made = typer.main.get_command(app)
-    assert isinstance(made, TyperGroup), "there is more than one command"
-    return made
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup), "there is more than one command"
+    return group
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors of haltsweep become one message instead of a traceback."""
-    own = arguments is None  # this process runs only the command
-    if own:
+    is_main = arguments is None  # this process runs only the command
+    if is_main:
         hear()
         os.umask(os.umask(0o077) | 0o002)  # never create files that all users can write
         _open_streams()

@@ -37,8 +37,8 @@ def left_out(source: "SpecFile") -> str:
         return ""
     values = "1 published row is" if many == 1 else f"{many} published rows are"
     return (
-        f"{values} left out: overrides or the profile change what the arm is trained with, or take away the "
-        "reading that was published."
+        f"{values} left out: overrides or the profile change the arm's training, or remove the published "
+        "re-evaluation."
     )
 
 
@@ -70,7 +70,7 @@ def planned(
     # Imported here, since commands that read no spec must start quickly.
     from orchestrator.plan.reading import read_to_plan
 
-    read = read_to_plan(path, overrides, profile)
+    source = read_to_plan(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
     with planning() as waiting:
@@ -83,5 +83,5 @@ def planned(
             probe=probe() if probe is not None else None,
             found=partial(found_by, runs),
             spread_of=partial(spread_of, runs),
-            read=read,
+            read=source,
         )

@@ -77,13 +77,13 @@ class Follower:
             waiting: Called often, with a description of the remaining work.
             summary: Summary for the arms' runs. With a summary, the files of the sweep are uploaded, too.
         """
-        why = ""
+        prefix = ""
         try:
             if summary is not None:
                 self._summary.write(summary)
             self._finish(timeout_s, outage_s, waiting)
         except KeyboardInterrupt:
-            why = "left at Ctrl-C: "
+            prefix = "left at Ctrl-C: "
         finally:
             if not self.detached:
                 self.kill()
@@ -91,8 +91,8 @@ class Follower:
             return None
         noted = read_state(self._folder)
         state = noted or TrackingState(0, "", time.time())
-        if self.detached or why:
-            return replace(state, error=f"{why}{_doing(noted)}")
+        if self.detached or prefix:
+            return replace(state, error=f"{prefix}{_doing(noted)}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
@@ -129,11 +129,11 @@ class Follower:
         # If this process continues, as a notebook does, the wait prevents a zombie.
         threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
 
-    def _send(self, what: bytes) -> None:
+    def _send(self, request: bytes) -> None:
         # Closing the pipe is no signal, since a forked child may keep it open.
         assert self._process.stdin is not None, "a follower is started with a pipe"
         with contextlib.suppress(OSError):
-            self._process.stdin.write(what)
+            self._process.stdin.write(request)
             self._process.stdin.flush()
 
     def _close_pipe(self) -> None:

@@ -103,32 +103,32 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    read, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
+    spec_file, sweep_plan = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json
 
-        sys.stdout.write(json.dumps(json.loads(to_json(made)), indent=2) + "\n")
+        sys.stdout.write(json.dumps(json.loads(to_json(sweep_plan)), indent=2) + "\n")
         return
     from orchestrator.cli.hours import hours_of
     from orchestrator.plan.display.render import render
 
-    for part in render(made):
+    for part in render(sweep_plan):
         out().print(part)
-    if message := hours_of(made, runs):
+    if message := hours_of(sweep_plan, runs):
         out().print(message)
-    if message := left_out(read):
+    if message := left_out(spec_file):
         out().print(message)
-    _tell_what_is_missing(made)
+    _tell_what_is_missing(sweep_plan)
 
 
-def _tell_what_is_missing(made: "Plan") -> None:
+def _tell_what_is_missing(sweep_plan: "Plan") -> None:
     """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
     from orchestrator.execution.slots import require_means
 
     for require in (require_files, partial(require_means, driver="ray", num_cpus=None)):
         try:
-            require(made)
+            require(sweep_plan)
         except InputError as error:
             complain(f"launch will not start here: {error}")
 

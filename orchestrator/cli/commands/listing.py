@@ -58,13 +58,13 @@ def found_in(root: Path, storage: str | None) -> Iterator[Row]:
     """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
     from orchestrator.ledger.summary import summaries
 
-    known = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
-    here = set()
+    by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
+    local_names = set()
     for folder in folders(root):
-        here.add(folder.name)
-        yield _read(folder, known)
-    for name in sorted(known.keys() - here):
-        yield _elsewhere(known[name])
+        local_names.add(folder.name)
+        yield _read(folder, by_name)
+    for name in sorted(by_name.keys() - local_names):
+        yield _elsewhere(by_name[name])
 
 
 def folders(root: Path) -> list[SweepFolder]:
@@ -82,24 +82,24 @@ def _may_be_sweep(path: Path) -> bool:
     try:
         if not path.is_dir():
             return False
-        found = SweepFolder(path)
-        return any(file.exists() for file in (found.plan, found.ledger, found.spec))
+        folder = SweepFolder(path)
+        return any(file.exists() for file in (folder.plan, folder.ledger, folder.spec))
     except OSError:  # a folder that this user may not read
         return True
 
 
-def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
+def _read(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     try:
-        return _sound(folder, known)
+        return _sound(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
-        why = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
+        reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
         foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
         forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
-        return Row(folder.name, state, folder=str(folder.root), why=why)
+        return Row(folder.name, state, folder=str(folder.root), why=reason)
 
 
-def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
+def _sound(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.reading import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import never_made
@@ -110,13 +110,13 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     if plan.name != folder.name:
         raise StoreError(f"the folder must have the name of its sweep, {plan.name!r}; rename the folder")
     setup = read_setup(folder)
-    gone = "" if setup.storage is not None else never_made(folder.ledger)
-    summary = known.get(plan.name)
-    if summary is None and not gone:
+    missing = "" if setup.storage is not None else never_made(folder.ledger)
+    summary = by_name.get(plan.name)
+    if summary is None and not missing:
         with readable(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
-        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing: {gone}")
+        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing: {missing}")
     planned = len(plan.trials)
     ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held
@@ -153,25 +153,25 @@ def _print(rows: list[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table("sweep", "state")
+    table = Table("sweep", "state")
     for header in ("arms", "done", "failed", "last event"):
-        made.add_column(header, justify="right")
-    made.add_column("question")
+        table.add_column(header, justify="right")
+    table.add_column("question")
     now = time.time()
     for row in rows:
-        done = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
-        heard = "-" if row.heard_at is None else f"{duration(max(0.0, now - row.heard_at))} ago"
+        progress = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
+        age = "-" if row.heard_at is None else f"{duration(max(0.0, now - row.heard_at))} ago"
         cells = (
             printable(row.name),
             row.state.value,
             "-" if row.arms is None else str(row.arms),
-            done,
+            progress,
             "-" if row.failed is None else str(row.failed),
-            heard,
+            age,
             _short(row.why or row.question),
         )
-        made.add_row(*map(Text, cells))
-    out().print(made)
+        table.add_row(*map(Text, cells))
+    out().print(table)
     for row in rows:
         if row.state in (SweepState.DAMAGED, SweepState.FOREIGN):
             say(f"{row.state}: {printable(row.name)}: {printable(row.why)}")

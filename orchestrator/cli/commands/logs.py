@@ -60,12 +60,12 @@ def logs(
             _list(sweep, as_json=as_json)
             return
         # The plan does not list trials that replace infeasible ones.
-        known: dict[str, PlannedTrial | Record] = {each.trial_id: each for each in sweep.records()}
-        known |= {each.trial_id: each for each in sweep.plan.trials}
-        planned = find_trial(trial, tuple(known.values()))
+        trials: dict[str, PlannedTrial | Record] = {entry.trial_id: entry for entry in sweep.records()}
+        trials |= {entry.trial_id: entry for entry in sweep.plan.trials}
+        planned = find_trial(trial, tuple(trials.values()))
         attempts = _attempts(sweep, planned.trial_id)
     if as_json:
-        emit_json({**_identity(planned), "attempts": [asdict(each) for each in attempts]})
+        emit_json({**_identity(planned), "attempts": [asdict(entry) for entry in attempts]})
         return
     _print(planned, attempts)
 
@@ -76,24 +76,27 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     Raises:
         InputError: No trial or several trials match; the message lists similar names.
     """
-    by_name = {each.place: each for each in trials}
-    by_id = {each.trial_id: each for each in trials}
-    exact = by_id.get(text) or by_name.get(text)
-    if exact is not None:
-        return exact
-    found = [each for each in trials if text and each.trial_id.startswith(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(each.trial_id for each in found[:LISTED])
+    by_name = {entry.place: entry for entry in trials}
+    by_id = {entry.trial_id: entry for entry in trials}
+    match = by_id.get(text) or by_name.get(text)
+    if match is not None:
+        return match
+    matches = [entry for entry in trials if text and entry.trial_id.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        ids = ", ".join(entry.trial_id for entry in matches[:LISTED])
         raise InputError(
-            f"TRIAL {text!r}: {len(found)} trial ids begin with it: {ids}. Give more characters."
+            f"TRIAL {text!r}: {len(matches)} trial ids begin with it: {ids}. Give more characters."
         )
-    known = [*by_name, *by_id] if "/" not in text else list(by_name)
-    near = hint(text, known)
-    if len(known) > LISTED:
-        near = near.partition("Known:")[0].rstrip() or f"`haltsweep status --trials` lists all {len(trials)}"
-    raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {near}")
+    names = [*by_name, *by_id] if "/" not in text else list(by_name)
+    suggestion = hint(text, names)
+    if len(names) > LISTED:
+        suggestion = (
+            suggestion.partition("Known:")[0].rstrip()
+            or f"`haltsweep status --trials` lists all {len(trials)}"
+        )
+    raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {suggestion}")
 
 
 def _list(sweep: "Opened", *, as_json: bool) -> None:
@@ -130,36 +133,38 @@ def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
     from orchestrator.isolation.child_log import read
     from orchestrator.ledger.events import EventKind
 
-    found: list[AttemptLog] = []
+    attempts: list[AttemptLog] = []
     for event in sweep.ledger.events():
         if event.trial_id != trial_id:
             continue
         if event.kind is EventKind.STARTED:
             number = event.payload["token"]
             file = SweepFolder(sweep.folder.root).log(trial_id, number)
-            found.append(AttemptLog(number, event.at, file=str(file), output=read(file)))
-        elif event.kind is EventKind.ENDED and found:
+            attempts.append(AttemptLog(number, event.at, file=str(file), output=read(file)))
+        elif event.kind is EventKind.ENDED and attempts:
             kind, reason = event.payload["kind"], event.payload["reason"]
-            found[-1] = replace(found[-1], ended_at=event.at, outcome=kind, reason=reason)
-    return found
+            attempts[-1] = replace(attempts[-1], ended_at=event.at, outcome=kind, reason=reason)
+    return attempts
 
 
 def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
     say(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
     if not attempts:
         say("not started yet")
-    for each in attempts:
-        end = "has not ended" if each.ended_at is None else f"{each.outcome} {_moment(each.ended_at)}"
-        say(f"--- attempt {each.number}, started {_moment(each.started_at)}, {end}")
-        if each.output is None:
-            for line in each.reason.splitlines():
+    for attempt in attempts:
+        end = (
+            "has not ended" if attempt.ended_at is None else f"{attempt.outcome} {_moment(attempt.ended_at)}"
+        )
+        say(f"--- attempt {attempt.number}, started {_moment(attempt.started_at)}, {end}")
+        if attempt.output is None:
+            for line in attempt.reason.splitlines():
                 say(printable(line))
-            say(f"(its output is not stored in {Path(each.file).parent})")
+            say(f"(its output is not stored in {Path(attempt.file).parent})")
             continue
-        first = printable(each.reason.partition("\n")[0])
+        first = printable(attempt.reason.partition("\n")[0])
         if first:
             say(first)
-        say(each.output.rstrip("\n"))
+        say(attempt.output.rstrip("\n"))
 
 
 def _moment(at: float) -> str:

@@ -63,10 +63,10 @@ def _finished_leftovers(root: Path) -> bool:
     """Finish killed removals of the sweep; return whether nothing else is left to remove."""
     from orchestrator.execution.sweep.removal import finish, leftovers
 
-    found = leftovers(root) if root.name not in {"", "..", "."} else []
-    for gone in found:
-        finish(gone)
-    if found and not root.exists():
+    leftover_folders = leftovers(root) if root.name not in {"", "..", "."} else []
+    for folder in leftover_folders:
+        finish(folder)
+    if leftover_folders and not root.exists():
         say(f"{root.name}: removed; an earlier removal had been interrupted")
         return True
     return False
@@ -81,26 +81,28 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     from orchestrator.cli.commands.listing import folders
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 
-    known = folders(root)
-    given = SweepFolder(Path(name))
-    near = [each for each in (SweepFolder(root / name), given) if holds_sweep(each.root)]
-    found = next((each for each in (*near, *known) if each.name == name or each in near), None)
-    if found is None:
+    sweeps = folders(root)
+    path = SweepFolder(Path(name))
+    candidates = [sweep for sweep in (SweepFolder(root / name), path) if holds_sweep(sweep.root)]
+    match = next(
+        (sweep for sweep in (*candidates, *sweeps) if sweep.name == name or sweep in candidates), None
+    )
+    if match is None:
         if storage is None:
             raise InputError(
-                f"no sweep named {name!r} in {root}. {hint(name, [each.name for each in known])}"
+                f"no sweep named {name!r} in {root}. {hint(name, [sweep.name for sweep in sweeps])}"
             )
         return _SweepToRemove(name, root, None, None, storage)
-    found = SweepFolder(found.root.absolute())
+    match = SweepFolder(match.root.absolute())
     try:
-        setup = read_setup(found)
+        setup = read_setup(match)
     except NotAllowed:
         raise
     except StoreError as error:
         complain(f"damaged: {error}")
         given_storage = Setup(Path(), storage=storage) if storage is not None else None
-        return _SweepToRemove(found.name, found.root.parent, found, given_storage, storage)
-    return _SweepToRemove(found.name, found.root.parent, found, setup, setup.storage or storage)
+        return _SweepToRemove(match.name, match.root.parent, match, given_storage, storage)
+    return _SweepToRemove(match.name, match.root.parent, match, setup, setup.storage or storage)
 
 
 def _confirm(subject: _SweepToRemove, uri: str | None) -> None:

@@ -42,17 +42,17 @@ def stop(
 
     Each trial stores a checkpoint at its next report and ends.
     """
-    with _found(name, runs_root(runs), storage) as (ledger, again):
+    with _found(name, runs_root(runs), storage) as (ledger, resume):
         lease = ledger.ask_to_stop(_who(), at_once=now)
         if lease is None:
-            say(f"{ledger.sweep}: {silence_of(ledger) or 'no process runs it'}; continue with: {again}")
+            say(f"{ledger.sweep}: {silence_of(ledger) or 'no process runs it'}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        how = "at once" if now else "after each trial has stored a checkpoint at its next report"
-        say(f"{ledger.sweep}: {holder} was asked to stop {how}")
+        when = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        say(f"{ledger.sweep}: {holder} was asked to stop {when}")
         if wait:
             _wait(ledger, lease, timeout)
-            say(f"{ledger.sweep}: stopped; continue with: {again}")
+            say(f"{ledger.sweep}: stopped; continue with: {resume}")
 
 
 @contextmanager
@@ -81,16 +81,17 @@ def _who() -> str:
     return f"{user} on {socket.gethostname()} (process {os.getpid()})"
 
 
-def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
+def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
     """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
     began = shown_at = time.monotonic()
-    while (lease := ledger.lease()) is not None and lease.token == asked.token and ledger.held():
+    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.held():
         now = time.monotonic()
         if now - began >= timeout_s:
+            holder = lease_to_end.holder
             raise StoreError(
-                f"--timeout: sweep {ledger.sweep!r} has not stopped within {timeout_s:g} s. Process "
-                f"{asked.holder.pid} on {asked.holder.host} still has the request to stop: wait, "
-                f"repeat with --now, or end that process (kill {asked.holder.pid})"
+                f"--timeout: sweep {ledger.sweep!r} has not stopped within {timeout_s:g} s. "
+                f"Process {holder.pid} on {holder.host} has the request to stop: wait, repeat with --now, "
+                f"or end that process (kill {holder.pid})"
             )
         if now - shown_at >= REPEATED_EVERY_S:
             shown_at = now

@@ -59,15 +59,17 @@ def verify(
     if repair:
         _repair_plan(folder)
         _delete_snapshot(folder)
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
     for finding in parts:
-        found.append(finding)
+        all_findings.append(finding)
         if not as_json:
             say(_line(finding))
-    bad = [finding for finding in found if finding.verdict in BAD]
+    bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
-        emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
+        emit_json(
+            {"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in all_findings]}
+        )
     else:
         say(f"{folder.name}: {_sum(bad)}")
     if bad:
@@ -102,27 +104,27 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         try:
             with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
                 faults = list(verifying.ledger(ledger))
-                if plan is not None and not any(each.verdict == "damaged" for each in faults):
+                if plan is not None and not any(finding.verdict == "damaged" for finding in faults):
                     faults += verifying.trials(ledger, folder)
                 yield from faults
-                if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
+                if plan is None or setup is None or any(finding.verdict == "damaged" for finding in faults):
                     detail = "not compared: what they must say cannot be read"
-                    for what in ("checkpoints", "data", "parquet", "mlflow"):
-                        yield Finding(what, "unknown", detail, "put right what is above, and check again")
+                    for part in ("checkpoints", "data", "parquet", "mlflow"):
+                        yield Finding(part, "unknown", detail, "put right what is above, and check again")
                     return
-                whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
-                yield from verifying.snapshot(whole)
-                yield from verifying.checkpoints(whole, waiting.update)
-                yield from verifying.data(whole, waiting.update)
-                yield from verifying.parquet(whole)
-                yield from verifying.mlflow(whole, waiting.update)
+                checked_sweep = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
+                yield from verifying.snapshot(checked_sweep)
+                yield from verifying.checkpoints(checked_sweep, waiting.update)
+                yield from verifying.data(checked_sweep, waiting.update)
+                yield from verifying.parquet(checked_sweep)
+                yield from verifying.mlflow(checked_sweep, waiting.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 
 
 def _sum(bad: Sequence[Finding]) -> str:
     """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
-    damaged = sum(each.verdict == "damaged" for each in bad)
+    damaged = sum(finding.verdict == "damaged" for finding in bad)
     unknown = len(bad) - damaged
     parts = [
         amount(damaged, "fault") if damaged else "",
@@ -132,8 +134,8 @@ def _sum(bad: Sequence[Finding]) -> str:
 
 
 def _line(finding: Finding) -> str:
-    what = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
-    return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
+    line = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
+    return line if finding.verdict == "sound" or not finding.remedy else f"{line}; {finding.remedy}"
 
 
 def _delete_snapshot(folder: SweepFolder) -> None:

@@ -35,5 +35,5 @@ def watch_sweep(
 
 
 def _look(sweep: Opened) -> Snapshot:
-    found = sweep.overview()
-    return Snapshot(found.progress(held=True), 0.0, "", found.outlook(held=True, now=time.time()))
+    overview = sweep.overview()
+    return Snapshot(overview.progress(held=True), 0.0, "", overview.outlook(held=True, now=time.time()))

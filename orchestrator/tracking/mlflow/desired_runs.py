@@ -117,9 +117,9 @@ class DesiredRuns:
         elif event.kind is EventKind.ASKED:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
-            if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+            if (run := self.runs.get(f"trial/{trial.trial_id}")) is not None:
                 # MLflow cannot change the value of a parameter, so the existing params are retained.
-                known.params = self._trial_run(trial, known.start_ms).params | known.params
+                run.params = self._trial_run(trial, run.start_ms).params | run.params
         elif event.kind is EventKind.RETRIED:
             self._retry(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
@@ -171,8 +171,8 @@ class DesiredRuns:
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
 
     def _open(self, event: Event) -> None:
-        for each in self._running.values():
-            each.abandon()
+        for running_time in self._running.values():
+            running_time.abandon()
         self._source = source_tags(event.payload["provenance"])
         self.runs[SWEEP].tags |= {
             f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
@@ -183,10 +183,10 @@ class DesiredRuns:
 
     def _close(self, event: Event) -> None:
         reason, at_ms = event.payload["reason"], milliseconds(event.at)
-        done = reason == "done"
-        outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
-        self._mark(SWEEP, "FINISHED" if done else "KILLED", at_ms, outcome.value, reason)
-        for arm in self._plan.arms if done else ():
+        is_done = reason == "done"
+        outcome = OutcomeKind.FINISHED if is_done else OutcomeKind.STOPPED
+        self._mark(SWEEP, "FINISHED" if is_done else "KILLED", at_ms, outcome.value, reason)
+        for arm in self._plan.arms if is_done else ():
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
                 self._add(self._arm_run(arm, at_ms))
             if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
@@ -201,7 +201,7 @@ class DesiredRuns:
     def _mark_arm(self, arm: str) -> None:
         """Set an arm's status: that of the sweep while trials are open, then that of its confirm trials."""
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
-        ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
+        ends = [run.end_ms for run in self.runs.values() if run.parent == key and run.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
         failed = Counter(kind.value for kind in kinds if kind.failed)
         if self._to_go[arm] > 0:
@@ -226,13 +226,13 @@ class DesiredRuns:
         outcomes = self._confirmed.get(arm, {}).items()
         trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
         trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
-        chosen = {
+        texts_by_path = {
             path: dict.fromkeys(
                 _short_text(trial.assignment[path]) for trial in trials if path in trial.assignment
             )
             for path in (dimension.path for dimension in self._plan.arm(arm).space.dimensions)
         }
-        return as_params({path: ", ".join(texts) for path, texts in chosen.items() if texts})
+        return as_params({path: ", ".join(texts) for path, texts in texts_by_path.items() if texts})
 
     def _retry(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -288,14 +288,18 @@ class DesiredRuns:
         Only objectives whose scope is not the last report are added.
         """
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
-        unusual = [each for each in objectives if each.scope != "last"]
+        unusual = [objective for objective in objectives if objective.scope != "last"]
         if planned.phase != "search" or not unusual:
             return measurement
-        counted = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
-        counted.add(measurement)
-        values = counted.measurement.metrics if counted.measurement is not None else {}
-        added = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual if values}
-        return replace(measurement, metrics={**added, **measurement.metrics})
+        reports = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        reports.add(measurement)
+        values = reports.measurement.metrics if reports.measurement is not None else {}
+        values_by_scope = {
+            f"{objective.metric}.{objective.scope}": values[objective.metric]
+            for objective in unusual
+            if values
+        }
+        return replace(measurement, metrics={**values_by_scope, **measurement.metrics})
 
     def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None
@@ -359,22 +363,24 @@ class DesiredRuns:
         tags |= self._source
         # Users compare trials by params and by the settings in which arms differ.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
-        own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
+        identity = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
             key=f"trial/{planned.trial_id}",
             parent=f"arm/{planned.arm}",
             name=f"{planned.arm} {planned.phase} {numbered(planned.repeat, planned.number)}",
             start_ms=start_ms,
             tags=tags,
-            params=as_params({**settings, **trial.assignment, **planned.overrides, **own}),
+            params=as_params({**settings, **trial.assignment, **planned.overrides, **identity}),
             inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
         )
 
 
 def searched_fields(plan: Plan) -> tuple[str, ...]:
     """Return the paths of the fields that some arm searches, in the order of the spaces."""
-    dimensions = (each for arm in plan.arms for each in arm.space.dimensions)
-    return tuple(dict.fromkeys(each.path for each in dimensions if not isinstance(each.domain, Fixed)))
+    dimensions = (dimension for arm in plan.arms for dimension in arm.space.dimensions)
+    return tuple(
+        dict.fromkeys(dimension.path for dimension in dimensions if not isinstance(dimension.domain, Fixed))
+    )
 
 
 def status_of(kind: OutcomeKind) -> Status:
@@ -403,7 +409,7 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Return MLflow's own tags for the source of a run: command without folders, commit."""
     program, *arguments = provenance.get("command") or [""]
     # MLflow displays the part of a source after the last slash.
-    command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
+    command = " ".join(PurePath(argument).name for argument in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
         tags["mlflow.source.git.commit"] = str(commit)

@@ -30,15 +30,18 @@ def read_runs(
         found = client.get_experiment_by_name(experiment)
         if found is None:
             return None
-        kept = []
+        stored_runs = []
         runs = list(runs_of(client, found.experiment_id, ledger_uid))
         for number, run in enumerate(runs):
             on_progress(f"{amount(len(runs) - number, 'run')} to read")
             points = {name: client.get_metric_history(run.run_id, name) for name in run.latest}
-            kept.append(
-                Kept(run, {name: sorted((each.step, each.value) for each in points[name]) for name in points})
+            stored_runs.append(
+                Kept(
+                    run,
+                    {name: sorted((point.step, point.value) for point in points[name]) for name in points},
+                )
             )
-        return kept
+        return stored_runs
 
 
 @contextmanager

@@ -47,6 +47,15 @@ def test_all_files_are_looked_at(haltsweep, spec):
     ]
 
 
+def test_a_missing_spec_is_answered_with_the_similar_one(haltsweep, spec):
+    spec("digits.yaml")
+    for command in ("check", "plan", "launch"):
+        shown = haltsweep(command, "digit.yaml")
+        assert (shown.code, shown.out) == (2, "")
+        assert "digits.yaml" in shown.err
+    assert "digits.yaml" not in haltsweep("plan", "other.yaml").err
+
+
 def test_an_override_is_no_spec(haltsweep, spec):
     answer = haltsweep("check", spec(), "search.seed=1")
     assert (answer.code, answer.out) == (2, "")
