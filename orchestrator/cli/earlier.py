@@ -8,7 +8,7 @@ from orchestrator.errors import InputError
 from search_spaces.dimensions import Assignment
 
 
-def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
+def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
     """Return the best params of every arm of the sweep `name` in the folder `runs`.
 
     Raises:
@@ -49,7 +49,7 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
     return best_params
 
 
-def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
+def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
     """Return the standard deviation over seeds of the baseline of the sweep `name`.
 
     Args:

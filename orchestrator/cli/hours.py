@@ -27,7 +27,7 @@ NEWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TrialDurations:
     """Durations of trials of an arm in an earlier sweep on the same kind of machine."""
 
     sweep: str
@@ -38,7 +38,7 @@ class Ran:
     """Seconds per step of trials that trained to their end, including evaluation."""
 
 
-def hours_of(plan: Plan, runs: Path | None) -> str:
+def estimate_duration(plan: Plan, runs: Path | None) -> str:
     """Return a sentence with the estimated duration and its basis; empty without an estimate."""
     from orchestrator.execution.slots import slots, this_machine
 
@@ -46,13 +46,15 @@ def hours_of(plan: Plan, runs: Path | None) -> str:
     if not at_once:
         return ""
     concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
-    if timed := _timed_s(plan):
+    if timed := _calibrated_seconds(plan):
         return (
             f"About {roughly(timed / at_once)} on this machine{concurrency}, from timed steps, if no trial "
             "stops early; without validation and re-evaluations."
         )
-    durations = _found(plan, runs)
-    seconds = {arm.name: took for arm in plan.arms if (took := _arm_s(plan, arm, durations.get(arm.name)))}
+    durations = _earlier_durations(plan, runs)
+    seconds = {
+        arm.name: took for arm in plan.arms if (took := _arm_seconds(plan, arm, durations.get(arm.name)))
+    }
     if not seconds:
         return ""
     used = [durations[name] for name in seconds]
@@ -66,7 +68,7 @@ def hours_of(plan: Plan, runs: Path | None) -> str:
     )
 
 
-def _timed_s(plan: Plan) -> float:
+def _calibrated_seconds(plan: Plan) -> float:
     """Return the seconds of all steps; 0 unless the steps of every arm were timed."""
     if not plan.prices or any(estimate.seconds_per_step is None for estimate in plan.prices):
         return 0.0
@@ -77,7 +79,7 @@ def _timed_s(plan: Plan) -> float:
     return total
 
 
-def _arm_s(plan: Plan, arm: Arm, duration: Ran | None) -> float:
+def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float:
     """Return the estimated seconds of all trials of an arm; 0 without an estimate."""
     if duration is None:
         return 0.0
@@ -92,16 +94,18 @@ def _arm_s(plan: Plan, arm: Arm, duration: Ran | None) -> float:
     return total
 
 
-def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
+def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDurations]:
     """Return earlier durations by arm, from a sweep with the same arm or one with equal time per step."""
-    of_same_arm: dict[str, Ran] = {}
-    of_equal_speed: dict[str, Ran] = {}
+    of_same_arm: dict[str, TrialDurations] = {}
+    of_equal_speed: dict[str, TrialDurations] = {}
     for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
         if len(of_same_arm) == len(plan.arms):
             break  # older sweeps would be ignored
         names_by_digest = {arm_.digest: arm_.name for arm_ in earlier.arms}
-        speeds = {_speed(arm_): arm_.name for arm_ in earlier.arms}
-        wanted = {arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed(arm)) for arm in plan.arms}
+        speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier.arms}
+        wanted = {
+            arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
+        }
         if not any(wanted.values()):
             continue
         records = _records(folder)
@@ -109,7 +113,9 @@ def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
             trials = [arm_ for arm_ in records if arm_.arm == wanted[arm.name]]
             stopped = _stopper(plan) == _stopper(earlier)
             if (
-                duration := _ran(earlier, trials, by_trial=arm.digest in names_by_digest, stopped=stopped)
+                duration := _mean_durations(
+                    earlier, trials, by_trial=arm.digest in names_by_digest, stopped=stopped
+                )
             ) is not None:
                 (of_same_arm if arm.digest in names_by_digest else of_equal_speed).setdefault(
                     arm.name, duration
@@ -161,7 +167,9 @@ def _stopper(plan: Plan) -> Mapping[str, Any] | None:
     return plan.search.stopper if plan.search is not None else None
 
 
-def _ran(plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool) -> Ran | None:
+def _mean_durations(
+    plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool
+) -> TrialDurations | None:
     """Return durations from trials of an arm that ended in their first attempt; None without any.
 
     Args:
@@ -191,7 +199,7 @@ def _ran(plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool
     worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished)
     per_step = worked / steps if steps and plan.trainable is None else None
     means = {phase: sum(values) / len(values) for phase, values in seconds.items()}
-    return Ran(plan.name, len(ended), means, per_step)
+    return TrialDurations(plan.name, len(ended), means, per_step)
 
 
 def _steps(arm: Arm) -> int | None:
@@ -200,7 +208,7 @@ def _steps(arm: Arm) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _speed(arm: Arm) -> str:
+def _speed_digest(arm: Arm) -> str:
     """Return a digest that is equal for arms with the same time per step."""
     train = arm.settings.get("train", {})
     train_settings = {name: value for name, value in train.items() if name not in NOT_OF_SPEED}

@@ -63,13 +63,13 @@ def find_sweep(name: str, runs: Path) -> SweepFolder:
         InputError: No sweep matches; the message lists similar names.
     """
     for folder in (runs / name, Path(name)):
-        if holds_sweep(folder):
+        if is_sweep(folder):
             return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
     names = sorted(path.parent.name for path in runs.glob("*/plan.json"))
     raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, names)}")
 
 
-def holds_sweep(folder: Path) -> bool:
+def is_sweep(folder: Path) -> bool:
     """Return whether the folder contains a launched sweep."""
     try:
         return SweepFolder(folder).plan.is_file()
@@ -86,12 +86,12 @@ def command(verb: str, folder: SweepFolder, arguments: str = "") -> str:
     return f"haltsweep {verb} {shlex.quote(folder.name)}{arguments and ' '}{arguments}{runs_option}"
 
 
-def more_budget(spent: str, folder: SweepFolder) -> str:
+def budget_advice(spent: str, folder: SweepFolder) -> str:
     """Return the advice for a sweep whose budget is used up, as `spent` states."""
     return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
-def stopped_by_error(error: str, folder: SweepFolder) -> str:
+def error_advice(error: str, folder: SweepFolder) -> str:
     """Return the remedy for a sweep that stopped when the first trials of an arm crashed with one error."""
     retry = command("resume", folder, "--retry failed")
     go_on = command("extend", folder, "on_error=continue")

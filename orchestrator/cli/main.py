@@ -41,7 +41,7 @@ from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible
 
-REFUSED: type[Exception] = next(
+USAGE_ERROR: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
 )
 """Base class of Typer's errors for a command line, which Typer does not export."""
@@ -77,7 +77,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
@@ -89,7 +89,7 @@ def _tell_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Accept the options that belong to no command."""
@@ -165,10 +165,10 @@ def _open_streams() -> None:
 
 def _run(arguments: Sequence[str] | None) -> None:
     try:
-        _refuse_lost_folder()
-        code = _answered(arguments)
-    except REFUSED as error:
-        _tell_refusal(error)
+        _require_working_directory()
+        code = _exit_code(arguments)
+    except USAGE_ERROR as error:
+        _print_usage_error(error)
     except typer.Abort:
         complain("aborted")
         sys.exit(1)
@@ -185,7 +185,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     sys.exit(code)
 
 
-def _refuse_lost_folder() -> None:
+def _require_working_directory() -> None:
     """Raise `InputError` if the working directory was deleted, since PyTorch would crash there."""
     try:
         Path.cwd()
@@ -196,7 +196,7 @@ def _refuse_lost_folder() -> None:
         ) from error
 
 
-def _answered(arguments: Sequence[str] | None) -> int:
+def _exit_code(arguments: Sequence[str] | None) -> int:
     """Return the exit code of a command; exceptions and `sys.exit` of custom code become `InputError`."""
     try:
         return command()(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
@@ -208,12 +208,12 @@ def _answered(arguments: Sequence[str] | None) -> int:
         from trainables.custom.extensions import fault_of_others
 
         fault = fault_of_others(error)
-        if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):
+        if not fault or isinstance(error, HaltsweepError | OSError | USAGE_ERROR | typer.Abort):
             raise
         raise InputError(fault) from None
 
 
-def _tell_refusal(error: Any) -> NoReturn:
+def _print_usage_error(error: Any) -> NoReturn:
     """Print Typer's error for a command line without secrets and control characters, then exit."""
     from typer import rich_utils
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.display.waiting import Waiting
-from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.earlier import read_best_params, read_spread
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
@@ -30,9 +30,9 @@ def planning() -> Iterator[Waiting]:
         yield waiting
 
 
-def left_out(source: "SpecFile") -> str:
+def omitted_results(source: "SpecFile") -> str:
     """Return a sentence on published results that overrides or a profile exclude; empty if none."""
-    many = source.document.left_out
+    many = source.document.omitted_results
     if not many:
         return ""
     values = "1 published row is" if many == 1 else f"{many} published rows are"
@@ -81,7 +81,7 @@ def planned(
             calibrate=calibrate,
             on_progress=waiting.update,
             probe=probe() if probe is not None else None,
-            found=partial(found_by, runs),
-            spread_of=partial(spread_of, runs),
+            found=partial(read_best_params, runs),
+            spread_of=partial(read_spread, runs),
             read=source,
         )

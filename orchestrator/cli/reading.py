@@ -25,7 +25,7 @@ from trainables.protocol import Measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StoredSweep:
     """An opened sweep on disk."""
 
     folder: SweepFolder
@@ -158,7 +158,7 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
 @contextmanager
 def opened(
     name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
-) -> Iterator[Opened]:
+) -> Iterator[StoredSweep]:
     """Open the sweep called `name` and yield it.
 
     Args:
@@ -181,4 +181,4 @@ def opened(
         )
     with ExitStack() as stack:
         place = url if writes else stack.enter_context(readable(url, folder))
-        yield Opened(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)
+        yield StoredSweep(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)

@@ -45,7 +45,9 @@ def read_script(source: str) -> ScriptFlags:
     """
     tree = ast.parse(source)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    flags = [flag for call in calls if _called(call) == "add_argument" for flag in _flags_of(call)]
+    flags = [
+        flag for call in calls if _called_attribute(call) == "add_argument" for flag in _read_flags(call)
+    ]
     flags = [flag for flag in flags if flag.name != OURS]
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     metrics = dict.fromkeys(text for text in texts if isinstance(text, str) and METRIC.match(text))
@@ -53,11 +55,11 @@ def read_script(source: str) -> ScriptFlags:
     return ScriptFlags(tuple(flags), tuple(metrics), reports or "current_trial" in source)
 
 
-def _called(call: ast.Call) -> str:
+def _called_attribute(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _flags_of(call: ast.Call) -> Iterator[Flag]:
+def _read_flags(call: ast.Call) -> Iterator[Flag]:
     names = [value for each in call.args if isinstance(value := _literal(each), str)]
     long = next((name for name in names if name.startswith("--")), None)
     keywords = {each.arg: _literal(each.value) for each in call.keywords}

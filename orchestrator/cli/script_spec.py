@@ -19,7 +19,7 @@ HOW_TO_REPORT = """\
 """
 
 
-def spec_of_script(file: Path) -> str:
+def write_spec_for_script(file: Path) -> str:
     """Return a spec with the flags of a script as settings, and with an arm for each of a few flags.
 
     Raises:
@@ -34,7 +34,7 @@ def spec_of_script(file: Path) -> str:
     except SyntaxError as error:
         raise InputError(f"{file}:{error.lineno}: must be Python, got: {error.msg}") from error
     settings = {flag.name: flag.default for flag in script.flags if flag.default is not None}
-    arms = dict(list(_arms(script))[:MAX_ARMS])
+    arms = dict(list(_example_arms(script))[:MAX_ARMS])
     if not settings or not arms:
         raise InputError(
             f"{file}: must add flags with defaults to an argparse parser, such as "
@@ -73,7 +73,7 @@ def _metric(script: ScriptFlags) -> str:
     return next((name for name in script.metrics if name.startswith("test")), (*script.metrics, METRIC)[0])
 
 
-def _arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
+def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield arm names and their settings: switches first, then other choices, then doubled numbers."""
     with_default = [flag for flag in script.flags if flag.default is not None]
     switches = [flag for flag in with_default if flag.is_switch or isinstance(flag.default, bool)]

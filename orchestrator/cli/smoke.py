@@ -47,7 +47,7 @@ def _remarks(arm: "Arm", by_arm: "Mapping[str, FirstReport]") -> list[str]:
     report = by_arm[arm.name]
     if (
         report.metrics_again
-        and (differing := _unlike(report.metrics, report.metrics_again)) == report.metrics.keys()
+        and (differing := _differing_names(report.metrics, report.metrics_again)) == report.metrics.keys()
     ):
         names = ", ".join(sorted(differing))
         message = f"a second run with the same seed reported other values of {names}"
@@ -56,17 +56,17 @@ def _remarks(arm: "Arm", by_arm: "Mapping[str, FirstReport]") -> list[str]:
         ]
     reference = by_arm.get(arm.reference)
     first = next(iter(by_arm.values()))
-    steady = first.metrics.keys() - _unlike(first.metrics, first.metrics_again)
+    steady = first.metrics.keys() - _differing_names(first.metrics, first.metrics_again)
     if reference is None or not steady or not arm.changes or arm.control:
         return []
     shared = steady & report.metrics.keys() & reference.metrics.keys()
-    if not shared or shared & _unlike(report.metrics, reference.metrics):
+    if not shared or shared & _differing_names(report.metrics, reference.metrics):
         return []
     names, fields = ", ".join(sorted(shared)), ", ".join(change.path for change in arm.changes)
     message = f"its first report is that of {arm.reference} (equal: {names})"
     return [f"{message}: perhaps the code does not read {fields}"]
 
 
-def _unlike(metrics: "Mapping[str, Any]", compared: "Mapping[str, Any]") -> set[str]:
+def _differing_names(metrics: "Mapping[str, Any]", compared: "Mapping[str, Any]") -> set[str]:
     """Return the names of values in `metrics` that are missing or different in `compared`."""
     return {name for name, value in metrics.items() if repr(compared.get(name)) != repr(value)}

@@ -64,19 +64,19 @@ def subjects(
     )
     is_task = Path(task_or_spec).suffix not in SPEC_SUFFIXES and is_known
     if not is_task and not is_file:
-        raise InputError(_nothing(task_or_spec))
+        raise InputError(_unknown_name_message(task_or_spec))
     if not is_task:
-        chosen = _of_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
+        chosen = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
     elif profile is None:
-        chosen = [_of_task(task_or_spec, overrides)]
+        chosen = [_read_task(task_or_spec, overrides)]
     else:
         raise InputError(
             f"--profile goes with a spec, got the task {task_or_spec!r} and --profile {profile}; drop it"
         )
-    return [_restricted(subject, only) for subject in chosen] if only else chosen
+    return [_select_splits(subject, only) for subject in chosen] if only else chosen
 
 
-def _nothing(task_or_spec: str) -> str:
+def _unknown_name_message(task_or_spec: str) -> str:
     if Path(task_or_spec).suffix in SPEC_SUFFIXES:
         return f"a spec must be there to be read, and {task_or_spec} is not; name a spec or a task"
     try:
@@ -86,7 +86,7 @@ def _nothing(task_or_spec: str) -> str:
     raise AssertionError(f"{task_or_spec} must be no task")
 
 
-def _of_task(name: str, overrides: Sequence[str]) -> Subject:
+def _read_task(name: str, overrides: Sequence[str]) -> Subject:
     raw: dict[str, Any] = {"name": name}
     for text in overrides:
         try:
@@ -103,7 +103,7 @@ def _of_task(name: str, overrides: Sequence[str]) -> Subject:
     return Subject(config, splits(config), batch_size, STEPS_UNKNOWN)
 
 
-def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
+def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
     """Return all distinct data of the spec's arms, with unconfirmed test splits if `tests` is True."""
     by_config: dict[Settings, Subject] = {}
     source = read_spec(path, overrides, profile)
@@ -121,7 +121,7 @@ def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests
     return list(by_config.values())
 
 
-def _restricted(subject: Subject, only: Sequence[str]) -> Subject:
+def _select_splits(subject: Subject, only: Sequence[str]) -> Subject:
     by_name = {info.name: info for info in subject.splits}
     for name in only:
         if name not in by_name:

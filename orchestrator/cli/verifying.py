@@ -30,7 +30,7 @@ TRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class CheckedSweep:
     """A sweep with a readable plan, setup and ledger."""
 
     folder: SweepFolder
@@ -40,16 +40,18 @@ class Whole:
     records: "Sequence[Record]"
 
 
-def files(folder: SweepFolder) -> Iterator[Finding]:
+def check_files(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the launch."""
     repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
     remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
     if editions(folder):
         remedy = f"`{command('verify', folder)} --repair` puts back the edition that is kept"
         remedies = dict.fromkeys((folder.spec.name, folder.plan.name), remedy)
-    yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
+    yield from _check_manifest(
+        "files", folder.root, lambda name: remedies.get(name, "restore it from a backup")
+    )
     for edition in editions(folder):
-        yield from _listed("extensions", edition, lambda _: "restore it from a backup")
+        yield from _check_manifest("extensions", edition, lambda _: "restore it from a backup")
     yield from _setup_fault(folder)
 
 
@@ -74,16 +76,16 @@ def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
         yield Finding("files", "damaged", str(error))
 
 
-def report(folder: SweepFolder) -> Iterator[Finding]:
+def check_report(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the report."""
     remedy = f"`{command('report', folder)}` makes it again"
     if folder.report.is_dir():
-        yield from _listed("report", folder.report, lambda _: remedy)
+        yield from _check_manifest("report", folder.report, lambda _: remedy)
     else:
         yield Finding("report", "absent", "there is none yet", remedy)
 
 
-def _listed(part: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[Finding]:
+def _check_manifest(part: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[Finding]:
     try:
         faults = damaged_files(folder)
     except StoreError as error:
@@ -96,7 +98,7 @@ def _listed(part: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[F
         yield Finding(part, "sound", f"{amount(len(faults), 'file')} as written: {', '.join(sorted(faults))}")
 
 
-def ledger(store: "Ledger") -> Iterator[Finding]:
+def check_ledger(store: "Ledger") -> Iterator[Finding]:
     """Yield findings on every row of the event log."""
     faults = store.verify()
     for fault in faults:
@@ -107,7 +109,7 @@ def ledger(store: "Ledger") -> Iterator[Finding]:
         )
 
 
-def trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
+def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     """Yield a finding if the ledger contains trials that are missing in the plan."""
     from orchestrator.plan.planned_trials import replacements
     from orchestrator.plan.serialise import read_plan
@@ -126,7 +128,7 @@ def trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
         )
 
 
-def checkpoints(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every file of every checkpoint."""
     from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
 
@@ -135,7 +137,7 @@ def checkpoints(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         for number, trial in enumerate(trials):
             on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
             for checkpoint in store.complete(sweep.folder.checkpoint(trial.trial_id)):
-                fault = _fault(checkpoint)
+                fault = _checkpoint_fault(checkpoint)
                 if fault:
                     yield fault
                 sound += fault == ""
@@ -145,7 +147,7 @@ def checkpoints(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
 
 
-def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
+def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
     from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
 
@@ -166,7 +168,7 @@ def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     return fault
 
 
-def data(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every data set that the sweep's arms or trials read."""
     if sweep.setup.workload != DEFAULT_WORKLOAD:
         yield Finding("data", "absent", f"{sweep.setup.workload} keeps its own")
@@ -193,13 +195,13 @@ def data(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
                 continue
             on_progress(f"data: {task_name(config)}/{info.name}")
             try:
-                yield _split(split_path(config, info.name, sweep.setup.data_dir))
+                yield _check_split(split_path(config, info.name, sweep.setup.data_dir))
             except ValueError as error:
                 detail = f"{task_name(config)}/{info.name}: its source cannot be read: {error}"
                 yield Finding("data", "unknown", detail, "put the files back, or name their folder")
 
 
-def _split(path: Path) -> Finding:
+def _check_split(path: Path) -> Finding:
     from trainables.data.inventory import look_at
 
     if not path.exists():
@@ -213,7 +215,7 @@ def _split(path: Path) -> Finding:
     return Finding("data", verdict, on_progress, remedy)
 
 
-def parquet(sweep: Whole) -> Iterator[Finding]:
+def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield findings on every Parquet file, compared with the ledger."""
     from orchestrator.tracking.parquet import check_files
 
@@ -228,16 +230,16 @@ def parquet(sweep: Whole) -> Iterator[Finding]:
         yield Finding("parquet", "sound", f"{amount(len(faults), 'file')} in agreement with the ledger")
 
 
-def mlflow(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.display.tracked import store_of, tracked
+    from orchestrator.cli.display.tracked import tracked, tracking_store
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
     from orchestrator.tracking.mlflow.mlflow_check import compare
     from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 
-    uri = store_of(sweep.folder, sweep.setup)
+    uri = tracking_store(sweep.folder, sweep.setup)
     if uri is None:
         yield Finding("mlflow", "absent", "the sweep was launched without MLflow")
         return
@@ -274,7 +276,7 @@ def mlflow(sweep: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     yield from compare(desired_runs, stored, means, settled=settled, sync=sync)
 
 
-def snapshot(sweep: Whole) -> Iterator[Finding]:
+def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
     from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
 
@@ -297,7 +299,7 @@ def snapshot(sweep: Whole) -> Iterator[Finding]:
 
 
 @contextmanager
-def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
+def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
     from orchestrator.cli.reading import readable
     from orchestrator.files.sqlite_files import never_made

@@ -60,7 +60,7 @@ def inputs_for(
     )
 
 
-def digests_of(inputs: Inputs) -> dict[str, str]:
+def split_digests(inputs: Inputs) -> dict[str, str]:
     """Return the digests by `<task>/<split>`; a task with several settings may have several."""
     by_name: dict[str, set[str]] = {}
     for dataset in (dataset for datasets in inputs.values() for dataset in datasets):
@@ -69,13 +69,13 @@ def digests_of(inputs: Inputs) -> dict[str, str]:
 
 
 def data_read(record: Record) -> Mapping[str, str]:
-    """Return the digests of the data that the trial read, as `digests_of` does; empty if unknown."""
+    """Return the digests of the data that the trial read, as `split_digests` does; empty if unknown."""
     digests: Mapping[str, str] = record.provenance.get("data") or {}
     return digests
 
 
 def apart(digests: str) -> frozenset[str]:
-    """Return the separate digests in a string from `digests_of`."""
+    """Return the separate digests in a string from `split_digests`."""
     return frozenset(digests.split(JOINT))
 
 

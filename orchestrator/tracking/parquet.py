@@ -113,7 +113,7 @@ class ParquetFiles:
         self._done = self._tables.heard
         return num_written + projections.drop_others(self._made)
 
-    def _put(self, projections: Projections, table_file: "Made | None") -> int:
+    def _put(self, projections: Projections, table_file: "TableFile | None") -> int:
         if table_file is None:
             return 0
         content = table_file.encoded()
@@ -125,7 +125,7 @@ class ParquetFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TableFile:
     """A table created from the ledger, with the path of its file."""
 
     file: Path
@@ -171,7 +171,7 @@ class Tables:
                     (event.trial_id, payload["step"], payload["seconds"], event.at, name, value)
                 )
 
-    def measurements(self) -> Made | None:
+    def measurements(self) -> TableFile | None:
         """Return the newest block of measurements; None if it is empty."""
         if not self._block:
             return None
@@ -180,14 +180,14 @@ class Tables:
             pa.array(column).cast(kind.type) for column, kind in zip(columns, MEASUREMENTS, strict=True)
         ]
         file = self._folder.measurements / f"{self._block_number:06d}.parquet"
-        return Made(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
+        return TableFile(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
-    def records(self) -> Made:
+    def records(self) -> TableFile:
         """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
         schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
-        return Made(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
+        return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 
 def read_records(folder: SweepFolder) -> list[Record]:
@@ -262,7 +262,7 @@ def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
     )
 
 
-def _has_table(content: bytes, table_file: Made) -> bool:
+def _has_table(content: bytes, table_file: TableFile) -> bool:
     """Return whether a file contains the table from the ledger.
 
     The bytes may differ, since other versions of pyarrow encode tables in another way.

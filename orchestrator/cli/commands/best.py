@@ -12,7 +12,7 @@ from search_spaces.wording import amount, printable, visible
 from trainables.metrics import split_and_quantity
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
     from orchestrator.plan.types import Arm
     from orchestrator.report.results.types import Report
     from orchestrator.report.results.winner import Winner
@@ -75,7 +75,7 @@ def _scope_of_verdict(choice: "Winner", report: "Report") -> str:
     return ", on point 1 of its front, not on these params" if choice.records[0].rank else ""
 
 
-def _checkpoints(choice: "Winner", sweep: "Opened") -> Iterator[str]:
+def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
     """Yield the locations of the checkpoints of the winner's trials."""
     from orchestrator.execution.checkpoints.checkpoint_uris import below
     from orchestrator.execution.sweep.launch_folder import read_setup

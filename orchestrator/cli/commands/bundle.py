@@ -17,7 +17,7 @@ from search_spaces.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
     from orchestrator.files.findings import Finding
     from orchestrator.ledger.events import Event
     from orchestrator.plan.types import Plan
@@ -54,7 +54,7 @@ def bundle(
     say(f"`haltsweep verify {target}` checks that the report follows from the ledger")
 
 
-def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
+def _files(sweep: "StoredSweep", place: Path) -> "dict[str, bytes | Path]":
     """Return the contents of the bundle by name; large files are written to the folder `place`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
@@ -122,8 +122,8 @@ def report_files(
     return {f"{REPORT}/{trial.name}": trial for trial in folder.iterdir()}, trial_records
 
 
-def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
-    """Yield findings on whether a bundle is unchanged and its report follows from its ledger.
+def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
+    """Yield check_bundle on whether a bundle is unchanged and its report follows from its ledger.
 
     Nothing in the bundle is executed unless `rerun` is positive. Files are written only to a temporary
     folder.
@@ -153,7 +153,7 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             plan, events = contents.read_plan(folder), Counter[str]()
             sessions: list[Mapping[str, Any]] = []
             new_folder = folder / "made-again"  # a name that no bundle can contain
-            counted_events = _counted(contents.read_events(folder), events, sessions)
+            counted_events = _count_events(contents.read_events(folder), events, sessions)
             new_files, trial_records = report_files(plan, counted_events, new_folder)
             message = f"{amount(events.total(), 'event')}, each chained to the one before"
             yield Finding("ledger", "sound", message)
@@ -161,15 +161,15 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             message = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {message}", "ask for it again")
             return
-        yield from _agreeing(folder, plan, sessions, listing["files"])
-        yield from _compared(folder, new_files, listing)
+        yield from _check_agreement(folder, plan, sessions, listing["files"])
+        yield from _compare_reports(folder, new_files, listing)
         if rerun:
             from orchestrator.execution.sweep.rerun import rerun as run_again
 
             yield from run_again(plan, trial_records, rerun, data_dir)
 
 
-def _counted(
+def _count_events(
     events: "Iterable[Event]", counts: Counter[str], sessions: "list[Mapping[str, Any]]"
 ) -> "Iterator[Event]":
     """Yield the events; count their kinds in `counts` and append opening payloads to `sessions`."""
@@ -182,10 +182,10 @@ def _counted(
         yield event
 
 
-def _agreeing(
+def _check_agreement(
     folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Yield findings on whether spec, plan and data agree with the ledger."""
+    """Yield check_bundle on whether spec, plan and data agree with the ledger."""
     from orchestrator.bundle.contents import data_fault, disagreements
     from orchestrator.files.findings import Finding
 
@@ -198,7 +198,7 @@ def _agreeing(
         yield Finding("data", "damaged", fault, "ask for the bundle again")
 
 
-def _compared(
+def _compare_reports(
     folder: Path, new_report: "Mapping[str, Path]", listing: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
     """Yield a finding from comparing the report in the bundle with a newly created one."""
@@ -218,7 +218,7 @@ def _compared(
             "report", "sound", f"{amount(len(new_report), 'file')} made again from the ledger, byte for byte"
         )
         return
-    unlike = _unlike_versions(folder / contents.ENVIRONMENT)
+    unlike = _differing_versions(folder / contents.ENVIRONMENT)
     if listing.get("code") != contents.code_digest():
         unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
     message = f"made again from the ledger other bytes come out: {', '.join(differing)}"
@@ -228,7 +228,7 @@ def _compared(
         yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
 
 
-def _unlike_versions(environment: Path) -> list[str]:
+def _differing_versions(environment: Path) -> list[str]:
     """Return libraries that affect reports and had another version when the bundle was created."""
     from importlib import metadata
 

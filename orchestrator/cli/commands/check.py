@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.display.console import complain, emit_json, out, say
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
-from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.planning import omitted_results, planned
 from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
@@ -109,19 +109,19 @@ def plan(
 
         sys.stdout.write(json.dumps(json.loads(to_json(sweep_plan)), indent=2) + "\n")
         return
-    from orchestrator.cli.hours import hours_of
+    from orchestrator.cli.hours import estimate_duration
     from orchestrator.plan.display.render import render
 
     for part in render(sweep_plan):
         out().print(part)
-    if message := hours_of(sweep_plan, runs):
+    if message := estimate_duration(sweep_plan, runs):
         out().print(message)
-    if message := left_out(spec_file):
+    if message := omitted_results(spec_file):
         out().print(message)
-    _tell_what_is_missing(sweep_plan)
+    _warn_about_missing_resources(sweep_plan)
 
 
-def _tell_what_is_missing(sweep_plan: "Plan") -> None:
+def _warn_about_missing_resources(sweep_plan: "Plan") -> None:
     """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
     from orchestrator.execution.slots import require_means

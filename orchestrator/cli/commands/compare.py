@@ -35,7 +35,7 @@ def compare(
 
     if len(names) < 2:
         raise InputError(f"NAME...: at least two sweeps are needed, got {len(names)}. Name another one.")
-    sides = [_side(name, runs_root(runs), names) for name in names]
+    sides = [_read_sweep(name, runs_root(runs), names) for name in names]
     comparisons = [compared(sides[0], comparison) for comparison in sides[1:]]
     if as_json:
         emit_json([_json(comparison) for comparison in comparisons])
@@ -47,7 +47,7 @@ def compare(
         say(NOTE)
 
 
-def _side(name: str, runs: Path, names: list[str]) -> "Side":
+def _read_sweep(name: str, runs: Path, names: list[str]) -> "Side":
     from orchestrator.cli.reading import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
@@ -87,7 +87,7 @@ def _show(comparison: "Comparison") -> None:
         say(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
     for line in (
         *_tests(comparison),
-        *_unmatched(comparison),
+        *_unmatched_arms(comparison),
         *comparison.unmeasured,
         *comparison.assignments,
     ):
@@ -113,7 +113,7 @@ def _tests(comparison: "Comparison") -> Iterator[str]:
         yield f"not known whether both sweeps had the same examples: {splits}"
 
 
-def _unmatched(comparison: "Comparison") -> Iterator[str]:
+def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
     """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
     if changed := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
         yield f"of one name and different content: {', '.join(changed)}"

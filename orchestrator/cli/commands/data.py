@@ -116,19 +116,19 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
-    from orchestrator.cli.display.data_views import Shown, as_plain, render, shown
+    from orchestrator.cli.display.data_views import SplitView, render, shown, view_to_json
     from orchestrator.cli.subjects import subjects
 
     root = data_root(data)
     _check_figure(figure)
-    views: list[Shown] = []
+    views: list[SplitView] = []
     with Bars() as bars:
         for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
                 stored = None if info.streamed else _opened(subject, info.name, root, bars)
                 views.append(shown(subject, info, stored, examples))
     if as_json:
-        emit_json([as_plain(view) for view in views])
+        emit_json([view_to_json(view) for view in views])
     else:
         for part in render(views):
             out().print(part)
@@ -158,7 +158,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare all data with their seals; exit code 1 if a file is damaged."""
-    from orchestrator.cli.display.data_views import found_as_plain, line_of
+    from orchestrator.cli.display.data_views import file_line, file_to_json
     from trainables.data.inventory import REMOVABLE, inspect
 
     root = data_root(folder)
@@ -177,10 +177,10 @@ def verify(
             except OSError as error:
                 failures.append(f"{file.path} could not be deleted: {error.strerror or error}")
     if as_json:
-        emit_json([found_as_plain(file, removed=file in removed) for file in files])
+        emit_json([file_to_json(file, removed=file in removed) for file in files])
     else:
         for file in files:
-            say(line_of(file, removed=file in removed))
+            say(file_line(file, removed=file in removed))
         counts = Counter(file.verdict for file in files)
         say(f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data"))
     for line in failures:

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.commands.launch import ChangedCode, DriverOption, resume
 from orchestrator.cli.display.console import complain, say
-from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.display.fencing import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
@@ -73,20 +73,23 @@ def extend(
     """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
     from orchestrator.cli.reading import opened
 
-    path, changes = _split(changes_or_spec or ())
+    path, changes = _split_arguments(changes_or_spec or ())
     with opened(name, runs_root(runs)) as sweep:
         folder, old, trial_records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
-        path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
+        path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
         profile = None
-    changes += [*_options(old, trial_records, seeds, trials), *_repeat_options(old, trial_records, repeats)]
+    changes += [
+        *_seed_and_trial_overrides(old, trial_records, seeds, trials),
+        *_repeat_options(old, trial_records, repeats),
+    ]
     changes += _split_options(old, splits)
-    spec, new = _planned(folder, path, changes, profile, runs)
-    on_fenced = tell_fenced if take_over else None
-    extended_plan = _extended(
+    spec, new = _plan_extended_spec(folder, path, changes, profile, runs)
+    on_fenced = report_fenced if take_over else None
+    extended_plan = _extend_plan(
         folder, old, spec, new, write=not dry_run, changed_code=changed_code, on_fenced=on_fenced
     )
-    _tell(
+    _print_extension(
         old,
         extended_plan,
         {record.trial_id for record in trial_records if record.outcome is not None and record.outcome.final},
@@ -97,14 +100,16 @@ def extend(
     resume(str(folder.root), driver, address, changed_code=changed_code)
 
 
-def _split(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+def _split_arguments(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Split arguments into the path of a spec, if the first one is a path, and overrides."""
     if arguments and "=" not in arguments[0]:
         return Path(arguments[0]), list(arguments[1:])
     return None, list(arguments)
 
 
-def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None) -> list[str]:
+def _seed_and_trial_overrides(
+    plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None
+) -> list[str]:
     """Return the overrides for `--seeds` and `--trials`."""
     overrides = [] if trials is None else [f"search.trials_per_arm={trials}"]
     if seeds is None:
@@ -121,7 +126,7 @@ def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trial
         plan.confirm.seeds[: len(plan.confirm.seeds) // plan.repeats] if plan.confirm is not None else ()
     )
     if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
-        _refuse_twice(plan, records, "seeds", new_seeds)
+        _require_ended(plan, records, "seeds", new_seeds)
         drawn = (
             derive_seed("confirm", number) for number in range(len(old_seeds) + new_seeds + len(old_seeds))
         )
@@ -139,11 +144,11 @@ def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | No
         return []
     if plan.search is None:
         raise InputError(f"--repeats {repeats}: {plan.name} has no search to repeat. Add --seeds instead.")
-    _refuse_twice(plan, records, "repeats", repeats)
+    _require_ended(plan, records, "repeats", repeats)
     return [f"search.repeats={plan.repeats + repeats}"]
 
 
-def _refuse_twice(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
+def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
     """Raise `InputError` if added seeds have not run yet, since a repeated command means the same seeds."""
     if not plan.extended:
         return
@@ -184,7 +189,7 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
     return [render("confirm.splits", [*old_splits, *dict.fromkeys(new_splits)])]
 
 
-def _planned(
+def _plan_extended_spec(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """Return the extended spec and its plan, as for a launch."""
@@ -199,7 +204,7 @@ def _planned(
     return planned(spec, changes, profile, runs=runs)
 
 
-def _extended(
+def _extend_plan(
     folder: SweepFolder,
     old: "Plan",
     spec: "SpecFile",
@@ -232,8 +237,10 @@ def _extended(
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
             trial_records = records(ledger.newest(), old)
             before = load_spec(kept_file(folder.spec)).content()
-            allowed = changes_allowed(old.name, before, spec.spec.content(), _begun(old, trial_records))
-            extension = _extension(old, trial_records, [str(change) for change in allowed])
+            allowed = changes_allowed(
+                old.name, before, spec.spec.content(), _started_phases(old, trial_records)
+            )
+            extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
             never = {change.trial_id for change in trial_records if _unreadable(change)}
             extended_plan = extended(
                 old, new, {change.trial_id for change in trial_records}, extension, never
@@ -260,7 +267,7 @@ def _unreadable(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _begun(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
+def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
     from orchestrator.plan.extension.extension_rules import Begun
 
     phases = {record.phase for record in trial_records}
@@ -268,7 +275,9 @@ def _begun(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
     return Begun("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
-def _extension(plan: "Plan", trial_records: "Sequence[Record]", changes: Sequence[str]) -> "Extension":
+def _describe_extension(
+    plan: "Plan", trial_records: "Sequence[Record]", changes: Sequence[str]
+) -> "Extension":
     from orchestrator.files.redact import redact_arguments
     from orchestrator.plan.types import Extension
 
@@ -288,7 +297,7 @@ def _extension(plan: "Plan", trial_records: "Sequence[Record]", changes: Sequenc
     )
 
 
-def _tell(old: "Plan", extended_plan: "Plan", ended: "Collection[str]") -> None:
+def _print_extension(old: "Plan", extended_plan: "Plan", ended: "Collection[str]") -> None:
     """Print the added trials, the unended earlier trials, and the effect on claims.
 
     Args:
@@ -315,7 +324,7 @@ def _tell(old: "Plan", extended_plan: "Plan", ended: "Collection[str]") -> None:
         )
 
 
-def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
+def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
     """Return overrides `arms.NAME={...}` that copy arms from the spec at `path`.
 
     The changes of an arm apply to the sweep's baseline. If the baseline of the spec differs, a warning is

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.display.fencing import report_fenced
 from orchestrator.cli.locations import (
+    budget_advice,
     command,
     data_root,
-    more_budget,
+    error_advice,
     runs_root,
-    stopped_by_error,
     tracked_by_launch,
 )
 from orchestrator.cli.options import (
@@ -32,7 +32,7 @@ from orchestrator.cli.options import (
     SweepName,
     TakeOver,
 )
-from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.planning import omitted_results, planned
 from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
@@ -139,12 +139,12 @@ def launch(
         setup, storage=storage, checkpoints=_checkpoints(checkpoints, sweep_plan.name), shared=shared
     )
     _check_stores(setup)
-    on_fenced = tell_fenced if take_over else None
+    on_fenced = report_fenced if take_over else None
     clear_unbegun(folder, on_fenced)
     refuse_existing(sweep_plan, folder)
     if smoke:
         run_smoke_test(sweep_plan, setup.data_dir)
-    _tell_beginning(spec_file, sweep_plan, folder, chosen_driver)
+    _print_start(spec_file, sweep_plan, folder, chosen_driver)
     start = partial(run_sweep, sweep_plan, folder, setup, to_yaml(spec_file.spec), on_fenced=on_fenced)
     _run(
         sweep_plan,
@@ -198,9 +198,9 @@ def resume(
         else ""
     )
     say(f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}")
-    _tell_edited_spec(folder)
-    _tell_missing_gpus(sweep_plan, chosen_driver)
-    on_fenced = tell_fenced if take_over else None
+    _warn_about_edited_spec(folder)
+    _warn_about_missing_gpus(sweep_plan, chosen_driver)
+    on_fenced = report_fenced if take_over else None
     start = partial(resume_sweep, folder, changed_code=changed_code, retry=retries, on_fenced=on_fenced)
     _run(
         sweep_plan,
@@ -229,7 +229,7 @@ def _retry(
     with opened(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
     trials = choose(plan, records, words)
-    for selector in trials.left_out:
+    for selector in trials.omitted_results:
         complain(selector)
     ended = {
         selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final
@@ -247,7 +247,7 @@ def _retry(
     return Retry(tuple(words), from_scratch)
 
 
-def _tell_edited_spec(folder: SweepFolder) -> None:
+def _warn_about_edited_spec(folder: SweepFolder) -> None:
     """Print a warning if the sweep's own spec was edited, since the edit has no effect."""
     if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
         complain(
@@ -282,22 +282,22 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
         )
 
 
-def _tell_beginning(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder, driver: Driver) -> None:
+def _print_start(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder, driver: Driver) -> None:
     from orchestrator.plan.display.render import look_twice
     from orchestrator.plan.space_check.objective_words import objective_lines
 
     counts = f"{amount(len(sweep_plan.arms), 'arm')}, {amount(len(sweep_plan.trials), 'trial')}"
     say(f"{sweep_plan.name}: {counts}, in {folder.root}")
-    if message := left_out(spec_file):
+    if message := omitted_results(spec_file):
         say(message)
-    _tell_missing_gpus(sweep_plan, driver)
+    _warn_about_missing_gpus(sweep_plan, driver)
     for line in objective_lines(sweep_plan, unusual=True):
         say(line)
     for line in look_twice(sweep_plan):
         complain(line)
 
 
-def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:
+def _warn_about_missing_gpus(plan: "Plan", driver: Driver) -> None:
     from orchestrator.execution.slots import missing_gpus
 
     if message := missing_gpus(plan, driver.value):
@@ -332,7 +332,7 @@ def _run(
     plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
 ) -> None:
     """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code."""
-    from orchestrator.cli.commands.track import summary_of
+    from orchestrator.cli.commands.track import summarise_arms
     from orchestrator.cli.display.progress import View, first_failure
     from orchestrator.execution.live_view import Listeners
     from orchestrator.execution.signals import interrupts
@@ -349,7 +349,7 @@ def _run(
         except KeyboardInterrupt:
             complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
             return None
-        return summary_of(reported[0])
+        return summarise_arms(reported[0])
 
     with interrupts(view.show_interrupt) as interrupt:
         try:
@@ -372,7 +372,7 @@ def _run(
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
         words = [] if interrupt.hurry.is_set() or not reported else _show(reported[0])
-        _tell(folder, finish)
+        _print_results(folder, finish)
         for line in words:
             say(line)
     if finish.exit_code:
@@ -407,7 +407,7 @@ def _show(report: "Report") -> list[str]:
     return in_words(report)
 
 
-def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
+def _print_results(folder: SweepFolder, finish: "SweepResult") -> None:
     """Print the results of the session, their location, and next steps."""
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
@@ -418,9 +418,9 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
         complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.failing:
-        complain(stopped_by_error(finish.failing, folder))
+        complain(error_advice(finish.failing, folder))
     elif finish.spent:
-        complain(more_budget(finish.spent, folder))
+        complain(budget_advice(finish.spent, folder))
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
     if finish.tracking_pid is not None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.commands.status import SweepState, state_of
+from orchestrator.cli.commands.status import SweepState, sweep_state
 from orchestrator.cli.display.console import emit_json, out, say
 from orchestrator.cli.display.progress import duration
 from orchestrator.cli.locations import runs_root
@@ -44,7 +44,7 @@ class Row:
 def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
     """List all sweeps with their state, trials, failures and the time of the last event."""
     root = runs_root(runs)
-    rows = list(found_in(root, storage))
+    rows = list(list_rows(root, storage))
     if as_json:
         emit_json([asdict(row) for row in rows])
         return
@@ -54,7 +54,7 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
     _print(rows)
 
 
-def found_in(root: Path, storage: str | None) -> Iterator[Row]:
+def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
     """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
     from orchestrator.ledger.summary import summaries
 
@@ -62,9 +62,9 @@ def found_in(root: Path, storage: str | None) -> Iterator[Row]:
     local_names = set()
     for folder in folders(root):
         local_names.add(folder.name)
-        yield _read(folder, by_name)
+        yield _read_row(folder, by_name)
     for name in sorted(by_name.keys() - local_names):
-        yield _elsewhere(by_name[name])
+        yield _remote_row(by_name[name])
 
 
 def folders(root: Path) -> list[SweepFolder]:
@@ -88,9 +88,9 @@ def _may_be_sweep(path: Path) -> bool:
         return True
 
 
-def _read(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
+def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     try:
-        return _sound(folder, by_name)
+        return _readable_row(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
         reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
         foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
@@ -99,7 +99,7 @@ def _read(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         return Row(folder.name, state, folder=str(folder.root), why=reason)
 
 
-def _sound(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
+def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.reading import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import never_made
@@ -122,7 +122,7 @@ def _sound(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     held = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=state_of(held=held, planned=planned, ended=ended, failed=failed),
+        state=sweep_state(held=held, planned=planned, ended=ended, failed=failed),
         arms=len(plan.arms),
         ended=ended,
         planned=planned,
@@ -133,11 +133,11 @@ def _sound(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     )
 
 
-def _elsewhere(summary: "Summary") -> Row:
+def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
     ended, failed = summary.num_ended, summary.num_failed
     planned = ended if summary.done else ended + 1
-    state = state_of(held=summary.held, planned=planned, ended=ended, failed=failed)
+    state = sweep_state(held=summary.held, planned=planned, ended=ended, failed=failed)
     return Row(
         summary.name,
         state,

@@ -19,7 +19,7 @@ from orchestrator.trials import PlannedTrial, Record
 from search_spaces.wording import hint, printable
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
 
 AnyTrial = TypeVar("AnyTrial", bound=PlannedTrial | Record)
 LISTED = 20
@@ -99,10 +99,10 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {suggestion}")
 
 
-def _list(sweep: "Opened", *, as_json: bool) -> None:
+def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
     failed = [each for each in sweep.records() if each.outcome is not None and each.outcome.failed]
     if as_json:
-        emit_json([_identity(record) | _end(record) for record in failed])
+        emit_json([_identity(record) | _ending_fields(record) for record in failed])
         return
     for record in failed:
         say(f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}")
@@ -113,7 +113,7 @@ def _list(sweep: "Opened", *, as_json: bool) -> None:
         say(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
 
 
-def _end(record: Record) -> dict[str, object]:
+def _ending_fields(record: Record) -> dict[str, object]:
     return {"outcome": str(record.outcome), "reason": record.reason, "attempts": record.attempts}
 
 
@@ -128,7 +128,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
     }
 
 
-def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
+def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
     """Return the attempts in the ledger, with their stored output."""
     from orchestrator.isolation.child_log import read
     from orchestrator.ledger.events import EventKind
@@ -153,9 +153,11 @@ def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None
         say("not started yet")
     for attempt in attempts:
         end = (
-            "has not ended" if attempt.ended_at is None else f"{attempt.outcome} {_moment(attempt.ended_at)}"
+            "has not ended"
+            if attempt.ended_at is None
+            else f"{attempt.outcome} {_format_time(attempt.ended_at)}"
         )
-        say(f"--- attempt {attempt.number}, started {_moment(attempt.started_at)}, {end}")
+        say(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
         if attempt.output is None:
             for line in attempt.reason.splitlines():
                 say(printable(line))
@@ -167,5 +169,5 @@ def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None
         say(attempt.output.rstrip("\n"))
 
 
-def _moment(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")

@@ -9,7 +9,7 @@ import typer
 
 import orchestrator
 from orchestrator.cli.display.console import say
-from orchestrator.cli.script_spec import spec_of_script
+from orchestrator.cli.script_spec import write_spec_for_script
 from orchestrator.errors import InputError
 from search_spaces.wording import hint
 
@@ -38,7 +38,7 @@ def new(
 ) -> None:
     """Write a first spec into the current directory."""
     if script is not None:
-        _write({Path(f"{script.stem}.yaml"): spec_of_script(script)})
+        _write({Path(f"{script.stem}.yaml"): write_spec_for_script(script)})
         return
     box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
     if only_list:

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.display.console import emit_json, out, say
-from orchestrator.cli.display.fencing import silence_of
+from orchestrator.cli.display.fencing import describe_silent_holder
 from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
 from orchestrator.cli.display.running import time_left
-from orchestrator.cli.display.tracked import tracking_of
-from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
+from orchestrator.cli.display.tracked import sweep_tracking_status
+from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.overview import EndedTrials, Overview
@@ -46,7 +46,7 @@ class SweepState(StrEnum):
     """This user may not read the sweep."""
 
 
-def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
+def sweep_state(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
     """Return the state of a readable sweep."""
     if held:
         return SweepState.RUNNING
@@ -86,9 +86,9 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:
         records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
-        tracking = tracking_of(sweep)
+        tracking = sweep_tracking_status(sweep)
         progress, outlook = overview.progress(held=held), overview.outlook(held=held, now=time.time())
-        silence = silence_of(sweep.ledger)
+        silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
@@ -134,9 +134,9 @@ def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str
     """Return lines about a silent holder and about the next command."""
     lines = [silence] if silence else []
     if failing:
-        lines.append(stopped_by_error(failing, folder))
+        lines.append(error_advice(failing, folder))
     elif spent:
-        lines.append(more_budget(spent, folder))
+        lines.append(budget_advice(spent, folder))
     elif state is SweepState.UNFINISHED:
         lines.append(f"continue with: {command('resume', folder)}")
     return lines
@@ -163,7 +163,7 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
     planned, ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
-    return state_of(held=held, planned=planned, ended=ended, failed=sum(arm.failed for arm in progress))
+    return sweep_state(held=held, planned=planned, ended=ended, failed=sum(arm.failed for arm in progress))
 
 
 def _exit_if_failed(state: SweepState) -> None:

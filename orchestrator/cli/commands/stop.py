@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import say
-from orchestrator.cli.display.fencing import silence_of
+from orchestrator.cli.display.fencing import describe_silent_holder
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -42,10 +42,11 @@ def stop(
 
     Each trial stores a checkpoint at its next report and ends.
     """
-    with _found(name, runs_root(runs), storage) as (ledger, resume):
-        lease = ledger.ask_to_stop(_who(), at_once=now)
+    with _open_ledger(name, runs_root(runs), storage) as (ledger, resume):
+        lease = ledger.ask_to_stop(_requester(), at_once=now)
         if lease is None:
-            say(f"{ledger.sweep}: {silence_of(ledger) or 'no process runs it'}; continue with: {resume}")
+            state = describe_silent_holder(ledger) or "no process runs it"
+            say(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
         when = "at once" if now else "after each trial has stored a checkpoint at its next report"
@@ -56,7 +57,7 @@ def stop(
 
 
 @contextmanager
-def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
+def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
     """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
     from orchestrator.cli.reading import opened
     from orchestrator.ledger.store import Ledger
@@ -73,7 +74,7 @@ def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledg
         yield sweep.ledger, command("resume", sweep.folder)
 
 
-def _who() -> str:
+def _requester() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # the user of a container may have no name

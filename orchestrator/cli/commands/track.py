@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
     from orchestrator.report.results.types import Report
     from orchestrator.tracking.summary import ArmSummary
 
@@ -110,7 +110,7 @@ def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
 
 
 def write_while_running(
-    sweep: "Opened", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
+    sweep: "StoredSweep", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
 ) -> "Report":
     """Write the report now and after every new event until the sweep ends; return the last report.
 
@@ -137,7 +137,7 @@ def write_while_running(
 
 
 def write_report(
-    sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
+    sweep: "StoredSweep", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
 ) -> "Report":
     """Create the report of the complete ledger, write it to the sweep's folder and return it."""
     from orchestrator.report.results.details import details
@@ -156,7 +156,7 @@ def write_report(
     return new_report
 
 
-def summary_of(new_report: "Report") -> "ArmSummary":
+def summarise_arms(new_report: "Report") -> "ArmSummary":
     """Return the summary of the arms for MLflow."""
     from orchestrator.report.results.summary import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
@@ -165,7 +165,7 @@ def summary_of(new_report: "Report") -> "ArmSummary":
 
 
 def publish(
-    sweep: "Opened", new_report: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
+    sweep: "StoredSweep", new_report: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> str:
     """Bring Parquet and MLflow up to date with ledger and report; return a sentence on what was written.
 
@@ -177,4 +177,4 @@ def publish(
     """
     from orchestrator.tracking.sync import sync as project
 
-    return str(project(sweep.folder, sweep.ledger, uri, summary_of(new_report), on_progress))
+    return str(project(sweep.folder, sweep.ledger, uri, summarise_arms(new_report), on_progress))

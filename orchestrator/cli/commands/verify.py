@@ -60,18 +60,18 @@ def verify(
         _repair_plan(folder)
         _delete_snapshot(folder)
     all_findings: list[Finding] = []
-    parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
+    parts = bundle.check_bundle(Path(name), rerun or 0, data_root(data)) if is_bundle else check_sweep(folder)
     for finding in parts:
         all_findings.append(finding)
         if not as_json:
-            say(_line(finding))
+            say(_format_finding(finding))
     bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
         emit_json(
             {"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in all_findings]}
         )
     else:
-        say(f"{folder.name}: {_sum(bad)}")
+        say(f"{folder.name}: {_summary(bad)}")
     if bad:
         raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
 
@@ -84,7 +84,7 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
         raise InputError(f"--rerun is for bundles, and {name} is no file; `haltsweep bundle` makes one")
 
 
-def findings(folder: SweepFolder) -> Iterator[Finding]:
+def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on all parts of a sweep, in the order of the checks."""
     from orchestrator.cli import verifying
     from orchestrator.cli.display.waiting import Waiting
@@ -92,8 +92,8 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
     from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
 
-    yield from verifying.files(folder)
-    yield from verifying.report(folder)
+    yield from verifying.check_files(folder)
+    yield from verifying.check_report(folder)
     plan = setup = None
     try:
         setup = read_setup(folder)
@@ -102,27 +102,29 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         pass  # reported by the check of the files
     with Waiting("Ctrl-C ends the check", "checking") as waiting:
         try:
-            with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
-                faults = list(verifying.ledger(ledger))
+            with verifying.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
+                faults = list(verifying.check_ledger(ledger))
                 if plan is not None and not any(finding.verdict == "damaged" for finding in faults):
-                    faults += verifying.trials(ledger, folder)
+                    faults += verifying.check_trials(ledger, folder)
                 yield from faults
                 if plan is None or setup is None or any(finding.verdict == "damaged" for finding in faults):
                     detail = "not compared: what they must say cannot be read"
                     for part in ("checkpoints", "data", "parquet", "mlflow"):
                         yield Finding(part, "unknown", detail, "put right what is above, and check again")
                     return
-                checked_sweep = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
-                yield from verifying.snapshot(checked_sweep)
-                yield from verifying.checkpoints(checked_sweep, waiting.update)
-                yield from verifying.data(checked_sweep, waiting.update)
-                yield from verifying.parquet(checked_sweep)
-                yield from verifying.mlflow(checked_sweep, waiting.update)
+                checked_sweep = verifying.CheckedSweep(
+                    folder, plan, setup, ledger, records(ledger.events(), plan)
+                )
+                yield from verifying.check_snapshot(checked_sweep)
+                yield from verifying.check_checkpoints(checked_sweep, waiting.update)
+                yield from verifying.check_data(checked_sweep, waiting.update)
+                yield from verifying.check_parquet(checked_sweep)
+                yield from verifying.check_mlflow(checked_sweep, waiting.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 
 
-def _sum(bad: Sequence[Finding]) -> str:
+def _summary(bad: Sequence[Finding]) -> str:
     """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
     damaged = sum(finding.verdict == "damaged" for finding in bad)
     unknown = len(bad) - damaged
@@ -133,7 +135,7 @@ def _sum(bad: Sequence[Finding]) -> str:
     return ", ".join(filter(None, parts)) or "sound"
 
 
-def _line(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     line = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
     return line if finding.verdict == "sound" or not finding.remedy else f"{line}; {finding.remedy}"
 

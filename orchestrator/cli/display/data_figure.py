@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.cli.display.data_views import Shown
+from orchestrator.cli.display.data_views import SplitView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ SHORT_NAME = 3
 """Maximum length of label names that are drawn horizontally."""
 
 
-def draw(views: Sequence[Shown], path: Path) -> None:
+def draw(views: Sequence[SplitView], path: Path) -> None:
     """Write the figure as PNG. Raise `OSError` if `path` cannot be written."""
     import matplotlib as mpl
 
@@ -39,7 +39,7 @@ def draw(views: Sequence[Shown], path: Path) -> None:
         plt.close(figure)
 
 
-def _lengths(axis: "Axes", view: Shown) -> None:
+def _lengths(axis: "Axes", view: SplitView) -> None:
     lengths, role = view.facts.lengths, view.info.role
     _histogram(axis, lengths, LENGTH_COLOUR)
     count = f"batch of {len(lengths)}" if view.info.streamed else f"n = {len(lengths):,}"
@@ -48,7 +48,7 @@ def _lengths(axis: "Axes", view: Shown) -> None:
     axis.set_ylabel("share", fontsize="small")
 
 
-def _labels(axis: "Axes", view: Shown) -> None:
+def _labels(axis: "Axes", view: SplitView) -> None:
     """Draw the shares of labels, or the lengths of answers for tasks with text answers."""
     facts = view.facts
     if facts.answer_lengths is not None:

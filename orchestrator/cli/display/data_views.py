@@ -29,7 +29,7 @@ TEXT_SHOWN = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SplitView:
     """A split with its statistics and examples, for display."""
 
     subject: Subject
@@ -45,7 +45,7 @@ class Shown:
         return f"{self.subject.name}/{self.info.name}"
 
 
-def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> Shown:
+def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> SplitView:
     """Return a split for display.
 
     Args:
@@ -57,16 +57,16 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
-        return Shown(subject, info, of_batch(batch, subject.config), rows, "")
+        return SplitView(subject, info, of_batch(batch, subject.config), rows, "")
     facts = of_split(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if wanted:
         indices = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
         rows = tuple(examples(split.batch(indices), subject.config))
-    return Shown(subject, info, facts, rows, split.content_hash)
+    return SplitView(subject, info, facts, rows, split.content_hash)
 
 
-def as_plain(view: Shown) -> dict[str, Any]:
+def view_to_json(view: SplitView) -> dict[str, Any]:
     """Return JSON values for scripts."""
     lengths, facts = view.facts.lengths, view.facts
     values, counts = np.unique(lengths, return_counts=True)
@@ -89,7 +89,7 @@ def as_plain(view: Shown) -> dict[str, Any]:
     }
 
 
-def render(views: Sequence[Shown]) -> "Iterator[RenderableType]":
+def render(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
     """Yield a table of all splits, then histograms and examples of each."""
     from rich.text import Text
 
@@ -101,18 +101,20 @@ def render(views: Sequence[Shown]) -> "Iterator[RenderableType]":
         if view.facts.answer_lengths is not None:
             answers = view.facts.answer_lengths
             yield Text(f"answers {answers.min()} {sparkline(answers)} {answers.max()}")
-        yield Text(f"labels  {label_words(view.facts.labels)}")
+        yield Text(f"labels  {label_text(view.facts.labels)}")
         for example in view.examples:
-            yield Text(f"{example.picture or cut(example.text)}\n  = {cut(example.answer)}")
+            yield Text(
+                f"{example.picture or shorten_example(example.text)}\n  = {shorten_example(example.answer)}"
+            )
 
 
-def _heading(view: Shown) -> str:
+def _heading(view: SplitView) -> str:
     if view.info.streamed:
         return f"{view.title}, a batch of {DRAWN} drawn for step {view.subject.steps - 1:,} of seed {SEED}"
     return view.title
 
 
-def _table(views: Sequence[Shown]) -> "RenderableType":
+def _table(views: Sequence[SplitView]) -> "RenderableType":
     from rich.table import Table
 
     sizes = " or ".join(map(str, sorted({view.subject.batch_size for view in views})))
@@ -126,7 +128,7 @@ def _table(views: Sequence[Shown]) -> "RenderableType":
     return table
 
 
-def _cells(view: Shown) -> Iterator[str]:
+def _cells(view: SplitView) -> Iterator[str]:
     lengths, facts = view.facts.lengths, view.facts
     yield view.title
     yield view.info.role
@@ -149,7 +151,7 @@ def sparkline(values: np.ndarray) -> str:
     return "".join(BLOCKS[height] for height in heights)
 
 
-def label_words(labels: Mapping[str, int]) -> str:
+def label_text(labels: Mapping[str, int]) -> str:
     """Return shares of labels in the order of classes, or only the most frequent of many labels."""
     total = sum(labels.values())
     entries = list(labels.items())
@@ -160,18 +162,18 @@ def label_words(labels: Mapping[str, int]) -> str:
     return ", ".join(words) + (f", and {num_hidden:,} more" if num_hidden else "")
 
 
-def cut(text: str) -> str:
+def shorten_example(text: str) -> str:
     """Return at most `TEXT_SHOWN` characters of a text."""
     num_cut = len(text) - TEXT_SHOWN
     return text if num_cut <= 0 else f"{text[:TEXT_SHOWN]} ... and {num_cut:,} characters more"
 
 
-def line_of(file: Found, *, removed: bool) -> str:
+def file_line(file: Found, *, removed: bool) -> str:
     """Return one output line of `haltsweep data verify`."""
     verdict = f"{file.verdict}, removed" if removed else file.verdict
     return f"{verdict}: {file.path}: " + (file.reason or f"{file.size:,} bytes, {file.content_hash}")
 
 
-def found_as_plain(file: Found, *, removed: bool) -> dict[str, Any]:
-    """Return the values of `line_of` for scripts."""
+def file_to_json(file: Found, *, removed: bool) -> dict[str, Any]:
+    """Return the values of `file_line` for scripts."""
     return asdict(file) | {"path": str(file.path), "removed": removed}

@@ -33,10 +33,10 @@ from orchestrator.tracking.mlflow.points import (
     MAX_NAME,
     PREFIX,
     Point,
+    finite_points,
     metric_key,
     milliseconds,
     original_names,
-    points_of,
 )
 from orchestrator.tracking.mlflow.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
@@ -268,7 +268,7 @@ class DesiredRuns:
             running.hear(event.trial_id, at_ms)
             measurement = self._with_counted(measurement_of(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
-            self.runs[key].points += points_of(measurement, at_ms)
+            self.runs[key].points += finite_points(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
                 self._curves[planned.arm].hear(event.trial_id, measurement)
@@ -307,7 +307,7 @@ class DesiredRuns:
         if not skipped:
             if planned.phase == "confirm":
                 self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
-            self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
+            self._mark(key, mlflow_status(kind), milliseconds(event.at), kind.value, event.payload["reason"])
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
             self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
@@ -383,7 +383,7 @@ def searched_fields(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def status_of(kind: OutcomeKind) -> Status:
+def mlflow_status(kind: OutcomeKind) -> Status:
     """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
         return "KILLED"

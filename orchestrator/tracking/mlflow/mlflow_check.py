@@ -6,7 +6,7 @@ from typing import Literal
 
 from orchestrator.files.findings import Finding
 from orchestrator.tracking.mlflow.desired_runs import SWEEP, DesiredRun, DesiredRuns
-from orchestrator.tracking.mlflow.mlflow_reading import Kept
+from orchestrator.tracking.mlflow.mlflow_reading import StoredRun
 from orchestrator.tracking.mlflow.mlflow_runs import MAX_PARAM
 from orchestrator.tracking.mlflow.points import PREFIX, Point
 from search_spaces.wording import amount
@@ -25,7 +25,7 @@ A `missing` item may only be late. An `unreported` item is written with the next
 
 def compare(
     desired_runs: DesiredRuns,
-    stored_runs: Sequence[Kept],
+    stored_runs: Sequence[StoredRun],
     means: Mapping[str, Mapping[str, float]],
     *,
     settled: bool,
@@ -75,7 +75,7 @@ def compare(
 
 def differences(
     desired: DesiredRun,
-    kept: Kept,
+    kept: StoredRun,
     parent: str | None,
     means: Mapping[str, float],
     at_close: Sequence[Point] = (),
@@ -117,7 +117,7 @@ def differences(
         yield "wrong", f"dataset {name} ({context}, {digest}) is none that was read"
 
 
-def _points(points: Sequence[Point], stored: Kept, reported: set[str], *, retried: bool) -> Differences:
+def _points(points: Sequence[Point], stored: StoredRun, reported: set[str], *, retried: bool) -> Differences:
     expected: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         expected.setdefault(point.key, []).append((point.step, point.value))

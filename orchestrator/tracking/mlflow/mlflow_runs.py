@@ -201,7 +201,7 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         # Texts of trials must be as private in MLflow as in the sweep's folder.
-        mode = _mode_of(artifacts.parent / experiment)
+        mode = _folder_mode(artifacts.parent / experiment)
         with outages(uri):
             follow_move(uri, artifacts)
             self._client: Any = open_client(uri, artifacts, mode & 0o666)
@@ -216,7 +216,7 @@ class RunStore:
         """
         by_key: dict[str, Stored] = {}
         with outages(self._uri):
-            runs = runs_of(self._client, self.experiment_id, ledger_uid)
+            runs = find_runs(self._client, self.experiment_id, ledger_uid)
             for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
                 if stored.key in by_key:
                     self._client.delete_run(stored.run_id)
@@ -319,7 +319,7 @@ class RunStore:
         return str(experiment.experiment_id)
 
 
-def runs_of(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
+def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
     """Yield every active run that was created from a ledger."""
     token: str | None = None
     of_ledger = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
@@ -361,7 +361,7 @@ def _cause(error: Exception) -> str:
     return text if len(text) <= _MAX_CAUSE else f"{text[:_MAX_CAUSE]}..."
 
 
-def _mode_of(folder: Path) -> int:
+def _folder_mode(folder: Path) -> int:
     """Return the permissions of a folder; those of a private folder if it does not exist."""
     try:
         return folder.stat().st_mode & 0o777

@@ -26,7 +26,7 @@ def follow_move(uri: str, artifacts: Path) -> None:
     if file is None or not file.is_file() or file.resolve().parent != folder.parent:
         return
     with closing(sqlite3.connect(file, timeout=_WAIT_S)) as connection:
-        before = _made_for(connection)
+        before = _original_folder(connection)
         if before is None or before.name != folder.name or _same(before, folder):
             return
         old, new = f"{before.as_uri()}/", f"{folder.as_uri()}/"
@@ -39,7 +39,7 @@ def follow_move(uri: str, artifacts: Path) -> None:
                 )
 
 
-def _made_for(connection: sqlite3.Connection) -> Path | None:
+def _original_folder(connection: sqlite3.Connection) -> Path | None:
     """Return the artifact folder with which the database was created; None if unknown."""
     query = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
     try:

@@ -208,7 +208,7 @@ def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
     done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert done.code == 130
     assert said, "nothing was told"
-    assert said[0].startswith("waiting for MLflow: report and Parquet are brought up to date first")
+    assert said[0].startswith("waiting for MLflow: writing report and Parquet files first")
     assert "; Ctrl-C leaves it for `haltsweep sync synthetic" in said[0]
     assert "; it is at http://127.0.0.1:1/?token=" in said[0]
     assert "marker" not in said[0]
