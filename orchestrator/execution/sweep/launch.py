@@ -151,9 +151,15 @@ def resume_sweep(
 ) -> SweepResult:
     """Run a launched sweep from its current state to its end.
 
-    Further arguments and errors are those of `run_sweep`.
+    Errors are those of `run_sweep`.
 
     Args:
+        folder: Folder of the launched sweep.
+        driver: Whether trials run on Ray or in this process.
+        address: Address of an existing Ray cluster; None to start Ray on this machine.
+        num_cpus: CPUs of a private Ray, by default all CPUs of this process.
+        watch: Callbacks during the session.
+        debug: Whether Python's debugger opens when a trial fails.
         changed_code: Whether custom training code may differ from the code of earlier trials.
         retry: Failed trials to run again.
         on_fenced: See `Ledger.claim`.

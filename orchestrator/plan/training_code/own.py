@@ -142,8 +142,10 @@ class Own:
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since training may differ between arms with the same model; `_twin` adds a
-        warning."""
+        """Note nothing, since training may differ between arms with the same model.
+
+        `_twin` adds a warning.
+        """
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """Note objectives that are declared as constant or with another goal."""
@@ -277,8 +279,10 @@ class Own:
             yield from unkept_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note texts such as `no` in place of booleans and numbers, if there is no Config that would refuse
-        them."""
+        """Note texts such as `no` in place of booleans and numbers.
+
+        A Config refuses them itself.
+        """
         if self._trainable.config is not None:
             return
         for arm in arms:
