@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from trainables.data.draws import permutation
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import ForwardWatch, PassSeen, watching
@@ -41,9 +42,7 @@ _SEED: Final = 0
 
 def chosen(examples: int, count: int) -> np.ndarray:
     """Return the indices of the `count` recorded examples, drawn once and identical in every trial."""
-    # Sorting raw output is the same in every NumPy version, unlike `Generator.choice`.
-    keys = numpy_stream(_SEED, "halting-examples").bit_generator.random_raw(examples)
-    return np.sort(np.argsort(keys, kind="stable")[:count])
+    return np.sort(permutation(numpy_stream(_SEED, "halting-examples"), examples)[:count])
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from trainables.acting import fields_of_form
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
+from trainables.data.draws import permutation
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
@@ -184,6 +185,4 @@ def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:
     """Return at most `limit` of `indices`, the same ones in every trial."""
     if limit is None or limit >= len(indices):
         return indices
-    # Sorting raw output is the same in every NumPy version, unlike `Generator.choice`.
-    keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(indices))
-    return np.sort(indices[np.argsort(keys, kind="stable")[:limit]])
+    return np.sort(indices[permutation(numpy_stream(VALID_SEED, VALID), len(indices))[:limit]])

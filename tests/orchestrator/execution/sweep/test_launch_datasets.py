@@ -85,7 +85,7 @@ def test_data_that_cannot_be_read_is_a_fault_of_what_was_asked(tmp_path):
 
 
 def test_files_that_are_not_there_are_told_before_any_is_read(tmp_path, monkeypatch):
-    message = r"the data of lra_text cannot be read: folder must hold train/neg, .* put the reviews there"
+    message = r"the data of lra_text cannot be read: folder must hold train/neg, .*put them there"
     with pytest.raises(InputError, match=message):
         require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
     monkeypatch.setattr("trainables.data.files.content_digest", lambda *_: pytest.fail("must not be read"))
