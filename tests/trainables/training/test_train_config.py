@@ -28,7 +28,7 @@ from trainables.training.config import train_config
         ({"warmup_steps": 3}, "warmup_steps must be 0 with schedule 'constant', got 3"),
         (
             {"schedule": "rsqrt", "warmup_steps": 11},
-            "warmup_steps must be at most steps, got warmup_steps=11 and steps=10",
+            "warmup_steps must be at most steps, got 11 and steps=10",
         ),
         (
             {"batch_tokens": 100},
@@ -38,7 +38,7 @@ from trainables.training.config import train_config
         ({"hold_steps": 3}, "hold_steps needs schedule 'cosine', got hold_steps=3 and schedule='constant'"),
         (
             {"schedule": "cosine", "warmup_steps": 6, "hold_steps": 5},
-            "warmup_steps and hold_steps must together be at most steps, got 6, 5 and steps=10",
+            r"warmup_steps \+ hold_steps must be at most steps, got 11 and steps=10",
         ),
         ({"average_best": 2, "select": "last"}, "average_best needs select 'best', got average_best=2 and"),
         ({"select_by": "loss", "select": "last"}, "select_by needs validations that are compared, got sele"),
