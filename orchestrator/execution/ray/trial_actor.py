@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
+from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable
 from orchestrator.execution.ray.node_check import is_seen
 from orchestrator.execution.trial.jobs import WorkerJob, decode
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
-from orchestrator.trials import Outcome
+from orchestrator.trials import DeathCause, Outcome
 
 WORKER_JOB = "worker_job"
 """Configuration key of the encoded job."""
@@ -41,9 +42,9 @@ class TrialActor:
             raise RuntimeError(UNFIT)
         # Set as Tune does: forks by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
-        # Ray hides GPUs only from actors that reserve some.
         self._stopping: Instruction | None = None
         self._is_written, self._must_answer = True, False
+        # Ray hides GPUs only from actors that reserve some.
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
 
@@ -61,7 +62,10 @@ class TrialActor:
         replies: list[Reply] = []
         due_at = float("inf")
         while True:
-            reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            try:
+                reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            except Unreachable as error:  # a store that is away is no fault of the trial
+                reply = ChildDied(str(error), DeathCause.OUTSIDE)
             if isinstance(reply, ChildDied):
                 if reply.outcome is None:
                     return {REPLIES: replies, DIED: (reply.reason, reply.cause), OVER: True}
