@@ -8,9 +8,8 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain
 from orchestrator.ledger.sql import schema
 from orchestrator.ledger.sql.database import Database
-from orchestrator.ledger.sql.engine import DAMAGED, database_file, store_time
+from orchestrator.ledger.sql.engine import DAMAGED, database_file
 from orchestrator.ledger.sql.schema import events, sweeps
-from orchestrator.ledger.sql.upgrade import upgrade
 
 
 def create(database: Database, sweep: str) -> int:
@@ -38,10 +37,9 @@ def find(database: Database, sweep: str) -> int:
             f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
             "first"
         )
-    if _version(database) < schema.READABLE_VERSION:
-        bring_up_to_date(database)
 
     def look(connection: Connection) -> int:
+        schema.version(connection, where)
         known = _known(connection, sweep, where)
         if known is None:
             names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
@@ -70,8 +68,8 @@ def _place(database: Database) -> str:
 
 
 def _bring_up_to_date(connection: Connection, where: str) -> None:
-    if (found := schema.version(connection, where)) < schema.SCHEMA_VERSION:
-        upgrade(connection, found, store_time(connection))
+    if schema.version(connection, where) < schema.SCHEMA_VERSION:
+        schema.upgrade(connection)
 
 
 def _make(connection: Connection, sweep: str) -> int:

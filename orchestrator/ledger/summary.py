@@ -62,7 +62,7 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
         if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
             raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
         with transaction(engine, write=False) as connection:
-            schema.verify(connection, engine.url.render_as_string(hide_password=True))
+            schema.version(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)
     finally:
         engine.dispose()

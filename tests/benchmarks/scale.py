@@ -142,7 +142,7 @@ def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]
         attempt, step = running.popleft()
         reply = Reply(measurement(attempt.trial, step), ended=DONE if step == REPORTS else None)
         began = time.perf_counter()
-        recorder.take(attempt.trial_id, attempt.token, reply)
+        recorder.record(attempt.trial_id, attempt.token, reply)
         reports.append(time.perf_counter() - began)
         if step < REPORTS:
             running.append((attempt, step + 1))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
@@ -54,39 +54,6 @@ class Unreachable(StoreError):
     """Raised if the store of checkpoints does not respond within the time limit for retries."""
 
 
-class CheckpointStore(Protocol):
-    """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
-
-    def clear_unfinished(self, trial: Path) -> None:
-        """Delete incomplete checkpoints that killed workers left on this machine."""
-
-    def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """Return complete checkpoints, newest first, without checking their files. Raise `Unreachable`."""
-
-    def write(
-        self,
-        trial: Path,
-        measurement: Measurement,
-        save: Callable[[Path], None],
-        *,
-        flush: bool = True,
-        patience_s: float = 0.0,
-    ) -> int | None:
-        """Write a checkpoint and delete all older ones except the newest `KEPT` - 1.
-
-        Args:
-            trial: Folder of the trial in the sweep.
-            measurement: The measurement of this step.
-            save: Function that writes the state into a folder.
-            flush: Whether the checkpoint must survive a failure of the machine. If False, an external store
-                writes nothing.
-            patience_s: Seconds of retries.
-
-        Returns:
-            The step, or None if no checkpoint was written.
-        """
-
-
 class InFolder:
     """Checkpoints in the folder of the sweep, which all workers share."""
 
@@ -107,7 +74,7 @@ class InFolder:
         flush: bool = True,
         patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """Write a checkpoint as described in `CheckpointStore.write`."""
+        """Write a checkpoint and return its step; arguments as in `Elsewhere.write`."""
         return local.write(trial, measurement, save, flush=flush).step
 
 
@@ -146,7 +113,21 @@ class Elsewhere:
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Write a local checkpoint and upload it, the manifest last. Raise `Unreachable`."""
+        """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT`.
+
+        Args:
+            trial: Folder of the trial in the sweep.
+            measurement: The measurement of this step.
+            save: Function that writes the state into a folder.
+            flush: Whether the checkpoint must survive a failure of the machine. If False, nothing is written.
+            patience_s: Seconds of retries.
+
+        Returns:
+            The step, or None if no checkpoint was written.
+
+        Raises:
+            Unreachable: The store does not respond.
+        """
         if not flush:
             return None
         made = local.write(self._here(trial.name), measurement, save, flush=False)
@@ -336,6 +317,10 @@ class Elsewhere:
                     raise OSError(f"{folder} could not be deleted as a whole")
 
         self._retried(delete, patience_s)
+
+
+CheckpointStore = InFolder | Elsewhere
+"""Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
 
 def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:

@@ -3,8 +3,8 @@
 The launching process does not load Ray. Ray may end its own process, some of its calls never return after a
 server has died, and it prints to standard output.
 
-The child receives a `DriverOrder`. It then sends calls of `Hooks` as tuples of method name and arguments, and
-the launching process answers each call. The last message is a `DriverEnded`.
+The child receives a `DriverOrder`. It then sends calls of `Session` as tuples of method name and arguments,
+and the launching process answers each call. The last message is a `DriverEnded`.
 """
 
 import os

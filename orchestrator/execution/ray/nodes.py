@@ -43,7 +43,7 @@ class Nodes:
 
     needs: NodeRequirements
     wanted: Resources
-    tell: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None
     """Called with warnings for the user."""
     _asked: dict[str, Any] = field(default_factory=dict)
     _tries: dict[str, int] = field(default_factory=dict)
@@ -132,10 +132,10 @@ class Nodes:
                 return
             self._answers[key] = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
         if self._answers[key].lacks:
-            self.tell(f"node {self._why([key])}; it takes no trials")
+            self.warn(f"node {self._why([key])}; it takes no trials")
         elif differs := self._answers[key].differs:
             named = _name(self._living[key])
-            self.tell(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
+            self.warn(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
 
     def _none_fit(self) -> str:
         return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"

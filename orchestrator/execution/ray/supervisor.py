@@ -80,15 +80,15 @@ def run_ray(
     session = Session(recorder, stop or threading.Event())
     session.changed = on_change or session.changed
     session.check = check or session.check
-    session.tell = warn or session.tell
+    session.warn = warn or session.warn
     session.silence_s, session.clock = silence_limit(resources), OwnTime()
     order = DriverOrder(resources, address, needs, orders, num_cpus)
     restarts = _Restarts(address, log)
     while (error := _run_once(session, order, log)) is not None:
-        session.all_lost(f"Ray ended: {error}")
+        session.record_all_deaths(f"Ray ended: {error}")
         if session.recorder.draining:
             return
-        session.tell(restarts.allow(error))
+        session.warn(restarts.allow(error))
 
 
 @dataclass
@@ -144,9 +144,9 @@ def _run_once(session: Session, order: DriverOrder, log: Path | None) -> str | N
         heard_at = own_time()
         while True:
             with undisturbed():
-                session.tick()
+                session.check_stop()
             if session.recorder.draining and not has_called:
-                session.give_up()
+                session.end_unstarted()
                 return None
             if dead := driver.dead_server():
                 return dead

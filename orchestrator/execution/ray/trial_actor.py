@@ -85,7 +85,7 @@ class TrialActor:
             written = self._is_written and not any(each.measurement for each in replies)
             self._slot.instruct(Instruction(is_recorded=written))
 
-    def let_go(self, outcome: Outcome, save: bool) -> None:
+    def end_trial(self, outcome: Outcome, save: bool) -> None:
         """End the trial at the next `train`, with a checkpoint if `save` is True."""
         self._stopping = Instruction(stop=outcome, save=save)
 

@@ -26,7 +26,6 @@ from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
-from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
 """Failures after which the trial's last checkpoint is retained, so that a retry can resume from it."""
@@ -208,7 +207,7 @@ class Recorder:
         self._send(new)
         self.written()
 
-    def take(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
+    def record(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
         """Record a worker's reply in one transaction and return the next action for the worker.
 
         A step that is already recorded is ignored. A worker with a superseded attempt, or with an ended
@@ -260,19 +259,7 @@ class Recorder:
             return Stop(OutcomeKind.STOPPED, self._draining)
         return decision
 
-    def hear(self, trial_id: str, token: int, measurement: Measurement) -> TrialDecision:
-        """Record a measurement; see `take`."""
-        return self.take(trial_id, token, Reply(measurement=measurement))
-
-    def checkpointed(self, trial_id: str, token: int, step: int) -> TrialDecision:
-        """Record a checkpoint; see `take`."""
-        return self.take(trial_id, token, Reply(checkpoint=step))
-
-    def tell(self, trial_id: str, token: int, outcome: Outcome) -> None:
-        """Record the end of a trial; see `take`."""
-        self.take(trial_id, token, Reply(ended=outcome))
-
-    def lost(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
+    def record_death(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
         """Record that the worker of a trial died; return the outcome of the attempt.
 
         The trial restarts from its last checkpoint unless it has lost too many workers.

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.errors import InputError
@@ -61,31 +60,11 @@ class ChildDied:
     """Outcome if the trial ended its own process; None if the trial may run again."""
 
 
-class Slot(Protocol):
-    """Slot that runs one trial at a time. A driver calls `start`, then `next` and `instruct` in turn."""
-
-    def start(self, order: WorkerJob) -> None:
-        """Start a trial; the previous trial must have ended or been killed."""
-
-    def next(self, timeout_s: float) -> Reply | ChildDied | None:
-        """Return the trial's next reply, or how its process died; None after the timeout.
-
-        Raises:
-            Unreachable: The store of checkpoints does not respond.
-        """
-
-    def instruct(self, instruction: Instruction) -> None:
-        """Send the answer to a reply that was not the trial's last one."""
-
-    def kill(self) -> None:
-        """End the process of the trial and all of its descendants."""
-
-    def close(self) -> None:
-        """End the trial, its descendants and all other processes of the slot."""
-
-
 class ProcessSlot:
-    """Slot whose trials run in child processes."""
+    """Slot that runs one trial at a time, each in a child process.
+
+    A driver calls `start`, then `next` and `instruct` in turn.
+    """
 
     def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
         """Start a server that imports the trainable.

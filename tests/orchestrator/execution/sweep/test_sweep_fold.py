@@ -121,7 +121,7 @@ class Session:
                 worker.stop()
             else:
                 cause = DeathCause.TRIAL if act == 1 else DeathCause.OUTSIDE
-                self.recorder.lost(worker.attempt.trial_id, "killed", cause)
+                self.recorder.record_death(worker.attempt.trial_id, "killed", cause)
         elif act > 6 and (attempt := self.recorder.ask()) is not None:
             self.workers.append(Worker(self.recorder, attempt))
         elif self.workers and self.workers[0].advance():
