@@ -208,7 +208,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease
     return file, flips.content(file), lease
 
 
-@pytest.mark.parametrize("seed", [*range(30), 314, 324, 638, 754])
+@pytest.mark.parametrize("seed", [*range(8), 314, 324, 638, 754])
 def test_a_flipped_bit_is_harmless_or_refused(
     sound: tuple[Path, object, Lease], tmp_path: Path, seed: int
 ) -> None:
