@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.files.redact import redact_arguments, redact_code, storable
+from orchestrator.files.redact import escape_unstorable, redact_arguments, redact_code
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
@@ -160,7 +160,7 @@ def _shortened(changes: str) -> str:
     if len(changes) > DIFF_MOST:
         first = first[: first.rfind("\n") + 1]
     left = len(changes) - len(first)
-    return storable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
+    return escape_unstorable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.execution.datasets import OnData
-from orchestrator.execution.signals import undisturbed
+from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.ledger.sql.outage import OnOutage
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.trials import Outcome
@@ -97,5 +97,5 @@ class ThrottledView:
 
     def _display(self, snapshot: Snapshot) -> None:
         self._has_changed = False
-        with undisturbed():
+        with delayed_interrupts():
             self.display(snapshot)

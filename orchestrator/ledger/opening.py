@@ -74,10 +74,10 @@ def _bring_up_to_date(connection: Connection, where: str) -> None:
 
 def _make(connection: Connection, sweep: str) -> int:
     values = {"name": sweep, "uid": uuid.uuid4().hex, "last_seq": 0, "token": 0, "expires_at": 0.0}
-    values["head"] = chain.first(str(values["uid"]))
+    values["head"] = chain.first_digest(str(values["uid"]))
     made = connection.scalar(insert(sweeps).values(**values).returning(sweeps.c.id))
     assert made is not None, "the row just inserted has an id"
-    seal = chain.seal(values | {"id": made, "holder": None})
+    seal = chain.seal_digest(values | {"id": made, "holder": None})
     connection.execute(update(sweeps).where(sweeps.c.id == made).values(seal=seal))
     return int(made)
 
@@ -92,7 +92,7 @@ def _known(connection: Connection, sweep: str, where: str) -> int | None:
     if isinstance(known, int):
         return known
     for row in connection.execute(select(sweeps)).mappings():
-        if not chain.sealed(dict(row)) or row["name"] == sweep:
+        if not chain.is_sealed(dict(row)) or row["name"] == sweep:
             raise StoreError(
                 f"the ledger at {where} must hold its sweeps as they were written, and the row of "
                 f"{row['name']!r} was changed; {DAMAGED}"

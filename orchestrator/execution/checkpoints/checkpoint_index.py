@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
 from orchestrator.identity import SweepFolder, checkpoint_name
 
 
 @dataclass(frozen=True, slots=True)
-class InSweepFolder:
+class FolderCheckpoints:
     """Checkpoints in the folder of the sweep."""
 
     folder: SweepFolder
@@ -26,12 +26,12 @@ class InSweepFolder:
             shutil.rmtree(self.folder.checkpoint(trial_id), ignore_errors=True)
 
 
-class InStore:
+class ExternalCheckpoints:
     """Checkpoints in an external store, deleted by a background thread because a store may be slow."""
 
     def __init__(self, uri: str) -> None:
         """Prepare the thread that deletes checkpoints."""
-        self._store = Elsewhere(uri)
+        self._store = ExternalStore(uri)
         self._deleter = ThreadPoolExecutor(1, "checkpoints")
         self._deletions: list[Future[None]] = []
 
@@ -51,5 +51,5 @@ class InStore:
         self._deleter.shutdown(wait=False, cancel_futures=True)
 
 
-Checkpoints = InSweepFolder | InStore
+Checkpoints = FolderCheckpoints | ExternalCheckpoints
 """The checkpoints of all trials of a sweep."""

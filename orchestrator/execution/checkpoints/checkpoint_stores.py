@@ -26,11 +26,11 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
-from orchestrator.execution.checkpoints.checkpoint_uris import below, file_system
+from orchestrator.execution.checkpoints.checkpoint_uris import child_uri, file_system
 from orchestrator.execution.checkpoints.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
 from orchestrator.files.abandoned import CHECKPOINTS, clear_abandoned
-from orchestrator.files.file_digests import unsealed
-from orchestrator.files.json_values import parsed
+from orchestrator.files.file_digests import unseal_json
+from orchestrator.files.json_values import parse_json
 from orchestrator.files.redact import redact, redact_url
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.process_identity import process_label
@@ -50,11 +50,11 @@ FEW = 8
 """Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
 
-class Unreachable(StoreError):
+class StoreUnreachable(StoreError):
     """Raised if the store of checkpoints does not respond within the time limit for retries."""
 
 
-class InFolder:
+class FolderStore:
     """Checkpoints in the folder of the sweep, which all workers share."""
 
     def clear_unfinished(self, trial: Path) -> None:
@@ -63,7 +63,7 @@ class InFolder:
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
         """Return complete checkpoints, newest first, without checking their files."""
-        return local.complete(trial)
+        return local.list_checkpoints(trial)
 
     def write(
         self,
@@ -78,7 +78,7 @@ class InFolder:
         return local.write(trial, measurement, save, flush=flush).step
 
 
-class Elsewhere:
+class ExternalStore:
     """Checkpoints on the file system of a URI. Only the name of a trial's folder is used.
 
     Args:
@@ -97,7 +97,7 @@ class Elsewhere:
         self.close()
 
     def complete(self, trial: Path) -> Iterator[Checkpoint]:
-        """Yield complete checkpoints, newest first, downloading each on demand. Raise `Unreachable`."""
+        """Yield complete checkpoints, newest first, downloading each on demand. Raise `StoreUnreachable`."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
                 yield self._fetched(trial.name, step)
@@ -140,7 +140,7 @@ class Elsewhere:
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the URI of a checkpoint."""
-        return below(self.uri, trial_id, checkpoint_name(step))
+        return child_uri(self.uri, trial_id, checkpoint_name(step))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
@@ -150,15 +150,15 @@ class Elsewhere:
                 wanted &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
             for trial_id in wanted:
                 self._delete(self._path(trial_id), COMMAND_PATIENCE_S)
-        except (Unreachable, InputError) as error:
+        except (StoreUnreachable, InputError) as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
     def discard_all(self) -> None:
-        """Delete all checkpoints of the sweep. Raise `Unreachable`."""
+        """Delete all checkpoints of the sweep. Raise `StoreUnreachable`."""
         self._delete(self._path(), COMMAND_PATIENCE_S)
 
     def require_answer(self) -> None:
-        """Raise `Unreachable` if the store cannot list its files."""
+        """Raise `StoreUnreachable` if the store cannot list its files."""
         self.entries(self._path(), COMMAND_PATIENCE_S)
 
     def probe(self) -> None:
@@ -169,7 +169,7 @@ class Elsewhere:
             self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
             found = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
             self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
-        except (Unreachable, FileNotFoundError) as error:
+        except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 f"--checkpoints must be a place that can be written, read and deleted from, got {self.uri}: "
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
@@ -178,7 +178,7 @@ class Elsewhere:
         assert found == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
-        """Map the names in a folder to whether each is a folder. Raise `Unreachable`.
+        """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
 
         The result is empty if the folder does not exist.
         """
@@ -220,7 +220,7 @@ class Elsewhere:
 
     def _retried(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
         standard = PATIENCE_S if self._patience_s is None else self._patience_s
-        return patiently(action, standard if patience_s is None else patience_s, self.uri)
+        return retry_operation(action, standard if patience_s is None else patience_s, self.uri)
 
     def _prune(self, trial_id: str) -> None:
         """Delete checkpoints that are old or incomplete."""
@@ -228,7 +228,7 @@ class Elsewhere:
             whole, every = self._steps(trial_id, patience_s=0.0)
             for step in every - set(sorted(whole)[-KEPT:]):
                 self._delete(self._path(trial_id, checkpoint_name(step)), 0.0)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
 
     def _here(self, trial_id: str) -> Path:
@@ -278,10 +278,10 @@ class Elsewhere:
     def _fetched(self, trial_id: str, step: int) -> Checkpoint:
         source = self._path(trial_id, checkpoint_name(step))
         target = self._here(trial_id) / checkpoint_name(step)
-        manifest = parsed(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
+        manifest = parse_json(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
-        for name in unsealed(manifest["manifest"].encode())["files"]:
+        for name in unseal_json(manifest["manifest"].encode())["files"]:
             path = target / STATE / name
             if not path.resolve().is_relative_to((target / STATE).resolve()):
                 raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
@@ -299,7 +299,7 @@ class Elsewhere:
             self._files.makedirs(folder, exist_ok=True)
 
     def _delete(self, folder: str, patience_s: float) -> None:
-        """Delete a folder, which may be missing. Raise `Unreachable`."""
+        """Delete a folder, which may be missing. Raise `StoreUnreachable`."""
 
         def is_there() -> bool:
             self._files.invalidate_cache()
@@ -319,7 +319,7 @@ class Elsewhere:
         self._retried(delete, patience_s)
 
 
-CheckpointStore = InFolder | Elsewhere
+CheckpointStore = FolderStore | ExternalStore
 """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
 
@@ -330,10 +330,10 @@ def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStor
         uri: URI of an external store.
         patience_s: Seconds of retries of an external store, by default `PATIENCE_S`.
     """
-    return InFolder() if uri is None else Elsewhere(uri, patience_s)
+    return FolderStore() if uri is None else ExternalStore(uri, patience_s)
 
 
-def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
+def retry_operation(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
     """Return the result of `action`, which is retried for `patience_s` seconds while it raises.
 
     Args:
@@ -354,7 +354,7 @@ def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Fou
             raise
         except Exception as error:  # libraries of stores have their own exception classes
             if isinstance(error, LASTING) or time.monotonic() + pause > until:
-                raise Unreachable(
+                raise StoreUnreachable(
                     f"the store of checkpoints must answer, and {redact_url(uri)} does not: "
                     f"{_reason(error)}; try again when it does, a sweep with `haltsweep resume`"
                 ) from error

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable
-from orchestrator.execution.ray.node_check import is_seen
+from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
+from orchestrator.execution.ray.node_check import is_marker_readable
 from orchestrator.execution.trial.jobs import WorkerJob, decode
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.trials import DeathCause, Outcome
@@ -37,7 +37,7 @@ class TrialActor:
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
-        if job.store is None and job.mark and not is_seen(Path(job.mark[0]), job.mark[1]):
+        if job.store is None and job.mark and not is_marker_readable(Path(job.mark[0]), job.mark[1]):
             # The node joined recently and has not been checked yet.
             raise RuntimeError(UNFIT)
         # Set as Tune does: forks by Lightning deadlock with threads of Ray.
@@ -64,7 +64,7 @@ class TrialActor:
         while True:
             try:
                 reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
-            except Unreachable as error:  # a store that is away is no fault of the trial
+            except StoreUnreachable as error:  # a store that is away is no fault of the trial
                 reply = ChildDied(str(error), DeathCause.OUTSIDE)
             if isinstance(reply, ChildDied):
                 if reply.outcome is None:

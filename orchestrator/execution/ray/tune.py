@@ -218,12 +218,12 @@ class SessionScheduler(FIFOScheduler):
         """Record that the actor died, or that its node cannot run trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
-        error = error_text(trial)
+        error = read_error(trial)
         with link.storing_failure() as session:
             if UNFIT in error:
                 session.reassign(trial.trial_id)
             else:
-                session.record_death(trial.trial_id, shorten(error), cause_of(error))
+                session.record_death(trial.trial_id, shorten(error), classify_death(error))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
@@ -240,18 +240,18 @@ class SessionScheduler(FIFOScheduler):
         return None
 
 
-def cause_of(error: str) -> DeathCause:
+def classify_death(error: str) -> DeathCause:
     """Return why an actor died. An exception inside the actor would recur on another machine.
 
     Args:
-        error: Complete text of `error_text`.
+        error: Complete text of `read_error`.
     """
     if LOW_MEMORY in error:
         return DeathCause.MEMORY
     return DeathCause.TRIAL if INSIDE in error else DeathCause.OUTSIDE
 
 
-def error_text(run: Run) -> str:
+def read_error(run: Run) -> str:
     """Return the error of a run on one line, without names that Ray assigns.
 
     Tune writes `error_file` before it calls the scheduler. Its `get_pickled_error` would look for a copy that

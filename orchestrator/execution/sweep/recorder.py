@@ -14,9 +14,9 @@ from orchestrator.conductor.attempts import Kills
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.errors import StoreError
-from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, InSweepFolder
+from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
 from orchestrator.execution.steady_clock import steady_clock
-from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
+from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 from orchestrator.execution.trial.jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
@@ -82,7 +82,7 @@ class Recorder:
         self._replays = snapshots is not None and not has_stopper
         self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
-        self._made_for = made_for(plan) if self._snapshots is not None else ""
+        self._made_for = snapshot_key(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump with the system clock.
         self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
@@ -91,7 +91,7 @@ class Recorder:
         self._goes_on = plan.continue_on_error
         self._writer = Writer(ledger, lease)
         self._folder = folder
-        self._checkpoints = checkpoints or InSweepFolder(folder)
+        self._checkpoints = checkpoints or FolderCheckpoints(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called with the id and outcome of each failed trial."""
         self._kills = Kills()

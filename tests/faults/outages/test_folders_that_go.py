@@ -12,7 +12,7 @@ from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
-from orchestrator.ledger.sql.database import Replaced
+from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import Place, check_log
 from tests.faults.outages.outage_launcher import HERE, sweep
@@ -124,6 +124,6 @@ def test_a_ledger_that_is_another_is_neither_read_nor_written(tmp_path, how):
         lease = ledger.claim(DEAD)
         change(tmp_path, how)
         for use in (lambda: ledger.append([log.closed(1.0, "done")], lease), ledger.last_seq):
-            with pytest.raises(Replaced, match=TOLD[how]):
+            with pytest.raises(LedgerReplaced, match=TOLD[how]):
                 use()
-    assert issubclass(Replaced, StoreError)
+    assert issubclass(LedgerReplaced, StoreError)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.execution.checkpoints.worker_checkpoints import write
-from orchestrator.execution.trial.worker_outcomes import outcome_of
+from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned import clear_abandoned
 from trainables.custom.function import FunctionWorkload
 from trainables.process_identity import origin
@@ -230,7 +230,7 @@ def test_a_variable_that_is_not_set_is_named_with_the_remedy() -> None:
     workload = FunctionWorkload(lambda settings, trial: os.environ["NO_SUCH_DATA"], Job(SETTINGS, seed=0))
     with pytest.raises(KeyError) as raised:
         workload.advance()
-    reason = outcome_of(raised.value).reason.partition("\n")[0]
+    reason = classify_error(raised.value).reason.partition("\n")[0]
     assert reason.startswith(
         "KeyError: 'NO_SUCH_DATA'; the environment variable NO_SUCH_DATA is not set: trials"
     )

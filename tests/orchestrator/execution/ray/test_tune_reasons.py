@@ -30,7 +30,7 @@ def run_with_error(folder, error):
 
 
 def test_a_long_error_keeps_its_begin_and_end_without_noise(tune, tmp_path):
-    reason = tune.shorten(tune.error_text(run_with_error(tmp_path, RAISED)))
+    reason = tune.shorten(tune.read_error(run_with_error(tmp_path, RAISED)))
     assert reason.startswith("ray::PlacedTrial.train() (pid=1) File")
     assert reason.endswith("self.step() KeyboardInterrupt")
     assert not {"^", "pid:", "Failure"} & set(reason.split())
@@ -47,10 +47,10 @@ def test_a_long_error_keeps_its_begin_and_end_without_noise(tune, tmp_path):
     ],
 )
 def test_the_cause_of_a_death_is_read_from_the_complete_error(tune, tmp_path, error, cause):
-    assert tune.cause_of(tune.error_text(run_with_error(tmp_path, error))) == cause
+    assert tune.classify_death(tune.read_error(run_with_error(tmp_path, error))) == cause
 
 
 def test_a_run_without_an_error_file_was_ended_from_outside(tune, tmp_path):
-    text = tune.error_text(SimpleNamespace(error_file=str(tmp_path / "missing")))
+    text = tune.read_error(SimpleNamespace(error_file=str(tmp_path / "missing")))
     assert text
-    assert tune.cause_of(text) is DeathCause.OUTSIDE
+    assert tune.classify_death(text) is DeathCause.OUTSIDE
