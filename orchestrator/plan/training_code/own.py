@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
-from orchestrator.files.redact import storable, storable_value
+from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
@@ -401,9 +401,10 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
                 "null where there is no bound",
             )
             continue
-        if storable_value(value) != value:
+        if escape_unstorable_values(value) != value:
             yield SettingFault(
-                path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
+                path,
+                f"must be text that can be stored, and {config} makes it {escape_unstorable(shown(value))}",
             )
 
 
