@@ -13,7 +13,7 @@ from orchestrator.cli.display.running import roughly
 from orchestrator.cli.locations import runs_root
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.json_values import to_json_values
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.provenance import machine
@@ -40,9 +40,9 @@ class TrialDurations:
 
 def estimate_duration(plan: Plan, runs: Path | None) -> str:
     """Return a sentence with the estimated duration and its basis; empty without an estimate."""
-    from orchestrator.execution.slots import slots, this_machine
+    from orchestrator.execution.slots import count_slots, local_resources
 
-    at_once = slots([this_machine(None)], plan.resources)
+    at_once = count_slots([local_resources(None)], plan.resources)
     if not at_once:
         return ""
     concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
@@ -136,7 +136,7 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
         all_folders, key=lambda folder_: (folder_.name != plan.name, -_launched_at(folder_))
     ):
         try:
-            provenance = json.loads(read_ordinary(folder.provenance))
+            provenance = json.loads(read_regular(folder.provenance))
             if {name: provenance.get(name) for name in this_machine} != this_machine:
                 continue
             earlier = read_plan(folder)

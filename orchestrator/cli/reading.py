@@ -12,7 +12,7 @@ from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.conductor.overview import EndedTrials, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
-from orchestrator.files.sqlite_files import never_made
+from orchestrator.files.sqlite_files import why_no_database
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -174,7 +174,7 @@ def opened(
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and (missing := never_made(folder.ledger)):
+    if url == folder.ledger_url and (missing := why_no_database(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} is missing: {missing}. If the sweep was killed before it began, "
             f"start it with `{command('resume', folder)}`; otherwise restore the ledger from a backup"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError
-from orchestrator.execution.datasets import needed
+from orchestrator.execution.datasets import tasks_with_splits
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.training_code.settings import part_problems
@@ -113,7 +113,7 @@ def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tes
     confirmed = source.spec.confirm.splits if source.spec.confirm is not None else ()
     for arm in arms:
         train = arm.system.train
-        ((config, infos),) = needed([arm.system.settings["task"]], confirmed)
+        ((config, infos),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
         infos_ = splits(config) if tests else tuple(infos)
         by_config.setdefault(
             config, Subject(config, infos_, train.batch_size, train.steps, train.batch_tokens)

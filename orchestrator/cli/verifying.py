@@ -174,7 +174,7 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
         yield Finding("data", "absent", f"{sweep.setup.workload} keeps its own")
         return
     from orchestrator.execution.code_digests import MISSING_REMEDY
-    from orchestrator.execution.datasets import needed
+    from orchestrator.execution.datasets import tasks_with_splits
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -184,7 +184,7 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
         *(record.settings["task"] for record in sweep.records),
     ]
     try:
-        tasks = list(needed(raw, confirmed))
+        tasks = list(tasks_with_splits(raw, confirmed))
     except (ValueError, LookupError) as error:
         detail = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
         yield Finding("data", "unknown", detail, MISSING_REMEDY)
@@ -205,7 +205,7 @@ def _check_split(path: Path) -> Finding:
     from trainables.data.inventory import look_at
 
     if not path.exists():
-        return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
+        return Finding("data", "absent", f"{path} is not there; it is built when it is tasks_with_splits")
     data_file = look_at(path)
     assert data_file is not None, "data are looked at themselves"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
@@ -278,7 +278,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
-    from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
+    from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
     if sweep.ledger.has_unfit_snapshot():
@@ -286,7 +286,7 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     stored = sweep.ledger.snapshot()
     if stored is None:
         return
-    if stored.made_for != made_for(sweep.plan):
+    if stored.made_for != snapshot_key(sweep.plan):
         yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
         return
     fold = SweepFold(sweep.plan)
@@ -302,12 +302,12 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
 def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
     from orchestrator.cli.reading import readable
-    from orchestrator.files.sqlite_files import never_made
+    from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger
 
     url = setup.ledger_url(folder)
-    if url == folder.ledger_url and (missing := never_made(folder.ledger)):
+    if url == folder.ledger_url and (missing := why_no_database(folder.ledger)):
         raise StoreError(f"the ledger {folder.ledger} must be there, and {missing}; restore a backup of it")
     connect(url).dispose()  # fail for an invalid file before copying it
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:

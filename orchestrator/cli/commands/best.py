@@ -35,7 +35,7 @@ def best(
 ) -> None:
     """Print a runnable spec of the best config; its first lines state how it was chosen."""
     from orchestrator.cli.reading import opened
-    from orchestrator.files.file_digests import read_sound
+    from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.results.winner import winner
     from orchestrator.spec.load import load_spec
@@ -45,7 +45,7 @@ def best(
         records = sweep.records()
         report = summarise(sweep.plan, records)
         choice = winner(sweep.plan, records, report, arm, context)
-        read_sound(sweep.folder.spec, "restore it from a backup")
+        read_verified(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, choice, sweep.plan.arm(choice.arm))
         left_out = _left_out(spec.content(), content)
@@ -77,7 +77,7 @@ def _scope_of_verdict(choice: "Winner", report: "Report") -> str:
 
 def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
     """Yield the locations of the checkpoints of the winner's trials."""
-    from orchestrator.execution.checkpoints.checkpoint_uris import below
+    from orchestrator.execution.checkpoints.checkpoint_uris import child_uri
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
 
@@ -89,7 +89,7 @@ def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
         assert record.last is not None, "a confirm trial that finished was measured"
         step = checkpoint_name(record.last.step)
         if remote is not None:
-            yield f"Checkpoint of seed {record.seed}: {below(remote, record.trial_id, step)}"
+            yield f"Checkpoint of seed {record.seed}: {child_uri(remote, record.trial_id, step)}"
         elif (place := sweep.folder.checkpoint(record.trial_id).resolve() / step).is_dir():
             yield f"Checkpoint of seed {record.seed}: {place}"
         else:

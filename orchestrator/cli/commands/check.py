@@ -124,9 +124,9 @@ def plan(
 def _warn_about_missing_resources(sweep_plan: "Plan") -> None:
     """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
-    from orchestrator.execution.slots import require_means
+    from orchestrator.execution.slots import require_local_resources
 
-    for require in (require_files, partial(require_means, driver="ray", num_cpus=None)):
+    for require in (require_files, partial(require_local_resources, driver="ray", num_cpus=None)):
         try:
             require(sweep_plan)
         except InputError as error:

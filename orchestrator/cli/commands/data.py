@@ -91,12 +91,12 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
 
 def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
-    from orchestrator.execution.datasets import made
+    from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
 
     with bars.part(f"{subject.name}/{split}"):
         try:
-            return made(subject.config, split, root)
+            return open_or_build_split(subject.config, split, root)
         except DataError as error:
             raise StoreError(str(error)) from error
 

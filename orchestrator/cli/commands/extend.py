@@ -16,7 +16,7 @@ from orchestrator.cli.display.fencing import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
-from orchestrator.files.file_digests import kept_file, read_kept
+from orchestrator.files.file_digests import find_edition, read_edition
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount, hint
 
@@ -197,10 +197,10 @@ def _plan_extended_spec(
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import look_in
 
-    read_kept(folder.spec, "restore it from a backup")
+    read_edition(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
         look_in(Path(code))
-    spec = path or kept_file(folder.spec)
+    spec = path or find_edition(folder.spec)
     return planned(spec, changes, profile, runs=runs)
 
 
@@ -216,9 +216,9 @@ def _extend_plan(
 ) -> "Plan":
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
-    from orchestrator.execution.code_digests import origin_of, require_same_code
+    from orchestrator.execution.code_digests import collect_provenance, require_same_code
     from orchestrator.execution.datasets import require_unchanged
-    from orchestrator.execution.sweep.extend_folder import commit
+    from orchestrator.execution.sweep.extend_folder import commit_extension
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
@@ -236,7 +236,7 @@ def _extend_plan(
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
             trial_records = records(ledger.newest(), old)
-            before = load_spec(kept_file(folder.spec)).content()
+            before = load_spec(find_edition(folder.spec)).content()
             allowed = changes_allowed(
                 old.name, before, spec.spec.content(), _started_phases(old, trial_records)
             )
@@ -246,13 +246,13 @@ def _extend_plan(
                 old, new, {change.trial_id for change in trial_records}, extension, never
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
-            origin = origin_of(extended_plan, setup)
+            origin = collect_provenance(extended_plan, setup)
             if not changed_code:
                 require_same_code(old, trial_records, origin)
             if write:
                 if not changed_code:
                     require_unchanged(old, trial_records, setup)
-                commit(folder, extended_plan, to_yaml(spec.spec), origin)
+                commit_extension(folder, extended_plan, to_yaml(spec.spec), origin)
         finally:
             if lease is not None:
                 ledger.release(lease)
@@ -358,7 +358,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
             raise InputError(
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
-    sweep_content = load_spec(kept_file(folder.spec)).content()
+    sweep_content = load_spec(find_edition(folder.spec)).content()
     differing = [
         str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
     ]

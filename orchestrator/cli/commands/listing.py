@@ -102,7 +102,7 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.reading import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.sqlite_files import never_made
+    from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.summary import summaries
     from orchestrator.plan.serialise import read_plan
 
@@ -110,7 +110,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     if plan.name != folder.name:
         raise StoreError(f"the folder must have the name of its sweep, {plan.name!r}; rename the folder")
     setup = read_setup(folder)
-    missing = "" if setup.storage is not None else never_made(folder.ledger)
+    missing = "" if setup.storage is not None else why_no_database(folder.ledger)
     summary = by_name.get(plan.name)
     if summary is None and not missing:
         with readable(setup.ledger_url(folder), folder) as url:

@@ -130,7 +130,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
 
 def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
     """Return the attempts in the ledger, with their stored output."""
-    from orchestrator.isolation.child_log import read
+    from orchestrator.isolation.child_log import read_log
     from orchestrator.ledger.events import EventKind
 
     attempts: list[AttemptLog] = []
@@ -140,7 +140,7 @@ def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
         if event.kind is EventKind.STARTED:
             number = event.payload["token"]
             file = SweepFolder(sweep.folder.root).log(trial_id, number)
-            attempts.append(AttemptLog(number, event.at, file=str(file), output=read(file)))
+            attempts.append(AttemptLog(number, event.at, file=str(file), output=read_log(file)))
         elif event.kind is EventKind.ENDED and attempts:
             kind, reason = event.payload["kind"], event.payload["reason"]
             attempts[-1] = replace(attempts[-1], ended_at=event.at, outcome=kind, reason=reason)
