@@ -39,7 +39,7 @@ def misplaced(
             values = known.get(path)
             if path not in known:
                 yield (part, path), f"is not in {section}. {hint(str(path), map(str, known))}"
-            elif isinstance(values, list) and not any(same(value, each) for each in values):
+            elif isinstance(values, list | tuple) and not any(same(value, each) for each in values):
                 choices = ", ".join(map(shown, values))
                 yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
 

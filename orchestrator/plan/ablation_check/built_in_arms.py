@@ -153,7 +153,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
-        yield from named_otherwise(arm, reference, probe)
+        yield from named_otherwise(arm, reference)
         yield from _idle_fields(arm, reference, probe, sweep)
         if found == ("measuring",):
             yield "it learns what it is compared with learns, and is only measured otherwise"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep, unlike_settings
-from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
@@ -25,7 +24,6 @@ from trainables.costs import depth_range, most_layers
 from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.settings import shallower, within
-from trainables.task_catalog import splits
 
 FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
 LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
@@ -91,7 +89,7 @@ def differences(
         for pair in _quick_first(probe, before, after):
             yield _unlike(probe, *pair, first)
             yield from _of_models(probe, *pair, longest)
-    if "task" in settings and not _same_examples(before, after, sweep):
+    if "task" in settings:
         yield ("task",)
 
 
@@ -185,13 +183,6 @@ def _layers(system: System, length: int) -> tuple[int, int]:
     # The decoder of an answer has no length in advance, so its greatest depth is the general maximum.
     most = most if system.shape.head == "sequence" else most_layers(system.model, length)
     return min(least, most), most
-
-
-def _same_examples(before: System, after: System, sweep: Sweep) -> bool:
-    """Return whether trials of both systems read the same examples; False if there are too many to
-    generate."""
-    read = [info.name for info in splits(before.task) if info.role != "test"]
-    return same_data(before, after, [*read, *sweep.tests])
 
 
 def _within_inputs(system: System, longest: int) -> System:

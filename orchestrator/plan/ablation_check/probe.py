@@ -4,9 +4,7 @@ Initial weights and dropout come from random streams named after modules. So two
 settings without an effect agree in every pass.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 import psutil
 import torch
@@ -26,7 +24,6 @@ from trainables.assembly import build_model, drawn_by_constructors
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting
-from trainables.types import TaskShape
 
 LAYERS = 64
 """Maximum number of layers that are run; parameters and FLOPs are those of the full model."""
@@ -53,7 +50,6 @@ class Probe:
         self._metrics: dict[str, tuple[str, ...]] = {}
         self._operations: dict[str, int] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
-        self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
@@ -164,14 +160,8 @@ class Probe:
         return model
 
     def _key(self, system: System) -> str:
-        """Return a key that is equal for systems with equal models; a model only depends on the task's
-        shape."""
-        model, shape = system.settings["model"], system.shape
-        known = self._keys.get(id(model))
-        if known is None or known[0] is not model or known[1] != shape:
-            known = model, shape, canonical([model, asdict(shape)])
-            self._keys[id(model)] = known  # the reference prevents reuse of the id
-        return known[2]
+        """Return a key of the model and of the task's shape, which determine the built model."""
+        return canonical([system.settings["model"], asdict(system.shape)])
 
 
 def is_outside(system: System) -> bool:

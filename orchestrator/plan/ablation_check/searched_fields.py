@@ -5,13 +5,12 @@ that differ only in such a field are equal, so the choice among them is arbitrar
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep
-from orchestrator.plan.ablation_check.differences import FIRST, LEARNS, differ, differences, draws
+from orchestrator.plan.ablation_check.differences import differ, differences, draws
 from orchestrator.plan.ablation_check.passes import LENGTH, made_batch
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
@@ -20,18 +19,14 @@ from orchestrator.plan.space_check.dimensions import one_value
 from orchestrator.plan.space_check.metrics import VALID, written
 from orchestrator.plan.space_check.spaces import (
     assigned,
-    common_space,
     condition_values,
     dimension_keys,
     ends,
-    may_exist,
 )
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Search
-from search_spaces.algebra import without
-from search_spaces.dimensions import Dimension, Fixed, Space, contains
-from search_spaces.paths import MISSING, lookup, overlap, with_value
-from search_spaces.wording import shown
+from search_spaces.dimensions import Dimension, Space
+from search_spaces.paths import with_value
 from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
 
@@ -78,37 +73,6 @@ def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
             )
 
 
-def check_dropped(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
-    """Note a searched `train` field that an arm drops and does not set, although it has an effect there.
-
-    A model or task field that stays as in the baseline may be the purpose of the arm. An arm that drops every
-    dimension is skipped: its plan states that it is not searched.
-    """
-    arm, common = asked.arm, common_space(asked.search)
-    if all(isinstance(each.domain, Fixed) for each in asked.space.dimensions):
-        return
-    for place, path in enumerate(arm.request.drop):
-        tunes = path in common.paths and path.startswith("train.")
-        if not tunes or any(overlap(path, each) for each in arm.request.changes):
-            continue
-        dimension, beside = common[path], without(common, [each for each in arm.request.drop if each != path])
-        own = lookup(arm.system.settings, path)
-        if own is MISSING or not may_exist(dimension, beside, arm):
-            continue
-        found = systems(arm, dimension, beside)
-        with suppress(ValueError):  # an arm may drop values that cannot be run
-            if len(found) == len(ends(dimension.domain)) and any(
-                differ(probe, found[0], each, asked.sweep) for each in found[1:]
-            ):
-                faults.add(
-                    f"must be what {arm.name} lacks or sets, or what changes nothing in it, got {path}, "
-                    f"which acts there and would stay {shown(own)} while others are tuned: leave it out, or "
-                    "drop all that is searched, for an arm that is not tuned",
-                    *("arms", arm.request.label, "drop", place),
-                    about=("dropped", arm.request.label, path),
-                )
-
-
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """Return the arm at every end of `dimension`, without systems that cannot be built."""
     return _at_ends(arm.system.settings, dimension, space)
@@ -121,7 +85,7 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
         ValueError: A system cannot be run.
     """
     found = systems(asked.arm, dimension, asked.space)
-    if len(found) < 2 or _shows_at_once(asked.arm, dimension, found[-1], probe):
+    if len(found) < 2:
         return None
     objectives, differing = [each.metric for each in asked.search.objectives], False
     for first, *rest in chain([found], filter(None, _beside_others(asked, dimension))):
@@ -135,21 +99,6 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
             else:
                 differing |= differ(probe, first, other, asked.sweep)
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
-
-
-def _shows_at_once(arm: BuiltInArm, dimension: Dimension, end: System, probe: Probe) -> bool:
-    """Return whether one end of `dimension` differs in one pass from the unchanged arm, which has run
-    already."""
-    own = lookup(arm.system.settings, dimension.path)
-    if own is MISSING or isinstance(own, list | dict) or not contains(dimension.domain, own):
-        return False
-    if end.settings != with_value(arm.system.settings, dimension.path, lookup(end.settings, dimension.path)):
-        return False
-    one, other = probe.narrow_pair(arm.system, end)
-    if dimension.path.startswith("model."):
-        words = set(probe.measure(one, FIRST).unlike(probe.measure(other, FIRST)))
-        return bool(words - WORK - {"depth"})
-    return "gradient" in set(probe.measure(one, LEARNS).unlike(probe.measure(other, LEARNS)))
 
 
 def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bool:

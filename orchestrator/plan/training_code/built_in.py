@@ -9,7 +9,7 @@ from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.built_in_arms import prove
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import SearchedArm, check_dimensions, check_dropped
+from orchestrator.plan.ablation_check.searched_fields import SearchedArm, check_dimensions
 from orchestrator.plan.ablation_check.twins import check_twins
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
@@ -118,10 +118,9 @@ class BuiltIn:
         check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
-        """Note dimensions without an effect in the arm, and dropped training fields that have one."""
+        """Note dimensions without an effect in the arm."""
         asked = SearchedArm(arm, space, search, self._sweep, self.metrics([arm]))
         check_dimensions(asked, self._probe, faults)
-        check_dropped(asked, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""
