@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.space_check.draws import candidates
 from orchestrator.plan.space_check.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
@@ -47,8 +48,27 @@ def check_known(search: Search, arms: Searched, faults: Faults) -> None:
 
 
 def _problem(rule: Rule, arms: Searched) -> str | None:
-    """Return why `rule` is invalid or has no effect; None if no problem is detected."""
-    return _unknown(rule, arms) or (_idle(rule, arms) if isinstance(rule, Constraint) else None)
+    """Return why `rule` is invalid or has no effect; None if no problem is detected.
+
+    The check of draws reports constraints that never hold.
+    """
+    if (problem := _unknown(rule, arms)) or not isinstance(rule, Constraint):
+        return problem
+    if all(_always_holds(rule, arm, space) for arm, space in arms):
+        return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
+    return None
+
+
+def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
+    """Return whether all tried values of the constraint's fields satisfy it."""
+    dimensions = [space[path] for path in rule.paths if path in space.paths]
+    if rule.op == "!=" and any(is_real(each.domain) for each in dimensions):
+        return True  # a continuous value is never drawn equal to a given value
+    draws = product(*(candidates(each.domain) for each in dimensions))
+    return all(
+        admits(rule, dict(zip([each.path for each in dimensions], draw, strict=True)), arm.system.settings)
+        for draw in draws
+    )
 
 
 def _unknown(rule: Rule, arms: Searched) -> str | None:
@@ -105,57 +125,6 @@ def _no_numbers(constraint: Constraint, arms: Searched) -> str | None:
     return None
 
 
-def _idle(constraint: Constraint, arms: Searched) -> str | None:
-    """Return why a constraint can never hold in an arm, or always holds in all arms; None otherwise."""
-    always = []
-    if constraint.left == constraint.right:  # the check of draws reports constraints that never hold
-        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or name another field"
-    for arm, space in arms:
-        left = _range(constraint.left, arm, space)
-        right = _range(constraint.right, arm, space)
-        if left is None or right is None:
-            continue
-        words = f"{constraint.left} is {_words(left)} there and {constraint.right} {_words(right)}"
-        if isinstance(constraint.right, int | float):
-            words = f"{constraint.left} is {_words(left)} there"
-        if _never(constraint.op, left, right):
-            return f"{constraint}: can never hold in {arm.name}: {words}"
-        real = any(path in space.paths and is_real(space[path].domain) for path in constraint.paths)
-        # A continuous value is never drawn equal to a given value.
-        always.append(_never(_OPPOSITE[constraint.op], left, right) or (constraint.op == "!=" and real))
-    if always and all(always):
-        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
-    return None
-
-
-Span = tuple[float, float]
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
-
-
-def _never(op: str, left: Span, right: Span) -> bool:
-    """Return whether the comparison `op` fails for all pairs of values from the two ranges."""
-    match op:
-        case "<":
-            return left[0] >= right[1]
-        case "<=":
-            return left[0] > right[1]
-        case ">":
-            return left[1] <= right[0]
-        case ">=":
-            return left[1] < right[0]
-        case "==":
-            return left[1] < right[0] or right[1] < left[0]
-        case _:
-            return left[0] == left[1] == right[0] == right[1]
-
-
-def _range(side: str | float, arm: CheckedArm[Any], space: Space) -> Span | None:
-    """Return the least and greatest value of a side; None if the arm has no number there."""
-    found = [side] if not isinstance(side, str) else _values(side, arm, space)
-    numbers = [float(each) for each in found if isinstance(each, int | float) and _is_number(each)]
-    return (min(numbers), max(numbers)) if numbers else None
-
-
 def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
     """Return the ends of the values that the arm can have at `path`."""
     if path in space.paths:
@@ -168,7 +137,3 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _words(span: Span) -> str:
-    return f"{span[0]:g}" if span[0] == span[1] else f"{span[0]:g} to {span[1]:g}"

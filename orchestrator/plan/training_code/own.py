@@ -5,19 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.files.redact import storable, storable_value
 from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
 from orchestrator.plan.space_check.draws import Drawn, Trying
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assigned, related
-from orchestrator.plan.training_code.own_fields import declared_fields, unknown_fields
 from orchestrator.plan.training_code.settings import SettingFault, described
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec import scalars
@@ -42,6 +41,8 @@ class OwnSystem:
 
 Arm = CheckedArm[OwnSystem]
 TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+NUMBER_WORDS = frozenset({"none", "null", "nan", "inf"})
+"""Texts that are meant as a value of a field with numbers."""
 """Texts that are meant as booleans if another value of the field is a boolean. In YAML 1.2 the last four are
 texts; `true` and `false` are texts only in quotes."""
 
@@ -68,10 +69,7 @@ class Own:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """Return the valid arms, the baseline first."""
-        found = resolve_by(self._checked, spec, faults, progress)
-        if self._trainable.config is not None:
-            self._check_unread(self._trainable.config, spec, found, faults)
-        return found
+        return resolve_by(self._checked, spec, faults, progress)
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """Return the declared metrics, which are the same for all arms."""
@@ -243,21 +241,6 @@ class Own:
                     about=("kept", field, given),
                 )
 
-    def _check_unread(
-        self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
-    ) -> None:
-        """Note fields of invalid arms and baselines that `config` does not have."""
-        read = {arm.request.name for arm in found}
-        for request in requested_arms(spec):
-            if request.name in read:
-                continue
-            for sets, value in {**request.cell, **request.changes}.items():
-                for path in unknown_fields(config, {sets: value}):
-                    self._tell_no_field(path, declared_fields(config), request.keys(sets), faults)
-            if request.is_baseline:
-                for path in unknown_fields(config, spec.settings):
-                    self._tell_no_field(path, declared_fields(config), in_baseline(path), faults)
-
     def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
         faults.add(message, *keys, about=("no field", path, *keys))
@@ -413,8 +396,15 @@ def _text_in_place(one: Any, other: Any) -> str | None:
             f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
             "takes for true: write true or false, without quotes"
         )
-    if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
-        return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
+    if (
+        isinstance(found, int | float)
+        and not isinstance(found, bool)
+        and (_is_number(text) or text.lower() in NUMBER_WORDS)
+    ):
+        return (
+            f"must be a number in all arms, got {shown(found)} and the text {text!r}: write a number or "
+            "null, without quotes"
+        )
     return None
 
 

@@ -15,20 +15,12 @@ from trainables import catalog
 FLAGS: Mapping[str, tuple[Any, str, Any]] = {
     "gate": (UNIVERSAL, "gate", False),
     "unit": (UNIVERSAL, "halt", {"unit": "token"}),
-    "transition": (UNIVERSAL, "halt", {"transition": False}),
-    "origin": (UNIVERSAL, "halt", {"origin": 1}),
-    "rule": (UNIVERSAL, "halt", {"rule": "prefix"}),
     "no halt": (UNIVERSAL, "halt", None),
     "pooling": (UNIVERSAL, "pooling", "mean"),
     "early exit": (UNIVERSAL, "early_exit", "none"),
-    "layers": (UNIVERSAL, "max_layers", 3),
-    "feedforward": (UNIVERSAL, "feedforward_width", 48),
-    "slots": (CHUNKED, "memory", {"slots": 2}),
     "boundaries": (CHUNKED, "boundaries", True),
     "chunks": (CHUNKED, "chunk", {"by": "size", "size": 5}),
-    "balance": (SPARSE, "balance", "none"),
     "norm": (SPARSE, "norm", "pre"),
-    "positions": (SPARSE, "absolute_positions", False),
     "window": (SPARSE, "attention", {**SPARSE["attention"], "window": 4}),
 }
 

@@ -4,8 +4,6 @@ import random
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.display.render import look_twice
@@ -84,11 +82,6 @@ def test_arms_that_training_or_the_model_tells_apart_are_no_twins(planned, other
     assert look_twice(planned(other=other)) == []
 
 
-def test_what_build_does_to_its_settings_is_no_part_of_the_plan(planned):
-    found = planned(PLAIN.replace("drop = [", 'settings.pop("note"); settings["lr"] = 7; drop = ['))
-    assert found.baseline.settings == {"width": 6, "dropout": 0.5, "lr": 0.3, "off": False, "note": "a"}
-
-
 @pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
 def test_what_build_draws_from_a_global_generator_tells_no_arms_apart(planned, draws):
     before = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
@@ -126,11 +119,6 @@ def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
     assert shown.startswith("Look twice: baseline: what its model computes on example(settings), or the grad")
 
 
-def test_lazy_modules_are_looked_at_once_they_have_run(planned):
-    found = planned(PLAIN.replace("nn.Linear(4, ", "nn.LazyLinear("))
-    assert {proof.parameters for proof in found.proofs} == {44}
-
-
 def test_lazy_modules_without_an_example_are_asked_for_one(planned):
     code = PLAIN.replace("nn.Linear(4, ", "nn.LazyLinear(") + "\nexample = None\n"
     with pytest.raises(PlanError, match=r"got 0\.weight without a shape: write example"):
@@ -157,9 +145,3 @@ def build(settings):
 """)
     assert "outputs" in evidence(found)["minus-dropout"]
     assert evidence(found)["note"] == ()
-
-
-def test_what_build_sets_for_the_process_does_not_outlast_it(planned):
-    planned(PLAIN.replace("drop = [", "torch.set_default_dtype(torch.float64); drop = ["))
-    assert torch.get_default_dtype() == torch.float32
-    assert nn.Linear(1, 1).weight.dtype == torch.float32
