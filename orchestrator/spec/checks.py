@@ -7,9 +7,9 @@ from typing import Any, Final
 from orchestrator.search import space_catalog
 from orchestrator.spec.document import Keys
 from orchestrator.spec.metric_splits import outcome_split
-from orchestrator.spec.readings import misplaced
+from orchestrator.spec.published_cells import cell_problems
 from orchestrator.spec.section import Objective
-from orchestrator.spec.types import OwnSpec, Search, Spec
+from orchestrator.spec.types import CustomSpec, Search, Spec
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.paths import ROOTS, Paths, leaves
@@ -37,7 +37,7 @@ def find_conflicts(spec: Spec) -> list[tuple[Keys, str]]:
 
 
 def _is_custom(spec: Spec) -> bool:
-    return isinstance(spec, OwnSpec)
+    return isinstance(spec, CustomSpec)
 
 
 def _searched(spec: Spec) -> dict[str, Dimension]:
@@ -76,7 +76,7 @@ def _phases(spec: Spec) -> Problems:
 
 
 def _nesting(spec: Spec) -> Problems:
-    if isinstance(spec, OwnSpec):
+    if isinstance(spec, CustomSpec):
         for path, count in Counter(path for path, _ in leaves(spec.baseline)).items():
             if count > 1:
                 yield (
@@ -268,7 +268,7 @@ def _published(spec: Spec) -> Problems:
         if row.arm is None and row.reference is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
         written = {"arm": row.arm, "cell": row.cell, "posthoc": row.posthoc}
-        for inner, message in misplaced(written, spec.axes, spec.posthoc):
+        for inner, message in cell_problems(written, spec.axes, spec.posthoc):
             yield (*keys, *inner), message
 
 

@@ -46,7 +46,7 @@ def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
     return f"minus-{'-and-'.join(away)}"
 
 
-def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
+def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     """Return the components that each created arm removes, by the name of the arm."""
     if spec.combine is None:
         return {}

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
 from orchestrator.files.redact import redact_setting, storable
-from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
+from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
@@ -53,7 +53,7 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
         raise SpecError(written.faults or [_no_spec(written)])
     found = _changed(written, overrides, profile)
     # Secrets are reported first and alone, because the message of any other fault may quote them.
-    if secret := unfit(written) or unfit(found):
+    if secret := find_secrets(written) or find_secrets(found):
         raise SpecError(in_order(secret))
     _, known_faults = validate(copy.deepcopy(written))
     spec, faults = validate(found)
@@ -70,7 +70,7 @@ def _changed(written: Document, overrides: Sequence[str], profile: str | None) -
     if profile is not None:
         _apply_profile(found, profile)
     _apply_overrides(found, overrides)
-    readings.leave_out(found, written)
+    published_cells.remove_stale_rows(found, written)
     return found
 
 
@@ -191,7 +191,7 @@ def to_yaml(spec: Spec) -> str:
     return scalars.dump(spec.content())
 
 
-def unfit(document: Document) -> list[Fault]:
+def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
     found = []
     for keys, text, field in _texts(document.data, ()):

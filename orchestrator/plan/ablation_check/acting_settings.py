@@ -40,7 +40,7 @@ class Sweep:
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+def changed_aspects(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
     """Return the aspects in which task and training settings of `after` act differently from `before`.
 
     Settings that only affect the loss of one step are left out, since passes of the models measure them.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.plan.ablation_check.acting_settings import Sweep, unlike_settings
+from orchestrator.plan.ablation_check.acting_settings import Sweep, changed_aspects
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
@@ -64,13 +64,13 @@ def differences(
         first: First pass for different models.
 
     Yields:
-        Words of `unlike_settings`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
+        Words of `changed_aspects`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
         `operations` and `layers`.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    settings = unlike_settings(before, after, sweep)
+    settings = changed_aspects(before, after, sweep)
     yield tuple(word for word in settings if word != "task")
     longest = sweep.longest(before, after)
     before, after = (_within_inputs(system, longest) for system in (before, after))
@@ -114,11 +114,11 @@ def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple
         found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
         if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
             break
-    task = "task" in unlike_settings(before, after, sweep) and shows(found)
+    task = "task" in changed_aspects(before, after, sweep) and shows(found)
     return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
 
 
-def read_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+def evaluates_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
     """Return whether an evaluation of one checkpoint gives the same results with both systems.
 
     Raises:
@@ -202,7 +202,7 @@ def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Va
                 yield {**condition_values(dimension, space), dimension.path: value}
 
 
-def evidence_where_searched(
+def evidence_at_searched_values(
     probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
 ) -> tuple[str, ...]:
     """Return the `evidence` with one searched field at one of its ends; empty if there is none.

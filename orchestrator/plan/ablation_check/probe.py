@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.passes import Measurements, Pass, batch_of, counted, measure, run
+from orchestrator.plan.ablation_check.passes import Measurements, Pass, counted, example_batch, measure, run
 from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.display.format import bytes_amount
@@ -114,8 +114,8 @@ class Probe:
         if key not in self._metrics:
             narrow = self.narrow(system)
             with cpu_threads(1):
-                output = run(narrow, self._model(narrow), Weights.INITIAL, batch_of(narrow), trains=True)
-            self._metrics[key] = reported(system, batch_of(system), output)
+                output = run(narrow, self._model(narrow), Weights.INITIAL, example_batch(narrow), trains=True)
+            self._metrics[key] = reported(system, example_batch(system), output)
         return self._metrics[key]
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
@@ -123,7 +123,7 @@ class Probe:
         key = (self._key(system), point)
         if key not in self._halting:
             with cpu_threads(1):
-                output = run(system, self._model(system), point, batch_of(system), trains=True)
+                output = run(system, self._model(system), point, example_batch(system), trains=True)
             self._halting[key] = halting(output.encoded)
         return self._halting[key]
 
@@ -213,7 +213,7 @@ def _move(name: str) -> str:
 
 def _require_repeated(system: System, *models: nn.Module) -> None:
     """Raise ValueError for a model whose passes are not reproducible, since any two arms would differ."""
-    batch = batch_of(system)
+    batch = example_batch(system)
     losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)

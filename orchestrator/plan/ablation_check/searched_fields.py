@@ -11,11 +11,11 @@ from typing import Any
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import differ, differences, draws
-from orchestrator.plan.ablation_check.passes import LENGTH, made_batch
+from orchestrator.plan.ablation_check.passes import LENGTH, synthetic_examples
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.dimensions import one_value
+from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, written
 from orchestrator.plan.space_check.spaces import (
     assigned,
@@ -36,7 +36,7 @@ WORK = frozenset({"layers run", "operations", "layers", "FLOPs"})
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedArm:
+class ArmSearchSpace:
     """An arm with its search space and search settings."""
 
     arm: BuiltInArm
@@ -46,14 +46,14 @@ class SearchedArm:
     metrics: Sequence[Metric]
 
 
-def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
+def check_dimensions(asked: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
     """Note dimensions without an effect in an arm, since they only make the search less thorough.
 
     Dimensions without an effect on any objective are noted once, for the baseline.
     """
     arm = asked.arm
     for dimension in asked.space.dimensions:
-        if one_value(dimension, asked.search):  # reported already
+        if single_value_problem(dimension, asked.search):  # reported already
             continue
         try:
             why = _in_vain(asked, dimension, probe)
@@ -78,7 +78,7 @@ def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]
     return _at_ends(arm.system.settings, dimension, space)
 
 
-def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | None:
+def _in_vain(asked: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
@@ -101,7 +101,7 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
-def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bool:
+def moves(asked: ArmSearchSpace, before: System, after: System, probe: Probe) -> bool:
     """Return whether some objective can differ between `before` and `after`.
 
     Raises:
@@ -118,7 +118,7 @@ def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bo
     return False
 
 
-def _beside_others(asked: SearchedArm, dimension: Dimension) -> Iterator[list[System]]:
+def _beside_others(asked: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(asked.space, [dimension.path]):
         settings = assigned(asked.arm.system.settings, draw)
@@ -139,7 +139,7 @@ def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) ->
 
 def _written(system: System) -> set[str]:
     """Return the names of all metrics of written answers."""
-    batch = made_batch(system.shape, min(LENGTH, system.shape.length_max))
+    batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
     return {f"{VALID}/{name}" for name in written(system, batch)}
 
 

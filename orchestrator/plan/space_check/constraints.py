@@ -19,10 +19,10 @@ from search_spaces.wording import hint, shown
 PLACE = ("search", "constraints")
 TRIED_MAX = 64
 """Maximum number of combinations for which a formula is evaluated at planning."""
-Searched = Sequence[tuple[CheckedArm[Any], Space]]
+ArmSpace = Sequence[tuple[CheckedArm[Any], Space]]
 
 
-def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
+def check_constraints(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, and constraints that always or never hold."""
     for place, constraint in enumerate(search.constraints):
         if problem := _problem(constraint, arms):
@@ -40,14 +40,14 @@ def check_predicates(search: Search, faults: Faults) -> None:
                 faults.raise_if_any()
 
 
-def check_known(search: Search, arms: Searched, faults: Faults) -> None:
+def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, for arms that have other faults."""
     for place, constraint in enumerate(search.constraints):
         if problem := _unknown(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
-def _problem(rule: Rule, arms: Searched) -> str | None:
+def _problem(rule: Rule, arms: ArmSpace) -> str | None:
     """Return why `rule` is invalid or has no effect; None if no problem is detected.
 
     The check of draws reports constraints that never hold.
@@ -71,7 +71,7 @@ def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
     )
 
 
-def _unknown(rule: Rule, arms: Searched) -> str | None:
+def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
     fields = dict.fromkeys(each for arm, space in arms for each in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
@@ -95,7 +95,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
     return f". {hint(path, related(path, fields))}"
 
 
-def _undecidable(rule: Rule, arms: Searched) -> str | None:
+def _undecidable(rule: Rule, arms: ArmSpace) -> str | None:
     """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
@@ -111,7 +111,7 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
     return (path for path, _ in leaves(arm.system.settings))
 
 
-def _no_numbers(constraint: Constraint, arms: Searched) -> str | None:
+def _no_numbers(constraint: Constraint, arms: ArmSpace) -> str | None:
     kinds = [value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)]
     if constraint.op in ("==", "!=") and not any(map(_is_number, kinds)):
         return None

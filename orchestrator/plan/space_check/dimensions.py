@@ -46,7 +46,7 @@ def check_dimensions(
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
-        if why := one_value(dimension, search):
+        if why := single_value_problem(dimension, search):
             faults.add(why, *keys)
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
@@ -55,7 +55,7 @@ def check_dimensions(
             faults.add(why, *dimension_keys(dimension.path, search))
 
 
-def one_value(dimension: Dimension, search: Search) -> str | None:
+def single_value_problem(dimension: Dimension, search: Search) -> str | None:
     """Return the problem of a range with a single value; None if there are several, or it is intended.
 
     A single value is intended for a dimension with conditions, or if it replaces a range of a listed space.

@@ -62,7 +62,7 @@ Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Trying:
+class SettingsCheck:
     """Functions of a trainable that check whether settings can be trained."""
 
     checked: Checked[Any]
@@ -76,7 +76,9 @@ class Trying:
     Config."""
 
 
-def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
+def check_draws(
+    arm: CheckedArm[Any], space: Space, settings_check: SettingsCheck, spec: Spec, faults: Faults
+) -> Space:
     """Note values and combinations of values that can be drawn but not trained.
 
     Returns:
@@ -85,11 +87,11 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
     try:
-        trying.too_large(arm.system)
+        settings_check.too_large(arm.system)
     except ValueError:
         return space  # the ablation check refuses arms that cannot be built
     settings = arm.system.settings
-    drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
+    drawing = _Drawing(settings, space, settings_check.variants(settings), settings_check.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
         return space
@@ -97,14 +99,14 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     refused = 0
     for draw in draws:
         if problem := drawing.refusal(draw):
-            if trying.refusing is not None and _is_rejected(draw, settings, trying):
+            if settings_check.refusing is not None and _is_rejected(draw, settings, settings_check):
                 refused += 1
             else:
                 _tell_together(arm, draw, problem, drawing, faults)
-    if refused and trying.refusing is not None:
-        rule = replace(trying.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+    if refused and settings_check.refusing is not None:
+        rule = replace(settings_check.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))
-        drawing = _Drawing(settings, space, drawing.variant, trying.too_large)
+        drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         broken = ", ".join(map(str, space.constraints))
         faults.add(
@@ -124,10 +126,10 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     return space
 
 
-def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
+def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
     """Return whether the trainable's Config refuses `settings` with `draw`."""
     given = assigned(settings, draw)
-    return given is not None and isinstance(trying.checked(given), list)
+    return given is not None and isinstance(settings_check.checked(given), list)
 
 
 def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:

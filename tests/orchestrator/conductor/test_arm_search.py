@@ -283,7 +283,7 @@ FIRST = (
 )
 
 
-def with_first(sampler, **keywords):
+def with_first_points(sampler, **keywords):
     plan = SearchPlan(9, {"name": sampler, **keywords}, None, MAX_SCORE, 0)
     return ArmSearch(replace(make_arm("arm", LATTICE), first=FIRST), plan)
 
@@ -291,20 +291,20 @@ def with_first(sampler, **keywords):
 @pytest.mark.parametrize("sampler", KEYWORDS)
 def test_points_that_are_tried_first_come_first_and_are_told_to_the_sampler(sampler):
     keywords = KEYWORDS[sampler]
-    found = with_first(sampler, **keywords)
+    found = with_first_points(sampler, **keywords)
     whole = [run(found, number) for number in range(14)]
     assert tuple(whole[:2]) == FIRST
     shown = found._study.get_trials(deepcopy=False)[:2]
     assert [each.value for each in shown] == [-((point["model.x"] - 0.3) ** 2) for point in FIRST]
     for cut in (1, 2, 7):
-        again = with_first(sampler, **keywords)
+        again = with_first_points(sampler, **keywords)
         for number in range(cut):
             run(again, number, assignment=whole[number])
         assert [run(again, number) for number in range(cut, 14)] == whole[cut:]
 
 
 def test_a_grid_tries_every_combination_once_those_asked_for_first():
-    found = with_first("grid")
+    found = with_first_points("grid")
     whole = [run(found, number) for number in range(19 * 101)]
     assert tuple(whole[:2]) == FIRST
     assert len({repr(sorted(each.items())) for each in whole}) == 19 * 101

@@ -124,11 +124,11 @@ def test_a_confirmed_trial_is_read_again_under_each_override():
     finish(conductor, conductor.ask())
     first, second = ask_all(conductor)
     finish(conductor, second)
-    rereads = ask_all(conductor)
-    assert [each.source_id for each in rereads] == [second.trial_id] * 2
-    assert [each.settings["model"]["shift"] for each in rereads] == [0.1, 0.2]
-    assert [each.planned.seed for each in rereads] == [8, 8]
-    assert {each.settings["model"]["x"] for each in rereads} == {second.settings["model"]["x"]}
+    posthoc_overrides = ask_all(conductor)
+    assert [each.source_id for each in posthoc_overrides] == [second.trial_id] * 2
+    assert [each.settings["model"]["shift"] for each in posthoc_overrides] == [0.1, 0.2]
+    assert [each.planned.seed for each in posthoc_overrides] == [8, 8]
+    assert {each.settings["model"]["x"] for each in posthoc_overrides} == {second.settings["model"]["x"]}
     finish(conductor, first)
     assert [each.source_id for each in ask_all(conductor)] == [first.trial_id] * 2
 

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
-from tests.orchestrator.plan.ablation_check.test_lying_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
+from tests.orchestrator.plan.ablation_check.test_empty_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
 from tests.support.specs.planned import plan
 from trainables import catalog
 

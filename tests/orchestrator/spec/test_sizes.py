@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import OversizedSpec, SpecError
-from orchestrator.plan.reading import read_to_plan
+from orchestrator.plan.plan_input import read_plannable_spec
 from orchestrator.spec.load import read_spec
 from tests.orchestrator.spec.conftest import WHOLE
 
@@ -14,7 +14,7 @@ DEEP = "must be at most 10,000, got 1,000,000"
 
 def reported(path, *overrides, profile=None):
     with pytest.raises(OversizedSpec) as caught:
-        read_to_plan(path, overrides, profile)
+        read_plannable_spec(path, overrides, profile)
     assert str(caught.value).splitlines()[-1].startswith("mend these first: no arm was built yet")
     return [str(fault).replace(f"{path}:", "") for fault in caught.value.faults]
 
@@ -120,7 +120,7 @@ def test_all_of_them_are_told_at_once_with_what_else_is_wrong_with_the_file(writ
     ],
 )
 def test_what_the_field_could_have_or_must_say_itself_is_left_to_the_planner(whole, override):
-    assert read_to_plan(whole, [override]).spec.name
+    assert read_plannable_spec(whole, [override]).spec.name
 
 
 def test_a_model_from_outside_leaves_the_sizes_of_training_to_be_told(whole):
@@ -162,7 +162,7 @@ def test_arms_of_more_components_than_can_be_counted_are_told_at_once(write):
 @pytest.mark.parametrize("override", ["search.trials_per_arm=0", "baseline=12"])
 def test_a_fault_of_ordinary_size_is_no_oversized_spec(whole, override):
     with pytest.raises(SpecError) as caught:
-        assert read_to_plan(whole, [override]).spec.name
+        assert read_plannable_spec(whole, [override]).spec.name
     assert not isinstance(caught.value, OversizedSpec)
 
 

@@ -14,7 +14,7 @@ from search_spaces.paths import leaves
 _TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
 
 
-def named_otherwise(arm: BuiltInArm, reference: BuiltInArm) -> Iterator[str]:
+def find_name_mismatches(arm: BuiltInArm, reference: BuiltInArm) -> Iterator[str]:
     """Yield a warning if an arm named after a removed field does not change it; names may be swapped."""
     taken = _TAKES_AWAY.match(arm.request.label)
     if taken is None or not arm.changes:

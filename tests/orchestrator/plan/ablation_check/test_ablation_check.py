@@ -14,7 +14,7 @@ from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, R
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.types import ArmProof
+from orchestrator.plan.types import ArmCheck
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, full, one_arm, spec
 from tests.support.specs.planned import plan
 
@@ -65,13 +65,13 @@ def arms_of(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def proofs() -> dict[str, ArmProof]:
+def proofs() -> dict[str, ArmCheck]:
     return {each.arm: each for each in plan(spec(arms=arms_of(GUT))).proofs}
 
 
 @pytest.mark.parametrize("name", sorted(GUT))
 def test_no_false_alarm_for_arms_of_the_gated_universal_transformer(
-    name: str, proofs: dict[str, ArmProof]
+    name: str, proofs: dict[str, ArmCheck]
 ) -> None:
     assert proofs[name].evidence
 
@@ -98,17 +98,17 @@ def test_no_false_alarm_for_an_arm_without_training_of_its_halting() -> None:
         ("deeper", "FLOPs"),
     ],
 )
-def test_evidence_is_what_the_arm_changes(name: str, evidence: str, proofs: dict[str, ArmProof]) -> None:
+def test_evidence_is_what_the_arm_changes(name: str, evidence: str, proofs: dict[str, ArmCheck]) -> None:
     assert evidence in proofs[name].evidence
 
 
-def test_compute_only_arms_change_neither_loss_nor_gradient(proofs: dict[str, ArmProof]) -> None:
+def test_compute_only_arms_change_neither_loss_nor_gradient(proofs: dict[str, ArmCheck]) -> None:
     for name in ("upperbound", "published-break"):
         assert not {"loss", "gradient", "weights"} & set(proofs[name].evidence), proofs[name].evidence
         assert proofs[name].loss == proofs["baseline"].loss
 
 
-def test_proof_shows_module_tree_parameters_and_flops(proofs: dict[str, ArmProof]) -> None:
+def test_proof_shows_module_tree_parameters_and_flops(proofs: dict[str, ArmCheck]) -> None:
     base, gate, wide = proofs["baseline"], proofs["no-gate"], proofs["wide-gate"]
     assert gate.module_tree_removed == ("encoder.block.gate: FeedForward",)
     assert gate.module_tree_added == ()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.display.render import look_twice
+from orchestrator.plan.display.render import plan_warnings
 from orchestrator.plan.planner import plan_file
 from tests.support.training_code.own_code import forgotten
 
@@ -63,7 +63,7 @@ def evidence(plan):
 
 def test_arms_that_build_one_model_by_other_words_are_told(planned):
     found = planned(other="no-dropout: {why: other words, set: {off: true}}")
-    [shown] = look_twice(found)
+    [shown] = plan_warnings(found)
     assert shown == (
         "Look twice: no-dropout: behaves as minus-dropout does, though its settings differ: drop one of "
         "them, unless training makes something else of dropout and off."
@@ -79,7 +79,7 @@ def test_arms_that_build_one_model_by_other_words_are_told(planned):
     ],
 )
 def test_arms_that_training_or_the_model_tells_apart_are_no_twins(planned, other):
-    assert look_twice(planned(other=other)) == []
+    assert plan_warnings(planned(other=other)) == []
 
 
 @pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
@@ -97,14 +97,14 @@ def build(settings):
     return nn.Sequential(nn.Linear(4, 4), nn.Dropout(settings["dropout"]), Scaled(4, 2))
 """)
     assert evidence(found) == {"baseline": (), "minus-dropout": ("outputs", "gradient"), "note": ()}
-    assert look_twice(found) == []
+    assert plan_warnings(found) == []
     assert (random.getstate(), np.random.get_state()[2]) == before  # noqa: NPY002
 
 
 def test_a_model_that_is_another_each_time_proves_nothing(planned):
     found = planned(PLAIN.replace("drop = [", "torch.seed(); drop = ["))
     assert evidence(found) == {"baseline": (), "minus-dropout": (), "note": ()}
-    [shown] = look_twice(found)
+    [shown] = plan_warnings(found)
     assert shown.startswith(
         "Look twice: baseline: the model of build(settings), run on example(settings), comp"
     )
@@ -115,7 +115,7 @@ def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
         PLAIN.replace("return nn.Sequential(", "return nn.Sequential(nn.LayerNorm(4, eps=float('nan')), ")
     )
     assert evidence(found)["note"] == ()
-    [shown] = look_twice(found)
+    [shown] = plan_warnings(found)
     assert shown.startswith("Look twice: baseline: what its model computes on example(settings), or the grad")
 
 
