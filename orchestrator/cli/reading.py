@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.conductor.overview import EndedTotals, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
 from orchestrator.files.sqlite_files import why_no_database
@@ -74,7 +74,7 @@ class Opened:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         kept = self.ledger.snapshot()
-        ended = EndedTrials.kept(kept) if kept is not None else None
+        ended = EndedTotals.kept(kept) if kept is not None else None
         if kept is not None and ended is not None:
             every, seq = self._counts_earlier_reports, kept.seq
             new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every)]

@@ -265,8 +265,8 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
-    from orchestrator.plan.display.render import look_twice
-    from orchestrator.plan.space_check.objective_words import objective_lines
+    from orchestrator.plan.display.render import plan_warnings
+    from orchestrator.plan.space_check.objective_descriptions import objective_lines
 
     counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
     say(f"{made.name}: {counts}, in {folder.root}")
@@ -275,7 +275,7 @@ def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver:
     _tell_missing_gpus(made, driver)
     for line in objective_lines(made, unusual=True):
         say(line)
-    for line in look_twice(made):
+    for line in plan_warnings(made):
         complain(line)
 
 

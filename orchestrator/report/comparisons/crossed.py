@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 from orchestrator.plan.crossing import crossed_pairs, searched_fields, shared_fields
-from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Plan
+from orchestrator.plan.types import AnswerPlan, Arm, ArmCheck, Plan
 from orchestrator.report.comparisons.contrasts import goal_of, paired_seeds
 from orchestrator.report.comparisons.untested import why_untested
 from orchestrator.report.results.number_words import interval_words, p_words
@@ -50,7 +50,7 @@ def cross_verdicts(
             yield _judged(plan, answer, both, (arm, reference), metric, own=own, found=found, family=family)
 
 
-def _proofs_at_other_settings(plan: Plan) -> Iterator[ArmProof]:
+def _proofs_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
     """Yield the ablation check of every arm at another arm's settings, under the name in the readings."""
     proofs = {each.arm: each for each in plan.proofs}
     for pair in crossed_pairs(plan.arms):

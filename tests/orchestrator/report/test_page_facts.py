@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markupsafe import escape
 
-from orchestrator.plan.types import ArmPrice, ArmProof, Change
+from orchestrator.plan.types import ArmCheck, ArmEstimate, Change
 from orchestrator.provenance import Provenance
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.notices import notices
@@ -35,7 +35,7 @@ def crashing(arm, seed):
 def made():
     found = study(3, 5, 8, fate=crashing)
     proofs = tuple(
-        ArmProof(
+        ArmCheck(
             f"arm-{at}",
             12_345 + at,
             (),
@@ -48,7 +48,7 @@ def made():
         )
         for at in range(3)
     )
-    prices = tuple(ArmPrice(f"arm-{at}", {}, 2e9 + at * 1e9, 5e9 + at * 1e9) for at in range(3))
+    prices = tuple(ArmEstimate(f"arm-{at}", {}, 2e9 + at * 1e9, 5e9 + at * 1e9) for at in range(3))
     reasons = {OutcomeKind.CRASHED: "ran out of memory", OutcomeKind.DIVERGED: "loss is nan"}
     records = tuple(replace(each, reason=reasons.get(each.outcome, "made up")) for each in found.records)
     return replace(found, records=records, plan=replace(found.plan, proofs=proofs, prices=prices))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.types import AnswerPlan, ArmProof, Plan
+from orchestrator.plan.types import AnswerPlan, ArmCheck, Plan
 from orchestrator.report.caveats.notes import in_words
 from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.results.types import ArmVerdict, Report
@@ -150,7 +150,7 @@ def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() ->
 def test_outcomes_that_training_decides_are_tested(case: str) -> None:
     made, known = of_depth(), at_depth("good", 2.0)
     if case == "halts":
-        proof = ArmProof("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
+        proof = ArmCheck("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
         made = replace(made, proofs=(proof,))
     elif case == "no cost":
         made = replace(made, metrics=METRICS)

@@ -36,7 +36,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
             yield f"searches for {objective_words(objective, split)}"
 
 
-def reversed_goals(plan: Plan) -> Iterator[str]:
+def reversed_goal_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings about goals that contradict the name of the metric, for undeclared metrics."""
     for objective in plan.search.objectives if plan.search is not None else ():
         usual = usual_goal(objective.metric)

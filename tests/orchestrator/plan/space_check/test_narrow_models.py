@@ -6,16 +6,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from orchestrator.errors import PlanError
 from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS, differ, evidence, shows
-from orchestrator.plan.ablation_check.passes import Measurements, Pass
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
-from orchestrator.plan.planner import plan
 from orchestrator.plan.training_code.settings import System, checked
-from orchestrator.spec.types import Spec
-from tests.orchestrator.plan.small import BASELINE, spec
 from trainables.assembly import build_model
 from trainables.counting import Flops, only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
@@ -37,25 +32,6 @@ def test_every_width_is_divided_and_nothing_else_changes() -> None:
     assert {name for name, value in after.items() if value != before[name]} == {"width", "gate_width"}
     assert (after["width"], after["gate_width"]) == (NARROW, 96)
     assert probe.narrow(narrow) is narrow
-
-
-class Watching(Probe):
-    """Remembers how wide the models were that ran."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.widths: set[int] = set()
-
-    def measure(self, made: System, asked: Pass, longest: int | None = None) -> Measurements:
-        self.widths.add(made.settings["model"]["width"])
-        return super().measure(made, asked, longest)
-
-
-def test_a_difference_in_widths_alone_is_seen_in_models_divided_by_one_number() -> None:
-    one, other = system(gate_width=128), system(gate_width=256)
-    probe = Watching()
-    assert differ(probe, one, other, Sweep())
-    assert probe.widths == {NARROW}
 
 
 def test_models_that_cannot_both_be_narrowed_are_run_as_they_are() -> None:
@@ -89,55 +65,6 @@ def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_a
 
     monkeypatch.setattr(probing, "build_model", gated_where_narrow)
     assert differ(Probe(), system(), system(gate=False), Sweep())
-
-
-def test_other_differences_are_found_without_running_the_wide_models() -> None:
-    probe = Watching()
-    assert differ(probe, system(), system(gate=False), Sweep())
-    assert probe.widths == {NARROW}
-
-
-def wide(**arms: dict[str, Any]) -> Spec:
-    made = {name: {"why": "because", "set": sets} for name, sets in arms.items()}
-    return spec(baseline={**BASELINE, "model": WIDE}, arms=made)
-
-
-def test_a_plan_says_with_what_its_wide_models_were_run() -> None:
-    probe = Watching()
-    found = plan(wide(plain={"model.gate": False}, wider={"model.width": 512}), probe=probe)
-    assert [each.run_with for each in found.proofs] == [{"model.width": NARROW}] * 3
-    assert probe.widths <= {NARROW, NARROW // 2}, "no wide model is run where narrow ones differ"
-    assert [each.parameters for each in found.proofs[:2]] == [
-        sum(map(torch.Tensor.numel, build_model(made.model, made.shape, 0, "meta").parameters()))
-        for made in (system(), system(gate=False))
-    ]
-    assert not any(each.run_with for each in plan(spec()).proofs), "16 is narrow"
-
-
-@pytest.mark.slow
-def test_wide_arms_that_are_one_system_under_two_names_are_found() -> None:
-    """The width that one of them writes out follows from another in the other."""
-    arms = {"deep": {"model.max_layers": 4}, "deep-too": {"model.max_layers": 4, "model.head_width": 64}}
-    with pytest.raises(PlanError, match="behaves as deep does, though its settings differ"):
-        plan(wide(**arms))
-    plan(wide(deep={"model.max_layers": 4}, other={"model.max_layers": 4, "model.head_width": 32}))
-    whole = {"model.heads": 128, "model.max_layers": 4}  # 64 is no multiple of 128
-    with pytest.raises(PlanError, match="behaves as thin does, though its settings differ"):
-        plan(wide(thin=whole, too={**whole, "model.head_width": 2}))
-
-
-def test_arms_that_cannot_be_run_alike_in_the_memory_there_is_are_no_twins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Both can be run beside the baseline; the width of one of them lets the other be divided by 2 alone."""
-    monkeypatch.setattr(probing, "_require_memory", narrow_alone)
-    made = plan(wide(huge={"model.width": 1024}, odd={"model.gate_width": 258}))
-    assert [each.name for each in made.arms] == ["baseline", "huge", "odd"]
-
-
-def narrow_alone(structure: probing.Structure) -> None:
-    if structure.parameters > 2_000_000:
-        raise ValueError(f"memory must suffice, got {structure.parameters} parameters")
 
 
 def test_a_model_that_runs_again_has_its_first_weights() -> None:

@@ -16,7 +16,7 @@ from trainables.settings import Settings
 SIXTEEN_BITS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def running_lines(plan: Plan) -> list[str]:
+def device_lines(plan: Plan) -> list[str]:
     """Return one sentence for each choice that depends on the device, with the arms that it applies to.
 
     The device is CUDA if trials request GPUs, else a CPU. For searched fields the arm's own values count.

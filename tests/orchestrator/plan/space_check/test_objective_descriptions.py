@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator.plan.space_check.objective_words import objective_lines, reversed_goals
+from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from tests.support.specs.plans import make_plan
@@ -16,9 +16,9 @@ def plan(*objectives: Objective, metrics: tuple[Metric, ...] = ()) -> Plan:
 def test_a_goal_against_the_name_is_warned_of_unless_the_metric_is_declared() -> None:
     reversed_one = Objective(metric="valid/accuracy", goal="min")
     fine = Objective(metric="eval_loss", goal="min")
-    (warning,) = reversed_goals(plan(fine, reversed_one))
+    (warning,) = reversed_goal_warnings(plan(fine, reversed_one))
     assert warning.startswith("Look twice: the goal of valid/accuracy is min")
-    assert not list(reversed_goals(plan(reversed_one, metrics=(Metric("accuracy", "min"),))))
+    assert not list(reversed_goal_warnings(plan(reversed_one, metrics=(Metric("accuracy", "min"),))))
 
 
 def test_objectives_are_described_with_split_and_scope() -> None:

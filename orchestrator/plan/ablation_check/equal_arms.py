@@ -6,14 +6,14 @@ from itertools import combinations
 
 from orchestrator.identity import canonical
 from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
-from orchestrator.plan.ablation_check.differences import FIRST, differ, evidence_where_searched
+from orchestrator.plan.ablation_check.differences import FIRST, differ, evidence_at_searched_values
 from orchestrator.plan.ablation_check.passes import close
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 
 
-def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
+def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
     """Note every arm that behaves as an earlier one, unless it has `allow_no_effect`."""
     # Only arms with equal acting settings of task and training are run and compared.
     alike = defaultdict[str, list[BuiltInArm]](list)
@@ -47,6 +47,6 @@ def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep
         if differ(probe, other.system, one.system, sweep):
             return False
         left_out = {*one.request.drop, *other.request.drop}
-        return not evidence_where_searched(probe, other.system, one.system, sweep, left_out)
+        return not evidence_at_searched_values(probe, other.system, one.system, sweep, left_out)
     except ValueError:
         return False

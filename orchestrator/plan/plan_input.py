@@ -12,7 +12,7 @@ from orchestrator.spec.types import Spec
 from search_spaces.wording import counted
 
 
-def read_to_plan(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
+def read_plannable_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
     """Read the spec at `path` with `profile` and `overrides` applied.
 
     Raises:

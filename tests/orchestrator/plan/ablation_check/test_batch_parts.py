@@ -95,23 +95,6 @@ def test_a_trial_has_a_rank_for_every_gpu() -> None:
         plan(spec(resources={"gpus": 0.5}, baseline=with_train(baseline(), ranks=2)))
 
 
-def test_ranks_alone_are_no_arm() -> None:
-    with pytest.raises(PlanError, match=r"arm changes nothing against baseline: with train\.ranks set"):
-        plan(one_arm({"train.ranks": 2}))
-
-
-def test_ids_are_what_they_were_where_batches_are_whole() -> None:
-    """A plan holds the field only where it is set: one that knows nothing of it is the same plan."""
-    plain, said, parts = (
-        plan(spec(baseline=with_train(baseline(), **more)))
-        for more in ({}, {"accumulate": 1}, {"accumulate": 2})
-    )
-    assert "accumulate" not in plain.baseline.settings["train"]
-    assert plain.trials == said.trials
-    assert parts.baseline.settings["train"]["accumulate"] == 2
-    assert plain.trials[0].trial_id != parts.trials[0].trial_id
-
-
 def test_a_model_that_norms_over_a_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "norming_kit").mkdir()
     (tmp_path / "norming_kit" / "normed.py").write_text(NORMED)

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.spec.types import Spec
-from tests.orchestrator.plan.ablation_check.test_lying_arms import (
+from tests.orchestrator.plan.ablation_check.test_empty_arms import (
     CHUNKED,
     LISTOPS,
     SPARSE,

@@ -14,7 +14,7 @@ from orchestrator.plan.ablation_check.weights import SEED
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_at_once, rows_per_step
 from orchestrator.plan.training_code.settings import System
-from orchestrator.plan.types import ArmPrice
+from orchestrator.plan.types import ArmEstimate
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model
 from trainables.costs import passes, peak_memory_bytes
@@ -39,7 +39,7 @@ def price(
     trials: Mapping[str, int] | None,
     *,
     calibrate: bool,
-) -> ArmPrice:
+) -> ArmEstimate:
     """Return the cost estimate of an arm.
 
     Args:
@@ -53,7 +53,7 @@ def price(
     """
     structure, system = probe.structure(arm.system), arm.system
     step = passes(recomputes=system.train.checkpoint_activations) * rows_per_step(system)
-    return ArmPrice(
+    return ArmEstimate(
         arm=arm.name,
         trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,

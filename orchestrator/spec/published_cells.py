@@ -13,7 +13,7 @@ OF_FILES = ("task.folder", "task.validate_on")
 """Fields that may differ from the published system: the location of the data, and the validation split."""
 
 
-def misplaced(
+def cell_problems(
     row: Mapping[str, Any], axes: Mapping[str, Any], posthoc: Mapping[str, Any]
 ) -> Iterator[tuple[Keys, str]]:
     """Yield the errors in the cell of a published row, each with its keys inside the row.
@@ -39,12 +39,12 @@ def misplaced(
             values = known.get(path)
             if path not in known:
                 yield (part, path), f"is not in {section}. {hint(str(path), map(str, known))}"
-            elif isinstance(values, list) and not any(same(value, each) for each in values):
+            elif isinstance(values, list | tuple) and not any(same(value, each) for each in values):
                 choices = ", ".join(map(shown, values))
                 yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
 
 
-def leave_out(found: Document, written: Document) -> None:
+def remove_stale_rows(found: Document, written: Document) -> None:
     """Remove published rows whose evaluation no longer exists after a profile or overrides.
 
     A row is removed if its cell of the grid, its posthoc evaluation, or its arm's training settings have
@@ -78,7 +78,7 @@ def _gone(
     before: Mapping[str, Any],
     same_training: Callable[[str], bool],
 ) -> bool:
-    had, has = (not any(misplaced(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
+    had, has = (not any(cell_problems(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
     if not isinstance(arm := row.get("arm"), str):  # a row without an arm, or with an invalid one
         return had and not has
     return had and not (has and same_training(arm))

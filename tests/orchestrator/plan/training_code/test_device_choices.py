@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.training_code.running import running_lines
+from orchestrator.plan.training_code.device_choices import device_lines
 from tests.orchestrator.plan.small import baseline, spec
 from tests.support.specs.planned import plan
 
@@ -22,7 +22,7 @@ def test_early_exit_and_kernel_are_named(gpus: float, precision: str, mode: str,
     written = baseline()
     written["train"] = {**written["train"], "precision": precision}
     arms = {"no-halt": {"why": "as published", "set": {"model.halt": None}}}
-    found = running_lines(plan(spec(arms=arms, baseline=written, resources={"gpus": gpus})))
+    found = device_lines(plan(spec(arms=arms, baseline=written, resources={"gpus": gpus})))
     exits, kernels = found
     assert f"early_exit: auto is {mode} (baseline)" in exits
     assert f"attention runs by {kernel}" in kernels
@@ -30,5 +30,5 @@ def test_early_exit_and_kernel_are_named(gpus: float, precision: str, mode: str,
 
 def test_nothing_is_said_of_what_is_set() -> None:
     written: dict[str, Any] = baseline(early_exit="batch")
-    (line,) = running_lines(plan(spec(baseline=written)))
+    (line,) = device_lines(plan(spec(baseline=written)))
     assert "early_exit" not in line

@@ -5,21 +5,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
-from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
+from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBuilder, compare_fingerprints
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
-from orchestrator.plan.space_check.draws import Drawn, Trying
+from orchestrator.plan.space_check.draws import Drawn, SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assigned, related
-from orchestrator.plan.training_code.own_fields import declared_fields, unknown_fields
 from orchestrator.plan.training_code.settings import SettingFault, described
-from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
@@ -30,35 +29,37 @@ from trainables.custom.outside import Trainable, unkept_fields
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSystem:
+class CustomSettings:
     """Settings that the custom trainable accepts."""
 
     settings: Mapping[str, Any]
 
 
-Arm = CheckedArm[OwnSystem]
+Arm = CheckedArm[CustomSettings]
 TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+NUMBER_WORDS = frozenset({"none", "null", "nan", "inf"})
+"""Texts that are meant as a value of a field with numbers."""
 """Texts that are meant as booleans if another value of the field is a boolean. In YAML 1.2 the last four are
 texts; `true` and `false` are texts only in quotes."""
 
 
-class Own:
+class CustomTrainable:
     """The custom trainable of a spec; its methods implement `TrainableForPlan`."""
 
     def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
         self._trainable = trainable
         self._progress = progress
-        self._builder: Builder | None = None
-        self._seen: dict[str, Seen] = {}
+        self._builder: ModelBuilder | None = None
+        self._seen: dict[str, Fingerprint] = {}
         self._arms: dict[str, Arm] = {}
         """Arms that were built, in order."""
-        self._seen_again: dict[str, Seen] = {}
+        self._seen_again: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
+        self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
 
     def _refusing(self) -> Predicate | None:
         """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
@@ -68,16 +69,19 @@ class Own:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """Return the valid arms, the baseline first."""
-        found = resolve_by(self._checked, spec, faults, progress)
-        if self._trainable.config is not None:
-            self._check_unread(self._trainable.config, spec, found, faults)
-        return found
+        return resolve_by(self._checked, spec, faults, progress)
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """Return the declared metrics, which are the same for all arms."""
         return self._trainable.metrics
 
-    def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
+    def check(
+        self,
+        spec: Spec,
+        arms: Sequence[Arm],
+        stopper: "ComponentChoice | None",  # noqa: ARG002
+        faults: Faults,
+    ) -> None:
         """Note problems of the spec and its arms, except those of the search space.
 
         The stopper is not checked, since the steps of reports are unknown.
@@ -85,7 +89,7 @@ class Own:
         known = arms[0].system.settings
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
             plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
-            kept = plain.settings if isinstance(plain, OwnSystem) else spec.settings
+            kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
             for path in unkept_fields(spec.settings, kept, ""):
                 self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
         else:  # without a Config, the spec file defines the fields
@@ -125,7 +129,7 @@ class Own:
         """Return None, since it is unknown which fields change measurements."""
         return None
 
-    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmProof | None:
+    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None without `build`, or if the model cannot be built."""
         if self._trainable.build is None:
             return None
@@ -138,14 +142,11 @@ class Own:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        proof = differences_of(arm.name, before, after, compared=reference is not None, again=again)
+        proof = compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
-    def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since training may differ between arms with the same model.
-
-        `_twin` adds a warning.
-        """
+    def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
+        """Note nothing, since trainings may differ between arms of one model. `_twin` adds a warning."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """Note objectives that are declared as constant or with another goal."""
@@ -172,19 +173,19 @@ class Own:
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
         """Note nothing, since it is unknown which metrics can vary."""
 
-    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
                 f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
                 "--calibrate out"
             )
-        return ArmPrice(arm.name, dict(sorted((trials or {}).items())))
+        return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
 
-    def _checked(self, raw: Mapping[str, Any]) -> OwnSystem | list[SettingFault]:
+    def _checked(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
         config = self._trainable.config
         if config is None:
-            return OwnSystem(dict(raw))
+            return CustomSettings(dict(raw))
         self._progress(f"config of {self.path} to read settings")
         try:
             kept = config.model_validate(dict(raw)).model_dump(mode="json")
@@ -194,7 +195,7 @@ class Own:
             return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
         if faults := list(_unkept(kept, f"config of {self.path}")):
             return faults
-        return OwnSystem(kept)
+        return CustomSettings(kept)
 
     def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
         """Return a function that checks the settings with a draw.
@@ -203,7 +204,7 @@ class Own:
         a Config must not change drawn settings.
         """
 
-        def drawn(draw: Assignment) -> OwnSystem | list[SettingFault] | None:
+        def drawn(draw: Assignment) -> CustomSettings | list[SettingFault] | None:
             if (given := assigned(settings, draw)) is None:
                 return None
             found = self._checked(given)
@@ -245,21 +246,6 @@ class Own:
                     about=("kept", field, given),
                 )
 
-    def _check_unread(
-        self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
-    ) -> None:
-        """Note fields of invalid arms and baselines that `config` does not have."""
-        read = {arm.request.name for arm in found}
-        for request in requested_arms(spec):
-            if request.name in read:
-                continue
-            for sets, value in {**request.cell, **request.changes}.items():
-                for path in unknown_fields(config, {sets: value}):
-                    self._tell_no_field(path, declared_fields(config), request.keys(sets), faults)
-            if request.is_baseline:
-                for path in unknown_fields(config, spec.settings):
-                    self._tell_no_field(path, declared_fields(config), in_baseline(path), faults)
-
     def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
         faults.add(message, *keys, about=("no field", path, *keys))
@@ -295,26 +281,26 @@ class Own:
                 if fault := _text_in_place(lookup(spec.settings, path), value):
                     faults.add(fault, "posthoc", path, place)
 
-    def _look(self, arm: Arm) -> Seen:
+    def _look(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
             self._seen[arm.name] = self._anew(arm, arm.system.settings)
             self._arms[arm.name] = arm
         return self._seen[arm.name]
 
-    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Seen:
-        self._builder = self._builder or Builder(self._trainable)
+    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
+        self._builder = self._builder or ModelBuilder(self._trainable)
         return self._builder.look(
             settings,
             lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
         )
 
-    def _look_again(self, arm: Arm) -> Seen:
+    def _look_again(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
         if arm.name not in self._seen_again:
             self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
         return self._seen_again[arm.name]
 
-    def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
+    def _twin(self, arm: Arm, seen: Fingerprint, before: Fingerprint) -> str | None:
         """Return a warning if an earlier arm has the same model and every differing setting affects models.
 
         Fields that only affect training, such as a learning rate, may distinguish arms with the same model.
@@ -322,12 +308,12 @@ class Own:
         Raises:
             ValueError: A model cannot be built.
         """
-        if arm.request.control or seen.is_twin_of(before):  # the plan states this already
+        if arm.request.control or seen.equals(before):  # the plan states this already
             return None
         for other in list(self._arms.values()):
             if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
                 continue
-            if not seen.is_twin_of(self._seen[other.name]):
+            if not seen.equals(self._seen[other.name]):
                 continue
             base = self._arms[arm.reference]
             paths = _differing(arm.system.settings, other.system.settings)
@@ -338,7 +324,7 @@ class Own:
                 )
         return None
 
-    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Seen) -> bool:
+    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Fingerprint) -> bool:
         """Return whether the model of `base` changes with the value of one of `arms` at `path`."""
         for arm in arms:
             value = lookup(arm.system.settings, path)
@@ -348,7 +334,7 @@ class Own:
                 found = self._anew(arm, with_value(base.system.settings, path, value))
             except ValueError:  # the value fails without the arm's other settings
                 return True
-            if not found.is_twin_of(before):
+            if not found.equals(before):
                 return True
         return False
 
@@ -418,8 +404,15 @@ def _text_in_place(one: Any, other: Any) -> str | None:
             f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
             "takes for true: write true or false, without quotes"
         )
-    if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
-        return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
+    if (
+        isinstance(found, int | float)
+        and not isinstance(found, bool)
+        and (_is_number(text) or text.lower() in NUMBER_WORDS)
+    ):
+        return (
+            f"must be a number in all arms, got {shown(found)} and the text {text!r}: write a number or "
+            "null, without quotes"
+        )
     return None
 
 

@@ -14,7 +14,6 @@ from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.spec.types import Spec
 from tests.support.specs.planned import plan
-from trainables.tasks import pathfinder
 
 LISTOPS = {"name": "listops"}
 UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
@@ -92,67 +91,7 @@ def system(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> d
     return {"task": task, "model": model, "train": train}
 
 
-WRITTEN_OUT: Mapping[str, tuple[Any, Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
-    "parity": (
-        {"name": "algorithms"},
-        {
-            "curriculum": {"task.interval": 500},
-            "curriculum-after-the-end": {"task.interval": 5000},
-            "length": {"task.length_max": 20},
-            "tests": {"task.test_lengths": [40, 35, 30, 25]},
-        },
-        ("length-40",),
-    ),
-    "tests in another order": (
-        LISTOPS,
-        {"ranges": {"task.length_ranges": [[low, low + 100] for low in range(900, 100, -100)]}},
-        ("length-200-300",),
-    ),
-    "deeper trees": ({"name": "listops_depth"}, {"training": {"task.train_examples": 1_000_000}}, ()),
-    "contours": (
-        {"name": "pathfinder"},
-        {
-            "training": {"task.train_examples": 160_000},
-            "tests": {"task.test_examples": 50},
-            "all": {f"task.{split}_examples": size for split, size in pathfinder.SIZES.items()},
-        },
-        (),
-    ),
-    "reviews": ({"name": "lra_text"}, {"validation": {"task.valid_examples": 2500}}, ()),
-    "reviews validated with tests": (
-        {"name": "lra_text", "validate_on": "test"},
-        {"seed": {"task.data_seed": 3}},
-        (),
-    ),
-    "formulas of files": (
-        {"name": "logical_inference", "folder": "formulas"},
-        {"pairs": {"task.pairs": 20_000}, "seed": {"task.data_seed": 1}},
-        (),
-    ),
-}
-
-
 GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
-    **{f"written out: {name}": (system(task), *rest) for name, (task, *rest) in WRITTEN_OUT.items()},
-    "one layer of a sparse transformer": (
-        system(model={**SPARSE, "max_layers": 1}),
-        {"cost": {"train.ponder_weight": 0.02}, "no-cost": {"train.ponder_weight": 0.0}},
-        ("near-iid",),
-    ),
-    "inputs of one length": (
-        system({"name": "flipflop", "length": 64}, {**UNIVERSAL, "causal": True}, {**TRAIN, "batch_size": 4}),
-        {
-            "sorted": {"train.order": "bucketed"},
-            "sorted-by-tokens": {"train.order": "bucketed", "train.batch_tokens": 256},
-            "as-many-fit": {"train.order": "bucketed", "train.batch_tokens": 300},
-        },
-        (),
-    ),
-    "pixels": (
-        system({"name": "pathfinder"}),
-        {"sorted": {"train.order": "bucketed"}},
-        (),
-    ),
     "universal": (
         system(),
         {
@@ -187,28 +126,6 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
             "decay": {"train.weight_decay": 1.0e-6},
         },
         ("near-iid",),
-    ),
-    "loops that no answer takes": (
-        system({"name": "algorithms"}, {"name": "looped", "width": 16, "heads": 2}),
-        {"one-more": {"model.max_loops": 65}, "many-more": {"model.max_loops": 100}},
-        (),
-    ),
-    "one layer": (
-        system(model={**NO_HALT, "max_layers": 1}),
-        {"exit": {"model.early_exit": "none"}, "ponder": {"train.ponder_weight": 0.7}},
-        (),
-    ),
-    "transformer": (
-        system({"name": "listops_lra"}, {"name": "transformer", "width": 16, "heads": 2, "layers": 2}),
-        {
-            **NEVER_WRITES,
-            **TWO_VALIDATIONS,
-            **SAME_RATES,
-            "ponder": {"train.ponder_weight": 0.5},
-            "heads-written-out": {"model.head_width": 8},
-            "kernel": {"model.attention": "math"},
-        },
-        (),
     ),
     "temporal latent bottleneck": (
         system({"name": "logical_inference"}, CHUNKED),
@@ -250,39 +167,11 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         },
         ("near-iid",),
     ),
-    "answers of an end alone": (
-        system(STRINGS, WRITER, {**TRAIN, "decode_length_max": 1}),
-        {
-            "beam": {"train.beam_size": 4},
-            "wide-beam": {"train.beam_size": 64},
-            "penalty": {"train.length_penalty": 0.6},
-            "beam-and-penalty": {"train.beam_size": 8, "train.length_penalty": 1.0},
-        },
-        ("near-iid",),
-    ),
-    "tokens in place of samples": (
-        system(
-            STRINGS,
-            {"name": "transformer", "width": 16, "heads": 2, "layers": 1},
-            {**TRAIN, "batch_tokens": 64, "order": "bucketed", "average_best": 3},
-        ),
-        {
-            "batch": {"train.batch_size": 64},
-            "mean-of-5": {"train.average_best": 5},
-            "mean-of-2": {"train.average_best": 2},
-        },
-        ("near-iid",),
-    ),
 }
 NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "report-often": (
         system(train={**TRAIN, "select": "last"}),
         {"train.report_every": 10},
-        "is only measured otherwise",
-    ),
-    "fewer-validated": (
-        system(train={**TRAIN, "select": "last"}),
-        {"train.valid_examples": 100},
         "is only measured otherwise",
     ),
     "fewer-written": (
@@ -295,20 +184,10 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
         {"model.gate": False, "train.beam_size": 4},
         "setting train.beam_size has no effect beside the other changes",
     ),
-    "half-of-a-model": (
-        system(),
-        {"model.gate": False, "model.head_width": 8},
-        "setting model.head_width has no effect beside the other changes",
-    ),
     "half-of-a-schedule": (
         system(),
         {"train.lr": 1.0e-3, "train.schedule": "warmup"},
         "setting train.schedule has no effect beside the other changes",
-    ),
-    "half-of-a-choice": (
-        system(train=ONCE),
-        {"train.lr": 1.0e-3, "train.select": "last"},
-        "setting train.select has no effect beside the other changes",
     ),
 }
 LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
@@ -342,10 +221,6 @@ def refused(group: str) -> frozenset[str]:
         assert len(lies) == len(caught.value.faults), caught.value
         _told[group] = frozenset(fault.path.split(".")[1] for fault in lies)
     return _told[group]
-
-
-def test_there_are_a_hundred_lies() -> None:
-    assert len(LIES) + len(NAMED) >= 100
 
 
 @pytest.mark.parametrize(("group", "name"), LIES)
@@ -412,12 +287,6 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
     "sorted": {"train.order": "bucketed"},
     "eps": {"train.eps": 1.0e-6},
 }
-HONEST_TASKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
-    "no curriculum": ({"name": "algorithms"}, {"task.interval": 0}),
-    "curriculum before the end": ({"name": "algorithms"}, {"task.interval": TRAIN["steps"] - 2}),
-    "fewer contours": ({"name": "pathfinder"}, {"task.train_examples": 1000}),
-    "fewer long trees": ({"name": "listops_lra"}, {"task.train_examples": 1000}),
-}
 
 
 def test_arms_that_do_what_they_say_are_not_refused() -> None:
@@ -452,20 +321,8 @@ def test_what_shows_in_few_of_many_examples_is_not_refused(sets: Mapping[str, An
     assert "layers run" in plan(spec_of(system(model=CHUNKS_OF_DEPTH), {"other": sets})).proofs[1].evidence
 
 
-def test_the_weight_of_a_small_cost_that_is_learned_from_is_not_refused() -> None:
-    assert (
-        plan(spec_of(system(model=SPARSE), {"other": {"train.auxiliary_weight": 0.011}})).proofs[1].evidence
-    )
-
-
-@pytest.mark.parametrize("name", HONEST_TASKS)
-def test_an_arm_of_other_data_is_not_refused(name: str) -> None:
-    task, sets = HONEST_TASKS[name]
-    assert "task" in plan(spec_of(system(task), {"other": sets})).proofs[1].evidence
-
-
 @pytest.mark.parametrize("model", [UNIVERSAL, {**SPARSE, "max_layers": 6}], ids=["one logit", "two logits"])
-@pytest.mark.parametrize("threshold", [0.995, 0.99, 0.98])
+@pytest.mark.parametrize("threshold", [0.995, 0.98])
 def test_a_threshold_that_some_sum_falls_short_of_is_not_refused(model: Any, threshold: float) -> None:
     """At first every layer of the sparse model halts with 1/2: 0.98 and 0.999 are reached by the same one."""
     found = plan(spec_of(system(model=model), {"lower": {"model.halt.threshold": threshold}}))
