@@ -14,7 +14,7 @@ from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.report.comparisons.comparison import Comparison, Side
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.results.types import Grid
 
 UNKNOWN = "not known: neither reads any that haltsweep stores"
 
@@ -116,7 +116,7 @@ def _unmatched(found: "Comparison") -> Iterator[str]:
 
 def _grid(found: "Comparison") -> "Grid":
     from orchestrator.report.results.number_words import interval_words
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.results.types import Grid
 
     rows = tuple(
         (

@@ -40,11 +40,6 @@ NOTHING_CLAIMED = (
     "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
     "or a p: nothing is claimed of any arm."
 )
-NO_OUTCOME = (
-    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
-    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
-    "its split in answer."
-)
 RAISED = (
     "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
     "median spread of all arms, and that of the steps of the quantity."
@@ -123,11 +118,9 @@ SPREAD = (
     "{spread:.2g} the next plan says what its {unit}s can show."
 )
 COLLAPSE = (
-    "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
-    "ten, {seeds} {show} no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}."
+    "No test of means is robust to seeds that collapse occasionally, so look at single seeds: if one run in "
+    "ten collapses, {seeds} show no collapse in {tenth:.0%} of cases; if one run in five, in {fifth:.0%}."
 )
-ONE_BY_ONE = " Look at the seeds one by one."
-COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
 SEARCHED_ONCE = (
     "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
     "repeat the training with them alone. How far a search with another seed would have led is in no "
@@ -170,7 +163,7 @@ BEYOND = (
 def in_words(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
     tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
-    lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
+    lines = [f"decided: {each.line}" for each in tested if each.is_decided]
     for outcome in report.outcomes:
         verdicts = [each for each in tested if each.metric == outcome]
         left = [
@@ -344,10 +337,8 @@ def _spread(report: Report) -> list[str]:
 def _claims(report: Report) -> list[str]:
     """Return notes on which claims the numbers support."""
     answer = report.answer
-    if answer is None or not answer.family:
+    if answer is None or not answer.family or not answer.outcomes:
         return []
-    if not answer.outcomes:
-        return [NO_OUTCOME]
     margin = (
         f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
         if answer.margin is not None
@@ -427,14 +418,7 @@ def _win_share(report: Report) -> list[str]:
 
 
 def _collapse(report: Report) -> str:
-    """Return a note on rare collapses that no verdict excludes; looks use fewer seeds than the full sweep."""
-
-    def known(seeds: int) -> dict[str, str | float]:
-        show = "shows" if seeds == 1 else "show"
-        shares = {"tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
-        return {"seeds": amount(seeds, "seed"), "show": show, **shares}
-
+    """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
     looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
-    early = COLLAPSE_EARLY.format(**known(min(looked))) if looked else ""
-    seeds = len(report.confirm_seeds)
-    return COLLAPSE.format(**known(seeds)) + (ONE_BY_ONE if seeds > 1 else "") + early
+    seeds = min([len(report.confirm_seeds), *looked])
+    return COLLAPSE.format(seeds=amount(seeds, "seed"), tenth=unseen(0.1, seeds), fifth=unseen(0.2, seeds))

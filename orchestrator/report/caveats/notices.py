@@ -1,6 +1,5 @@
 """Write the warnings printed before the results: reasons why claims may be misleading."""
 
-from collections import Counter
 from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
@@ -36,12 +35,6 @@ SEVERAL = (
     "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
     "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
 )
-UNITS_APART = 50
-"""Smallest factor between all values of two arms at which the report warns of different units."""
-UNITS = (
-    "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
-    "it in one unit, as a share or in percent, say. A declared range would tell."
-)
 ONE_VALUE = (
     "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
     "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
@@ -50,10 +43,6 @@ ONE_VALUE = (
 NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
 AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
 AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
-TWINS = (
-    "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
-    "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
-)
 FEWER = 0.8
 """An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 CHOSEN_FROM_FEWER = (
@@ -80,6 +69,12 @@ READ_IN_SEARCH = (
     "end of a training) was chosen by tests."
 )
 
+NO_OUTCOME = (
+    "No verdicts: confirm trials measure only validation data, and the search has chosen the settings on "
+    "these data. Add a test split: report a metric such as test/accuracy from the training code, and add "
+    "the split to the spec, e.g. confirm: {splits: [test]}. If a metric of test data has another name, set "
+    "answer: {metric: NAME, split: test}."
+)
 SPENDS_MORE = (
     "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
     "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
@@ -106,16 +101,21 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [
         *_one_system(report),
         *(said for _, part in by_context(report) for said in _alike(part)),
-        *_twins(report),
         *_one_value(report),
         *(said for _, part in by_context(report) for said in _no_room(part)),
         *_chosen_from_fewer(report),
         *_unranked(report),
         *_spends_more(report),
-        *_units(report),
         *warning_lines(report),
     ]
-    return [*found, *([_unread(report)] if report.unread else [])]
+    found += [_unread(report)] if report.unread else []
+    return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
+
+
+def _lacks_test_split(report: Report) -> bool:
+    """Return whether arms are compared, but the search has used all data that confirm trials measure."""
+    answer = report.answer
+    return bool(answer is not None and answer.family and not answer.outcomes and report.cells)
 
 
 def _retried(report: Report) -> list[str]:
@@ -203,28 +203,13 @@ def _alike(report: Report) -> list[str]:
     ]
 
 
-def _twins(report: Report) -> list[str]:
-    """Return a warning if every seed has another seed with identical values in all arms.
-
-    An example is code that takes seeds modulo a number. No warning is given if all seeds are identical.
-    """
-    by_seed: dict[int, list[tuple[str, str, float]]] = {}
-    for cell in report.cells:
-        for seed, value in cell.by_seed:
-            by_seed.setdefault(seed, []).append((cell.arm, cell.metric, value))
-    counts = Counter(map(tuple, by_seed.values()))
-    if len(counts) < 2 or min(counts.values()) < 2:
-        return []
-    return [TWINS.format(seeds=amount(len(by_seed), "seed"), runs=len(counts))]
-
-
 def _one_value(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
     found: dict[str, list[str]] = {}
     for each in report.verdicts:
         cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
         alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and each.kind != "undecided":
+        if alike and each.is_decided:
             found.setdefault(each.metric, []).append(each.arm)
     return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
 
@@ -269,10 +254,10 @@ def _chosen_from_fewer(report: Report) -> list[str]:
     found: dict[str, None] = {}
     for each in report.verdicts:
         arms = sorted((tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_share_kept)
-        if each.kind == "undecided" or len(arms) < 2:
+        if not each.is_decided or len(arms) < 2:
             continue
         fewer, other = arms
-        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
         if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
             continue
         (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
@@ -294,9 +279,9 @@ def _unranked(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
     found: dict[str, None] = {}
     for each in report.verdicts:
-        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
         for arm in (each.arm, each.reference):
-            if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
+            if not each.is_decided or arm == in_favour or arm not in report.unranked:
                 continue
             notice = UNRANKED.format(
                 trials=amount(report.unranked[arm], "trial"),
@@ -351,24 +336,6 @@ def _spends_more(report: Report) -> list[str]:
             )
             found.setdefault((each.arm, each.outcome), notice)
     return list(found.values())
-
-
-def _units(report: Report) -> list[str]:
-    """Return warnings on arms that may report an outcome in another unit than their reference."""
-    found = []
-    for verdict in report.verdicts:
-        known = report.quantity(verdict.metric)
-        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-        sizes = [sorted(abs(value) for _, value in cell.by_seed) for cell in cells if cell and cell.by_seed]
-        if len(sizes) < len(cells) or known.low is not None or known.high is not None:
-            continue
-        small, large = sorted(sizes)
-        if 0 < small[-1] * UNITS_APART <= large[0]:
-            times = f"{large[0] / small[-1]:.2g}"
-            found.append(
-                UNITS.format(arm=verdict.arm, other=verdict.reference, metric=verdict.metric, times=times)
-            )
-    return found
 
 
 def _unfinished(report: Report) -> str:

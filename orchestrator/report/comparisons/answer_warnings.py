@@ -63,7 +63,7 @@ def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iter
     objectives = plan.search.objectives if plan.search is not None else ()
     aimed_at = {report.splits.quantity(each.metric) for each in objectives}
     is_cost = known.is_cost or known.moves_with
-    if verdict.kind == "undecided" or not is_cost or quantity in aimed_at:
+    if not verdict.is_decided or not is_cost or quantity in aimed_at:
         return
     changes = {each.arm: each for each in report.changes}
     pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]

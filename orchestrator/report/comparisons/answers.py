@@ -185,14 +185,19 @@ def judged(
     is_open = said.kind == "undecided" and not untested and has_own_spread
     more = outlooks(found, goal["margin"]) if is_open and found else ()
     covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
+    has_no_result = found is None and lacking.waiting > 0
+    if has_no_result:
+        text = no_result_words(lacking.waiting, readings.unit)
+    elif said.kind == "undecided":
+        text = _undecided(said, more, readings.unit)
+    else:
+        text = said.text + RIDERS[covers] + later
     made = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
         metric=metric,
-        kind=said.kind,
-        text=_undecided(said, more, readings.unit)
-        if said.kind == "undecided"
-        else said.text + RIDERS[covers] + later,
+        kind=None if has_no_result else said.kind,
+        text=text,
         outlooks=more,
         difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
         p=found.p if found and not untested else None,
@@ -207,6 +212,11 @@ def judged(
     )
     made = _unless_untested(made, why_untested(plan, contrast.pairs, metric, readings))
     return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+def no_result_words(waiting: int, unit: str) -> str:
+    """Return the text of a comparison of which no seed of both arms has finished."""
+    return f"no result yet: {amount(waiting, unit)} not run"
 
 
 def _unless_untested(made: ArmVerdict, found: Untested | None) -> ArmVerdict:

@@ -49,7 +49,7 @@ def control_verdicts(
         contrast = Contrast(*pair, pairs=(pair,))
         found = Comparisons(plan, answer, readings, to_run).alone(contrast, metric)
         made = judged(plan, readings, answer, contrast, metric, found=found, to_run=to_run)
-        if made.kind not in {"undecided", "no difference"}:
+        if made.is_decided and made.kind != "no difference":
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:
             made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")

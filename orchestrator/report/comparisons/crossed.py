@@ -12,6 +12,7 @@ from itertools import permutations, product
 
 from orchestrator.plan.crossing import crossed_pairs, searched_fields, shared_fields
 from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Plan
+from orchestrator.report.comparisons.answers import no_result_words
 from orchestrator.report.comparisons.contrasts import goal_of, paired_seeds
 from orchestrator.report.comparisons.untested import why_untested
 from orchestrator.report.results.number_words import interval_words, p_words
@@ -111,6 +112,7 @@ def _judged(
         said = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
     elif untested is not None:
         said = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
+    has_no_result = found is None and bool(waiting)
     tested = found is not None and not failed and not waiting and untested is None
     whole = plan.num_units - len(failed | waiting)
     shared, runs = shared_fields(arm, reference), reference if own else arm
@@ -121,8 +123,8 @@ def _judged(
         settings_of=arm.name if own else reference.name,
         exchanged=shared,
         kept=tuple(path for path in searched_fields(runs) if path not in shared),
-        kind=said.kind,
-        text=said.text,
+        kind=None if has_no_result else said.kind,
+        text=no_result_words(len(waiting), plan.unit) if has_no_result else said.text,
         difference=of_paired(found, readings.span_of_difference(metric, *sides)) if found else None,
         p=found.p if found and tested else None,
         family=family,

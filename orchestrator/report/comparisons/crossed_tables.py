@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from orchestrator.report.results.number_words import interval_words, p_words, win_title, win_words
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
 
-def tables(report: Report, metric: str) -> Iterator[Rows]:
+def tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
     own = [each for each in report.crossed if each.metric == metric]
     rows = tuple(
@@ -26,4 +26,5 @@ def tables(report: Report, metric: str) -> Iterator[Rows]:
         together = f"{amount(own[0].family, 'comparison')} together at level {own[0].level:g}"
         share = win_title(each.wins for each in own)
         headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
-        yield f"{metric}, both at the same settings: mean difference, {together}", headers, rows
+        title = f"{metric}, both at the same settings: mean difference, {together}"
+        yield Grid(title, headers, rows, stacked=True)

@@ -6,7 +6,7 @@ from orchestrator.plan.display.format import amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
 from orchestrator.report.results.number_words import interval_words, worded
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.types import Grid, Report
 
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
@@ -16,15 +16,13 @@ OF_BEST = "; of several assignments the best of each arm alone"
 SETTINGS = "exploratory: other settings minus as trained, paired by seed: {means}"
 
 
-def tables(report: Report) -> Iterator[Rows]:
+def tables(report: Report) -> Iterator[Grid]:
     """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
-        yield (
-            EQUAL.format(means=_means([*_equal(report)])) + (OF_BEST if report.assignments > 1 else ""),
-            headers,
-            tuple(_row(each, report.unit) for each in report.equal_costs),
-        )
+        title = EQUAL.format(means=_means([*_equal(report)])) + (OF_BEST if report.assignments > 1 else "")
+        rows = tuple(_row(each, report.unit) for each in report.equal_costs)
+        yield Grid(title, headers, rows, stacked=True)
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
         found = {(each.arm, each.setting, each.metric): each.estimate for each in report.setting_effects}
@@ -42,7 +40,8 @@ def tables(report: Report) -> Iterator[Rows]:
             )
             for arm, setting in dict.fromkeys((each.arm, each.setting) for each in report.setting_effects)
         )
-        yield SETTINGS.format(means=_means([*found.values()])), ("arm", "setting", *metrics), rows
+        title = SETTINGS.format(means=_means([*found.values()]))
+        yield Grid(title, ("arm", "setting", *metrics), rows, stacked=True)
 
 
 def _equal(report: Report) -> Iterator[Estimate]:

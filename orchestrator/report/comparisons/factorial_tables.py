@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.number_words import interval_words, number_words, p_words, worded
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
 LISTED = 2
 """Maximum number of missing seeds explained in a row; report.json has all of them."""
 
 
-def tables(report: Report) -> Iterator[Rows]:
+def tables(report: Report) -> Iterator[Grid]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
@@ -30,13 +30,13 @@ def tables(report: Report) -> Iterator[Rows]:
             for each in own
         ]
         title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
-        yield title, headers, tuple(rows)
+        yield Grid(title, headers, tuple(rows))
         yield from _seed_by_seed(report, metric, own, several=several)
 
 
 def _seed_by_seed(
     report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
-) -> Iterator[Rows]:
+) -> Iterator[Grid]:
     """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
     units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
     if not units:
@@ -46,7 +46,7 @@ def _seed_by_seed(
         values = dict(each.by_seed)
         rows.append((_name(each, several), *(number_words(values.get(unit), "+") or "-" for unit in units)))
     title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
-    yield title, ("components", *map(str, units)), tuple(rows)
+    yield Grid(title, ("components", *map(str, units)), tuple(rows))
 
 
 def _name(each: FactorialEffect, several: bool) -> str:

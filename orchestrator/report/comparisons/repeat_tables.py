@@ -6,7 +6,7 @@ from statistics import fmean, stdev, variance
 
 from orchestrator.plan.display.format import setting_words
 from orchestrator.report.results.number_words import number_words
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.types import Grid, Report
 from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
@@ -16,7 +16,7 @@ FIELDS = 4
 """Digits of chosen values."""
 
 
-def chosen(report: Report) -> Iterator[Rows]:
+def chosen(report: Report) -> Iterator[Grid]:
     """Yield the table of the settings that every repeat of every search chose, if searches are repeated."""
     rows = [
         (tally.arm, str(repeat), setting_words(assignment, FIELDS))
@@ -25,10 +25,11 @@ def chosen(report: Report) -> Iterator[Rows]:
         if assignment
     ]
     if rows:
-        yield "settings that each repeat of the search chose", ("arm", "repeat", "chosen"), tuple(rows)
+        title = "settings that each repeat of the search chose"
+        yield Grid(title, ("arm", "repeat", "chosen"), tuple(rows))
 
 
-def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
+def seed_by_seed(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
     failures = {each.arm: dict(each.failures) for each in report.tallies}
     found = {
@@ -46,14 +47,15 @@ def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
     ]
     rows = tuple((arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items())
     if report.repeats == 1:
-        yield f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows
+        yield Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows, narrow=True)
         return
     repeat_of = {seed: repeat for repeat, own in report.unit_seeds for seed in own}
     shown = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
-    yield f"{metric}, seed by seed after the repeat of the search", ("arm", *shown), rows
+    title = f"{metric}, seed by seed after the repeat of the search"
+    yield Grid(title, ("arm", *shown), rows, narrow=True)
 
 
-def outlooks(report: Report, metric: str) -> Iterator[Rows]:
+def outlooks(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
     verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
     if not verdicts:
@@ -64,7 +66,7 @@ def outlooks(report: Report, metric: str) -> Iterator[Rows]:
         f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
         "find 8 times in 10"
     )
-    yield title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows
+    yield Grid(title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows)
 
 
 def _outlook_words(found: Sequence[DecisionChance], more: int) -> str:
@@ -72,7 +74,7 @@ def _outlook_words(found: Sequence[DecisionChance], more: int) -> str:
     return next(words, "-")
 
 
-def spreads(report: Report, metric: str) -> Iterator[Rows]:
+def spreads(report: Report, metric: str) -> Iterator[Grid]:
     """Yield standard deviations between repeats of the search and between the seeds of one repeat."""
     rows = []
     for arm in report.arms if report.repeats > 1 else ():
@@ -89,4 +91,4 @@ def spreads(report: Report, metric: str) -> Iterator[Rows]:
         rows.append((arm, number_words(stdev(means.values())), of_seeds))
     if rows:
         title = f"{metric}, standard deviations: of the means of repeats, and of seeds within a repeat"
-        yield title, ("arm", "between repeats", "within a repeat"), tuple(rows)
+        yield Grid(title, ("arm", "between repeats", "within a repeat"), tuple(rows))

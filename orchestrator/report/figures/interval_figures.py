@@ -226,14 +226,13 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
 
 def _mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
-    claimed, found = verdict.kind in VERDICTS, verdict.difference
-    said = verdict.kind if claimed else "no claim"
-    said = WITHIN if verdict.kind == "no difference" else said
+    kind, found = verdict.kind or "", verdict.difference
+    said = WITHIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
     if found is not None and found.n == 1:
         said = f"{said}, {ONLY}"
     elif found is not None and found.low is not None:
         said = f"{said}, interval of the family"
-    return VERDICTS.get(verdict.kind, MUTED), said
+    return VERDICTS.get(kind, MUTED), said
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:

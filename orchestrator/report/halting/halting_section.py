@@ -9,9 +9,8 @@ from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_words import worded
-from orchestrator.report.results.types import Report
+from orchestrator.report.results.types import Grid, Report
 from orchestrator.report.writers.page_parts import PageSection, Part, pictures
-from orchestrator.report.writers.tables import Grid
 from search_spaces.wording import amount
 
 DEPTH = (

@@ -1,6 +1,5 @@
 """Read counts of confirm trials over many examples: depth by length and by operators, use of experts."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -38,7 +37,6 @@ class BinnedDepth:
 
     arm: str
     split: str
-    """Empty if the trial counted all splits together, as older versions did."""
     bins: tuple[DepthBin, ...]
 
     @property
@@ -65,16 +63,10 @@ class ExpertUse:
     classes: tuple[str, ...]
     uses: tuple[tuple[int, ...], ...]
     """Number of choices by class, then expert, over all layers."""
-    layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Number of each layer, from 1, and choices of each expert in this layer over all classes.
-
-    Empty in trials of older versions, which did not count layers.
-    """
-    words: tuple[tuple[tuple[str, int], ...], ...] = ()
-    """Words that chose each expert most often, with their counts over all layers.
-
-    Empty in trials of older versions.
-    """
+    layers: tuple[tuple[int, tuple[int, ...]], ...]
+    """Number of each layer, from 1, and choices of each expert in this layer over all classes."""
+    words: tuple[tuple[tuple[str, int], ...], ...]
+    """Words that chose each expert most often, with their counts over all layers."""
 
     @property
     def shares(self) -> Shares:
@@ -115,7 +107,7 @@ def binned_depths(
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, each in kept.get(arm.name, ()):
-            found = of_split.setdefault(str(each.get("split", "")), {})
+            found = of_split.setdefault(str(each["split"]), {})
             for row in each["bins"][:BINS]:
                 found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
@@ -128,14 +120,11 @@ def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin
     """Return one bin over seeds; each item has the unit of a seed and its row for the same examples."""
     rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
-    # Trials of older versions did not store the bound of the depth.
-    bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
+    bound = max(float(row[BOUND]) for row in rows)
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
         by_unit.setdefault(unit, []).append(value)
-    found = estimate(
-        [*map(fmean, by_unit.values())], span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf)
-    )
+    found = estimate([*map(fmean, by_unit.values())], span=(0.0, bound))
     return DepthBin(
         fewest=fewest,
         most=max(int(row[1]) for row in rows),
@@ -167,11 +156,11 @@ def expert_uses(
                     uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
                     layers=tuple(
                         (int(layer), tuple(map(int, row[:EXPERTS])))
-                        for layer, row in mixture.get("layers", ())[:LAYERS]
+                        for layer, row in mixture["layers"][:LAYERS]
                     ),
                     words=tuple(
                         tuple((str(word), int(times)) for word, times in row[:WORDS])
-                        for row in mixture.get("words", ())[:EXPERTS]
+                        for row in mixture["words"][:EXPERTS]
                     ),
                 )
 

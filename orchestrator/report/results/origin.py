@@ -126,17 +126,12 @@ def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def code_versions(records: Sequence[Record]) -> str:
-    """Return one sentence if trials that ended ran different code; else empty.
-
-    An older record has no digests of parts; its digest of the full code is used.
-    """
+    """Return one sentence if trials that ended ran different code; else empty."""
     ended = [each.provenance for each in records if each.outcome is not None]
     found: dict[str, Counter[str]] = {}
     for each in ended:
         for part, digest in (each.get("code_parts") or {}).items():
             found.setdefault(str(part), Counter())[str(digest)] += 1
-    if not all("code_parts" in each for each in ended):
-        found["code"] = Counter(str(each["code"]) for each in ended if each.get("code"))
     differing = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
     return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
 
@@ -167,5 +162,5 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _versions(part: str, counts: Counter[str]) -> str:
-    what = {OURS: OURS, "code": "the code"}.get(part, f"the training code ({part})")
+    what = {OURS: OURS}.get(part, f"the training code ({part})")
     return f"{len(counts)} versions of {what} (digest {_counted(counts)})"

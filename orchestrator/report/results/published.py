@@ -32,9 +32,7 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         for row in plan.published
         if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
     ]
-    shown: dict[bool, Row] = {}
-    for row in found:  # older plans may have a value twice, which is now refused
-        shown.setdefault(row.get("statistic") == MEDIAN, row)
+    shown = {row.get("statistic") == MEDIAN: row for row in found}
     if (of_median := shown.get(True)) is not None:
         cell = replace(
             cell,
@@ -44,7 +42,7 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         )
     if (of_mean := shown.get(False)) is not None:
         cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
-    sources = dict.fromkeys(str(row.get("source", "")) for row in found if row in shown.values())
+    sources = dict.fromkeys(str(row.get("source", "")) for row in found)
     return replace(cell, published_source="; ".join(filter(None, sources)))
 
 

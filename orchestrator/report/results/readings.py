@@ -171,7 +171,6 @@ class Readings:
             return known.span
         beside = metric_name(split_and_quantity(metric)[0], known.high_from)
         found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
-        # If a trial did not measure its bound, as in older versions, the bound is unknown.
         if not all(own and own.keys() == bounds.keys() for own, bounds in found):
             return known.span
         return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())

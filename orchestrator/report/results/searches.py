@@ -1,11 +1,11 @@
 """Describe the search of every arm, trial by trial, with values of the selection split."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isclose, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
@@ -22,6 +22,7 @@ from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Power
 if TYPE_CHECKING:
     from orchestrator.search.importance import Importance
 
+T = TypeVar("T", Record, "SearchTrial")
 EDGE = 0.02
 """A best value within this share of its range from an end counts as at the edge."""
 HOUR_S = 3600.0
@@ -168,9 +169,40 @@ def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> S
 
 
 def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
-    candidates = [Candidate(place, each.assignment, each.values) for place, each in enumerate(finished)]
-    return next((finished[each.number] for each in best_first(candidates, objectives)[:1]), None)
+    finished = [trial for trial in trials if trial.finished]
+    return next(iter(ranked(finished, lambda trial: trial.values, objectives)), None)
+
+
+def ranked(
+    trials: Iterable[T], values_of: Callable[[T], tuple[float, ...]], objectives: Sequence[Objective]
+) -> list[T]:
+    """Return the first trial of every distinct assignment, best first, in the ranking of `confirm`.
+
+    Args:
+        trials: Finished trials of one arm, possibly of several repeats of its search.
+        values_of: Returns the values of a trial, one per objective.
+        objectives: Objectives of the search.
+    """
+    ordered = sorted(trials, key=lambda trial: (trial.repeat, trial.number))
+    candidates = [Candidate(place, trial.assignment, values_of(trial)) for place, trial in enumerate(ordered)]
+    return [ordered[candidate.number] for candidate in best_first(candidates, objectives)]
+
+
+def finished_trials(plan: Plan, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
+    """Return by arm the finished search trials that measured every objective."""
+    return by_arm(
+        record
+        for record in records
+        if record.phase == "search"
+        and record.outcome is OutcomeKind.FINISHED
+        and objective_values(plan, record)
+    )
+
+
+def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
+    """Return the value of every objective by its scope; empty if the trial lacks one."""
+    assert plan.search is not None
+    return record.judged_by([objective.metric for objective in plan.search.objectives])
 
 
 def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
@@ -273,23 +305,18 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     if plan.search is None or plan.confirm is not None:
         return ()
     objectives = plan.search.objectives
-    wanted = [each.metric for each in objectives]
-    finished = by_arm(each for each in records if _finished(each, wanted))
-    found = []
-    for arm in plan.arms:
-        own = dict(enumerate(sorted(finished[arm.name], key=lambda each: (each.repeat, each.number))))
-        values = {number: each.judged_by(wanted) for number, each in own.items()}
-        candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
-        for best in best_first(candidates, objectives)[:1]:
-            measured = dict(zip(map(counted_name, objectives), best.values, strict=True))
-            record, scope = own[best.number], objectives[0].scope
-            reports = record.reports if scope == "best" else 1
-            found.append(
-                SearchBest(
-                    arm.name, measured, dict(best.assignment), record.trial_id, len(own), max(1, reports)
-                )
-            )
-    return tuple(found)
+    bests = []
+    for arm, trials in _in_order(plan, finished_trials(plan, records)):
+        best = ranked(trials, partial(objective_values, plan), objectives)[0]
+        values = dict(zip(map(counted_name, objectives), objective_values(plan, best), strict=True))
+        reports = max(1, best.reports) if objectives[0].scope == "best" else 1
+        bests.append(SearchBest(arm, values, dict(best.assignment), best.trial_id, len(trials), reports))
+    return tuple(bests)
+
+
+def _in_order(plan: Plan, trials: Mapping[str, Sequence[Record]]) -> Iterator[tuple[str, Sequence[Record]]]:
+    """Yield arms that have trials, in the order of the plan."""
+    yield from ((arm.name, own) for arm in plan.arms if (own := trials[arm.name]))
 
 
 def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
@@ -299,15 +326,12 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
     """
     if plan.search is None:
         return {}
-    wanted = [each.metric for each in plan.search.objectives]
-    finished = by_arm(each for each in records if _finished(each, wanted))
-    found = {}
-    for arm in plan.arms:
-        own = finished[arm.name]
-        several = len({canonical(dict(each.assignment)) for each in own}) > 1
-        if several and len({each.judged_by(wanted) for each in own}) == 1:
-            found[arm.name] = len(own)
-    return found
+    return {
+        arm: len(trials)
+        for arm, trials in _in_order(plan, finished_trials(plan, records))
+        if len({canonical(dict(trial.assignment)) for trial in trials}) > 1
+        and len({objective_values(plan, trial) for trial in trials}) == 1
+    }
 
 
 def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
@@ -316,8 +340,3 @@ def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured = {names.split(name) for each in last for name in each.metrics}
     return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
-
-
-def _finished(record: Record, wanted: Sequence[str]) -> bool:
-    ended = record.phase == "search" and record.outcome is OutcomeKind.FINISHED
-    return ended and bool(record.judged_by(wanted))

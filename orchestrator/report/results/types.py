@@ -121,8 +121,8 @@ class ArmVerdict:
     arm: str
     reference: str
     metric: str
-    kind: str
-    """`better`, `worse`, `higher`, `lower`, `no difference` or `undecided`."""
+    kind: str | None
+    """`better`, `worse`, `higher`, `lower`, `no difference` or `undecided`; None before any result."""
     text: str
     difference: Estimate | None
     p: float | None
@@ -158,6 +158,11 @@ class ArmVerdict:
     prior: Prior | None = None
     """Prior that the variance of the differences was averaged with; None if it is not averaged."""
 
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the verdict makes a statement, including `no difference`."""
+        return self.kind not in {None, "undecided"}
+
 
 @dataclass(frozen=True, slots=True)
 class CrossVerdict:
@@ -172,7 +177,8 @@ class CrossVerdict:
     """Fields that both arms search, whose values are the same in both."""
     kept: tuple[str, ...]
     """Fields that only the arm at the other's settings searches; it keeps its own choice."""
-    kind: str
+    kind: str | None
+    """As in `ArmVerdict`."""
     text: str
     difference: Estimate | None
     """The arm minus the reference."""
@@ -432,5 +438,14 @@ def ended_word(failures: Sequence[tuple[int, str]]) -> str:
     return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
 
 
-Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
-"""Title, headers and rows of a table."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of formatted text with a title."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    stacked: bool = False
+    """Whether the cells of a row are stacked on a phone, so that all of them are visible."""
+    narrow: bool = False
+    """Whether each cell is one number, which needs little space."""

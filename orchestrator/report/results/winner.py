@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
-from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import better
-from orchestrator.plan.types import Plan, SearchPlan
+from orchestrator.plan.types import Plan
+from orchestrator.report.results.searches import finished_trials, objective_values, ranked
 from orchestrator.report.results.types import Report
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record, numbered
@@ -47,8 +48,6 @@ class Winner:
 
     Only if searches are repeated. The mean is over all repeats, whose settings differ.
     """
-    ties: int = 0
-    """Other params of the arm with equal values in its search."""
     reports: int = 1
     """Number of reports of the search trial, of which the best counts; 1 unless the scope is `best`."""
 
@@ -89,8 +88,6 @@ class Winner:
             return
         number = numbered(self.records[0].repeat, self.records[0].number)
         trial = f"search trial {number}, the best of {self.of} of the arm that finished"
-        if self.ties:
-            trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
         if self.reports > 1:
             yield (
@@ -185,7 +182,7 @@ def _confirmed(
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
     value, seeds, repeat = _mean(chosen, metric), len(plan.confirm.seeds), None
     if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan.search, finished, best[0], {each.repeat for each in chosen})
+        repeat = _best_repeat(plan, finished, best[0], {each.repeat for each in chosen})
         chosen = tuple(each for each in chosen if each.repeat == repeat)
         seeds //= plan.repeats
     worth = {key: merit(key) for key in groups if key[0] != best[0]}
@@ -195,17 +192,12 @@ def _confirmed(
     return Winner(best[0], "confirm", *made, repeat=repeat)
 
 
-def _best_repeat(search: SearchPlan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
+def _best_repeat(plan: Plan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
     """Return which of the `repeats` of an arm found the best value in its search."""
-    wanted = [each.metric for each in search.objectives]
-    own = [
-        Candidate(each.repeat, each.assignment, values)
-        for each in finished
-        if each.phase == "search" and each.arm == arm and each.repeat in repeats
-        if (values := each.judged_by(wanted))
-    ]
-    ranked = best_first(own, search.objectives)
-    return ranked[0].number if ranked else min(repeats)
+    assert plan.search is not None
+    trials = [trial for trial in finished_trials(plan, finished)[arm] if trial.repeat in repeats]
+    best_trials = ranked(trials, partial(objective_values, plan), plan.search.objectives)
+    return best_trials[0].repeat if best_trials else min(repeats)
 
 
 def _mean(records: Sequence[Record], metric: str) -> float:
@@ -215,40 +207,27 @@ def _mean(records: Sequence[Record], metric: str) -> float:
 def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
     if plan.search is None:
         return None
-    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
-    bests: list[Winner] = []
-    for arm in plan.arms:
-        mine = (
-            each
-            for each in finished
-            if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
-        )
-        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
-        candidates = [
-            Candidate(place, each.assignment, each.judged_by(wanted)) for place, each in own.items()
-        ]
-        ranked = best_first(candidates, plan.search.objectives)
-        for best in ranked[:1]:
-            record = (own[best.number],)
-            made = (counted_name(objective), objective.goal, best.values[0], record, len(own), 1)
-            ties = sum(each.values == best.values for each in ranked[1:])
-            reports = record[0].reports if objective.scope == "best" else 1
-            bests.append(Winner(arm.name, "search", *made, ties=ties, reports=reports))
+    objective = plan.search.objectives[0]
+    sign = 1.0 if objective.goal == "max" else -1.0
+    searches = finished_trials(plan, finished)
+    bests = [
+        ranked(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
+        for arm in plan.arms
+        if searches[arm.name]
+    ]
     if not bests:
         return None
-    sign = 1.0 if objective.goal == "max" else -1.0
-    best_arm = max(bests, key=lambda each: sign * each.value)
-    equals = (each.arm for each in bests if each.value == best_arm.value and each is not best_arm)
+    values = {trial.arm: objective_values(plan, trial)[0] for trial in bests}
+    best = max(bests, key=lambda trial: sign * values[trial.arm])
     return Winner(
-        best_arm.arm,
+        best.arm,
         "search",
-        best_arm.metric,
+        counted_name(objective),
         objective.goal,
-        best_arm.value,
-        best_arm.records,
-        best_arm.of,
+        values[best.arm],
+        (best,),
+        len(searches[best.arm]),
         len(bests),
-        tuple(equals),
-        ties=best_arm.ties,
-        reports=best_arm.reports,
+        equals=tuple(arm for arm, value in values.items() if value == values[best.arm] and arm != best.arm),
+        reports=best.reports if objective.scope == "best" else 1,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.report.figures.style import Panel, inlined, titled
-from orchestrator.report.writers.tables import Grid
+from orchestrator.report.results.types import Grid
 from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:

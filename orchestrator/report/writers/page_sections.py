@@ -17,7 +17,7 @@ from orchestrator.report.results.contexts import by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_words import interval_words, number_words, worded
 from orchestrator.report.results.searches import SearchCourse
-from orchestrator.report.results.types import UNRUN, Report
+from orchestrator.report.results.types import UNRUN, ArmVerdict, Report
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import DRAWN, drawn_arms, not_drawn
 from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures
@@ -78,12 +78,12 @@ def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str
     """
     for arm in (arm for _, part in by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
-        yield from ((each.kind.split()[0], each.line) for each in own)
+        yield from ((_css_class(each), each.line) for each in own)
         controls = [each for each in report.controls if each.arm == arm]
         yield from (("control", each.line) for each in controls)
         if not own and not controls and report.answer is not None:
             yield "", _reached(report, arm)
-    yield from ((each.kind.split()[0], each.line) for each in report.pooled)
+    yield from ((_css_class(each), each.line) for each in report.pooled)
     if rate := control_rate_words(report):
         yield "control", f"controls: {rate}"
     yield from (("", _searched_best(report, each.arm)) for each in report.searched)
@@ -93,6 +93,10 @@ def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str
             "",
             "No trial has finished: there is nothing to say of any arm." if began else "Nothing has run yet.",
         )
+
+
+def _css_class(verdict: ArmVerdict) -> str:
+    return (verdict.kind or "").partition(" ")[0]
 
 
 def _reached(report: Report, arm: str) -> str:
@@ -186,7 +190,7 @@ def _arms(report: Report, details: Details | None) -> PageSection:
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
-    chosen = tuple(tables.Grid(*table) for table in repeat_tables.chosen(report))
+    chosen = tuple(repeat_tables.chosen(report))
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
 
 

@@ -1,7 +1,7 @@
 """Create the tables of a report, and render them for the terminal and as Markdown."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.display.format import count, setting_words
@@ -17,7 +17,7 @@ from orchestrator.report.results.number_words import (
     worded,
 )
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Report, ended_word
+from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Grid, Report, ended_word
 from search_spaces.wording import amount, markdown_line, one_line
 
 if TYPE_CHECKING:
@@ -29,19 +29,6 @@ FLOOR_ROW = "floor"
 
 NO_SPLIT = "no split"
 """Heading of metrics without a split in the name or the spec, such as `eval_loss`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table of formatted text with a title."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    stacked: bool = False
-    """Whether the cells of a row are stacked on a phone, so that all of them are visible."""
-    narrow: bool = False
-    """Whether each cell is one number, which needs little space."""
 
 
 def grids(report: Report) -> list[Grid]:
@@ -65,7 +52,7 @@ def metrics(report: Report) -> list[Grid]:
 
 
 def _metrics(report: Report) -> list[Grid]:
-    factors = [Grid(*table) for table in factorial_tables.tables(report)]
+    factors = factorial_tables.tables(report)
     results = [_results(report, quantity) for quantity in _quantities(report)]
     return [*factors, *results, *_points(report), *_differences(report)]
 
@@ -89,8 +76,7 @@ def _whole(value: float | None) -> str:
 
 
 def _costs(report: Report) -> list[Grid]:
-    tables = (Grid(*table, stacked=True) for table in equal_cost_tables.tables(report))
-    return [*_posthoc(report), *tables]
+    return [*_posthoc(report), *equal_cost_tables.tables(report)]
 
 
 def searches(report: Report) -> list[Grid]:
@@ -158,7 +144,7 @@ def changes(report: Report) -> list[Grid]:
     used = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
     kept = tuple(tuple(row[place] for place in used) for row in rows)
     found = [Grid(arm_changes.TITLE, tuple(headers[place] for place in used), kept)] if rows else []
-    return [*found, *(Grid(*table) for table in repeat_tables.chosen(report))]
+    return [*found, *repeat_tables.chosen(report)]
 
 
 def _family(report: Report) -> str:
@@ -183,11 +169,11 @@ def _answers(report: Report) -> list[Grid]:
     found = []
     for metric in report.outcomes:
         found += _verdicts(report, report.verdicts, metric)
-        found += [Grid(*table) for table in repeat_tables.outlooks(report, metric)]
+        found += repeat_tables.outlooks(report, metric)
         found += _controls(report, metric)
-        found += [Grid(*table, stacked=True) for table in crossed_tables.tables(report, metric)]
-        found += [Grid(*table, narrow=True) for table in repeat_tables.seed_by_seed(report, metric)]
-        found += [Grid(*table) for table in repeat_tables.spreads(report, metric)]
+        found += crossed_tables.tables(report, metric)
+        found += repeat_tables.seed_by_seed(report, metric)
+        found += repeat_tables.spreads(report, metric)
     return found
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.report.writers.tables import Grid, costs
+from orchestrator.report.results.types import Grid
+from orchestrator.report.writers.tables import costs
 from orchestrator.report.writers.write import write
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import METRICS, SPLITS, THRESHOLD, Study, study
@@ -46,17 +47,6 @@ def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
         assert "0 of 8 finished" in (tmp_path / name).read_text()
 
 
-def test_what_no_reading_measures_has_no_column() -> None:
-    report = study(2, seeds=3, trials=0).report()
-    (whole, *_) = costs(report)
-    other = next(metric for metric in whole.headers[2:] if metric not in report.outcomes)
-    (table, *_) = costs(
-        replace(report, posthoc=tuple(each for each in report.posthoc if each.metric != other))
-    )
-    assert table.headers == tuple(name for name in whole.headers if name != other)
-    assert "-" not in {cell for row in table.rows for cell in row}
-
-
 def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
     made, name = study(2, seeds=3, trials=0), f"{SPLITS[0]}/calibration"
 
@@ -70,20 +60,6 @@ def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
     (table, *_) = costs(report)
     assert table.headers[-1] == name
     assert {row[-1] for row in table.rows} == {"0.250 (3)"}
-
-
-def test_so_have_they_where_no_arm_was_read() -> None:
-    made = failing(None, range(101, 109))
-    records = tuple(each for each in made.records if each.phase != "posthoc" or each.arm == "arm-1")
-    assert len(rows(replace(made, records=records), "read again")) == 3
-
-
-def test_differences_to_as_trained_say_of_how_many_seeds() -> None:
-    made = failing(0.6, range(101, 106))
-    key = ("arm-1", f"{THRESHOLD}=0.6")
-    assert rows(made, "read again")[key][0].endswith("(3 of 8 finished)")
-    assert rows(made, "minus as trained")[key][0].endswith("(3 of 8 finished)")
-    assert rows(made, "minus as trained")["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
 
 
 @pytest.mark.parametrize("failed", [0, 5])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.report.caveats.notes import notes
 from orchestrator.report.comparisons.answers import decided_early
 from orchestrator.report.results.readings import Readings
 from orchestrator.report.results.summary import summarise
@@ -41,13 +40,6 @@ def test_some_arms_are_decided_and_found_again_from_what_has_run():
     assert decided_early(LOOKING, Readings(as_run(), METRICS)) == found
 
 
-def test_a_plan_without_looks_has_none():
-    assert decided_early(plan(), Readings(whole(), METRICS)) == {}
-    shown = markdown(summarise(plan(), whole()), [])
-    assert "looked at after each round" not in shown
-    assert "as here, it is" not in shown
-
-
 def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     report = summarise(LOOKING, as_run())
     found = decided_early(LOOKING, Readings(as_run(), METRICS))["good"]
@@ -66,13 +58,6 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     rows = {row[0]: row[-1] for row in headline(report).rows}
     assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""
-
-
-def test_what_holds_with_which_probability_counts_the_looks():
-    """Five looks at a twentieth of the level each, by Bonferroni."""
-    (claims,) = (each for each in notes(summarise(LOOKING, as_run())) if each.startswith("A claim rests"))
-    assert "p is at most 0.05, at a look 0.0025, exactly when the interval leaves out 0" in claims
-    assert "With probability 0.9375 or more all of these intervals hold at once." in claims
 
 
 @pytest.mark.parametrize("last", SEEDS[6:])

@@ -12,8 +12,6 @@ from markupsafe import escape
 
 from orchestrator.plan.types import ArmPrice, ArmProof, Change
 from orchestrator.provenance import Provenance
-from orchestrator.report.caveats.notes import notes
-from orchestrator.report.caveats.notices import notices
 from orchestrator.report.figures.style import BLUE, GREEN, ORANGE, PURPLE
 from orchestrator.report.writers import page as page_module
 from orchestrator.report.writers.page import page
@@ -115,20 +113,6 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
     assert f"{hours:.3g} device hours of work within " in seen
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_what_must_not_be_missed_and_how_to_read_it_are_on_the_page(made):
-    found = replace(made, plan=replace(made.plan, trials=(*made.plan.trials, made.plan.trials[0])))
-    report = replace(found.report(), left=3, code_versions="Trials ran different code.")
-    shown, seen = notices(report), read(html := page(report, found.details()))
-    assert len(shown) >= 2
-    assert html.count('<p class="notice"><strong>') == len(shown)
-    assert all(each in header(html) for each in shown)
-    assert len(notes(report)) > 5
-    reading = section(html, "reading")
-    assert all(each in reading for each in notes(report))
-    assert seen.tags.count("main") == 1
-
-
 def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ended(made, html):
     found = cards(html)
     assert list(found) == ["1. arm-0", "2. arm-1", "3. arm-2"]
@@ -185,20 +169,6 @@ def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
     assert table.title in seen
     assert [row[0] for row in table.rows] == ["arm-1", "arm-2"]
     assert all(cell in seen for row in table.rows for cell in row)
-
-
-def test_all_metrics_say_what_is_primary_selection_and_exploratory(made, html):
-    seen = section(html, "metrics")
-    assert "Everything here is exploratory, but for what is marked as primary." in seen
-    heads = re.findall(r'<th scope="col">(.*?)</th>', html)
-    assert {"near-iid (primary)", "length-20-40", "valid (selection)"} <= set(heads)
-    for quantity in ("accuracy", "depth", "loss"):
-        interval = r" \[95% interval\]" if quantity == "accuracy" else ""  # all seeds gave the same depth
-        assert re.search(rf"{quantity}( \(.*?\))?: mean{interval} \(n\)", seen)
-    for metric in {name for each in made.records if each.phase == "confirm" for name in each.last.metrics}:
-        split, quantity = metric.split("/")
-        if split != "train" and not quantity.startswith("depth_"):
-            assert made.report().cell("arm-1", metric), metric
 
 
 SAID = {
@@ -302,15 +272,3 @@ def test_costs_are_read_on_a_phone_without_scrolling():
     found = costs(made.report())
     assert len(found) == 3
     assert all(each.stacked for each in found)
-
-
-@pytest.mark.parametrize(
-    ("trainable", "expected"),
-    [
-        (None, "1.5 M to 4 M of one sequence of the longest training length"),
-        ("own:train", "1.5 M to 4 M of its example"),
-    ],
-)
-def test_flops_are_of_what_was_run(made, trainable, expected):
-    of_it = replace(made, plan=replace(made.plan, trainable=trainable))
-    assert expected in page(of_it.report(), of_it.details())

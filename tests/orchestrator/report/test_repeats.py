@@ -103,14 +103,6 @@ def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
     assert '"covers": "one search"' in as_json(report)
 
 
-def test_given_settings_need_no_rider():
-    plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER)
-    confirmed = tuple(each for each in plan.trials if each.phase == "confirm")
-    plan = replace(plan, search=None, trials=confirmed)
-    [verdict] = summarise(plan, [record(plan, each) for each in plan.trials]).verdicts
-    assert (verdict.text, verdict.covers) == ("higher", "given settings")
-
-
 def test_controls_are_apart_from_verdicts_and_never_win(made):
     plan, records = made
     better = [

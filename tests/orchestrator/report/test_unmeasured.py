@@ -5,7 +5,6 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.conductor.rounds import _question, _values
 from orchestrator.report.results.summary import arm_metrics, arm_tags
 from orchestrator.report.results.types import Report
 from orchestrator.report.results.winner import winner
@@ -64,34 +63,9 @@ def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
         assert "finished without a primary outcome counts like one that failed" in text
 
 
-def test_of_the_reference_too() -> None:
-    (said,) = lacking("arm-0").report().verdicts
-    assert (said.text, said.p, said.seeds) == (LINE, None, "8 of 8 seeds finished")
-
-
 def test_an_arm_that_never_measured_it_has_no_seeds() -> None:
     (said,) = lacking(seeds=tuple(range(101, 109))).report().verdicts
     assert (said.kind, said.seeds) == ("undecided", "0 of 8 seeds measured it")
-
-
-def test_an_outcome_that_all_seeds_measured_keeps_its_verdict() -> None:
-    made = two_outcomes(lacking(outcome=OTHER))
-    found = made.report()
-    first, second = found.verdicts
-    assert (first.kind, first.missing) == ("worse", 0)
-    assert (second.text, second.p) == ("undecided: 3 seeds lack a primary outcome", None)
-    assert [each.seeds for each in found.verdicts] == ["8 of 8 seeds measured it", "5 of 8 seeds measured it"]
-    cell = found.cell("arm-1", OUTCOME)
-    assert cell is not None
-    assert (cell.estimate.n, cell.failed) == (8, 0)
-    confirmed = {
-        (each.arm, each.seed): each.last.metrics
-        for each in made.records
-        if each.phase == "confirm" and each.last is not None
-    }
-    _, failed = _values(_question(made.plan, {"arm-1": "arm-0"}), confirmed, made.plan.units)
-    tallies = {each.arm: {seed for seed, _ in each.failures} for each in found.tallies}
-    assert {arm: seeds for arm, seeds in tallies.items() if seeds} == failed
 
 
 def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None:

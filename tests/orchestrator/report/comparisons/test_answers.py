@@ -1,7 +1,5 @@
 """What a finished sweep says of its arms: one line each, never stronger than its seeds."""
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -13,10 +11,9 @@ from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPl
 from orchestrator.report.caveats.notes import in_words, notes
 from orchestrator.report.caveats.notices import notices
 from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.results.types import Report
-from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.results.types import Grid, Report
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import Grid, grids, headline
+from orchestrator.report.writers.tables import grids, headline
 from orchestrator.report.writers.write import write
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
@@ -270,12 +267,6 @@ def test_seeds_that_have_not_run_leave_it_undecided() -> None:
     assert said["bad"] == "worse"
 
 
-def test_an_outcome_that_nobody_measured_is_told() -> None:
-    asked = AnswerPlan(("iid/acuracy",), None, 0.05, 3)
-    found = summarise(plan(answer=asked), records())
-    assert {each.text for each in found.verdicts} == {"undecided: no trial measured it"}
-
-
 def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() -> None:
     asked = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
     wide, narrow = summarise(plan(answer=asked), records()), summarise(plan(), records())
@@ -306,13 +297,6 @@ def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
     ]
 
 
-def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:
-    found = summarise(plan(answer=None), records())
-    assert found.outcomes == ("iid/accuracy",)
-    assert found.answer is not None
-    assert found.answer.family == 3
-
-
 def test_a_reading_that_crashed_has_no_value() -> None:
     overrides = {"model.halt.threshold": 0.5}
     again = [
@@ -331,42 +315,6 @@ def test_a_reading_that_crashed_has_no_value() -> None:
 
 def _seeds_of(found: Report) -> list[Grid]:
     return [each for each in grids(found) if each.title.endswith("seed by seed")]
-
-
-def test_seeds_are_shown_one_by_one() -> None:
-    found = summarise(plan(), records(good=(103,), bad=SEEDS))
-    assert [row for row in next(iter(_seeds_of(found))).rows if row[0] == "bad"] == [
-        ("bad", *["diverged"] * 8)
-    ]
-    (grid,) = [each for each in grids(found) if each.title == "iid/accuracy, seed by seed"]
-    assert grid.headers == ("arm", *map(str, SEEDS))
-    row = next(row for row in grid.rows if row[0] == "good")
-    assert row[3] == "diverged"
-    assert row[1] == f"{record('good', 101).last.metrics['iid/accuracy']:.3f}"  # type: ignore[union-attr]
-
-
-def test_what_is_primary_selection_and_exploratory_is_marked(tmp_path: Path) -> None:
-    found = summarise(plan(), records())
-    assert found.metrics[0] == "iid/accuracy"
-    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
-    roles = {row["metric"]: row["role"] for row in rows}
-    assert roles == {
-        "iid/accuracy": "primary",
-        "far/accuracy": "exploratory",
-        "valid/accuracy": "selection",
-        "iid/depth": "exploratory",
-    }
-    assert {row["metric"] for row in rows if row["p"]} == {"iid/accuracy"}
-    assert {row["verdict"] for row in rows if row["metric"] == "iid/accuracy"} == {
-        *("", "better", "worse", "no difference larger than 0.02"),
-    }
-    headers = [header for grid in grids(found) for header in grid.headers]
-    assert {"iid (primary)", "far", "valid (selection)"} <= set(headers)
-    text = write(found, tmp_path / "report").read_text()
-    assert f"\n- {found.verdicts[0].line}" in text.replace("\\", "")
-    assert "no test" not in text.partition("## How to read this")[0]
-    assert "in 43% of cases, in one of five in 17%" in text
-    assert json.loads(as_json(found))["verdicts"][0]["kind"] == "better"
 
 
 def test_points_of_a_front_are_kept_apart() -> None:
@@ -408,19 +356,6 @@ def test_points_of_a_front_are_kept_apart() -> None:
     [shown] = notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
     assert shown.startswith("The 2 best assignments of each arm were confirmed")
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
-
-
-def test_an_outcome_that_no_table_shows_by_itself_is_shown() -> None:
-    """What only helps to read others may still be what a study is about."""
-    hidden = (METRICS[0], replace(METRICS[1], shown=()))
-    overrides = {"model.halt.threshold": 0.5}
-    again = [record("good", 101, phase="posthoc", overrides=overrides, trial_id="again")]
-    asked = plan(metrics=hidden, answer=AnswerPlan(("iid/depth",), None, 0.05, 3), posthoc=(overrides,))
-    found = summarise(asked, [*records(), *again])
-    assert found.metrics[0] == "iid/depth"
-    assert "iid/depth" in headline(found).headers
-    (grid,) = [each for each in grids(found) if "read again" in each.title]
-    assert grid.headers[2] == "iid/depth"
 
 
 def test_a_search_that_confirms_on_no_test_split_claims_nothing(tmp_path: Path) -> None:
@@ -467,14 +402,3 @@ def test_what_is_claimed_of_very_small_values_is_shown() -> None:
     (verdict,) = measured_as(values, ("baseline", "good")).verdicts
     assert verdict.kind == "better"
     assert "+1e-14 [+" in verdict.line
-
-
-def test_what_must_be_known_before_a_verdict_stands_beside_it_everywhere() -> None:
-    code = "Trials ran 2 versions of the code (digest a: 5 trials; b: 3 trials)."
-    found = replace(summarise(plan(), records()), code_versions=code, left=1)
-    assert notices(found)[:2] == [code, "1 trial has not ended: every number is of those that have."]
-    assert notices(found, of_verdicts=True) == [code]
-    assert arm_tags(found)["good"]["notice"] == code
-    assert "notice" not in arm_tags(found)["baseline"]
-    assert "notice" not in arm_tags(summarise(plan(), records()))["good"]
-    assert json.loads(as_json(found))["notices"] == notices(found)

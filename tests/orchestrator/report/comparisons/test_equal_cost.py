@@ -16,7 +16,6 @@ from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
 from trainables.custom.extensions import look_in
-from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -150,13 +149,6 @@ def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
     assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
 
 
-def test_an_arm_that_was_read_under_no_other_setting_is_told():
-    own = [each for each in study() if each.phase == "confirm" or each.arm != "thinker"]
-    report = summarise(STUDY, own)
-    assert equal(report)["thinker"].path == ""
-    assert "not known: read under no other setting" in markdown(report, [])
-
-
 def test_fields_are_interpolated_each_for_itself():
     both = replace(STUDY, posthoc=(*STUDY.posthoc, {LAYERS: 3}))
     more = [
@@ -207,12 +199,6 @@ def test_differences_end_where_quantities_do():
             assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
 
 
-def test_without_readings_again_there_is_no_table():
-    report = summarise(plan(), [record(each.name, seed) for each in plan().arms for seed in SEEDS])
-    assert report.equal_costs == report.setting_effects == ()
-    assert "at equal cost" not in markdown(report, [])
-
-
 def test_interpolation():
     points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
     assert interpolated(points, 2.0) == pytest.approx(0.25)
@@ -235,23 +221,3 @@ def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
     found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
     assert (found.reached, found.seeds, found.equal) == (7, 8, None)
     assert found.as_trained.n == 8
-
-
-def test_of_several_assignments_it_is_said_which_is_compared():
-    assert "of several assignments the best of each arm alone" not in markdown(summarise(STUDY, study()), [])
-    several = replace(STUDY, confirm=replace(STUDY.confirm, best=2))
-    assert "; of several assignments the best of each arm alone" in markdown(summarise(several, study()), [])
-
-
-def test_quantities_of_readings_alone_are_drawn_against_cost_too():
-    shown = replace(STUDY, metrics=(*STUDY.metrics, Metric("doubt", shown=("posthoc",))))
-    records = [
-        replace(each, last=replace(each.last, metrics=dict(each.last.metrics) | {"iid/doubt": 0.1}))
-        for each in study()
-    ]
-    drawn = details(shown, summarise(shown, records), records, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy", "iid/doubt"}
-    without = replace(shown, posthoc=())
-    trained = [each for each in records if each.phase == "confirm"]
-    drawn = details(without, summarise(without, trained), trained, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy"}

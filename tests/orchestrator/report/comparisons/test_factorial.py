@@ -1,22 +1,18 @@
 """Main effects and interactions of arms that are all combinations of components."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.caveats.notes import notes
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.tables import grids
-from orchestrator.report.writers.write import write
 from orchestrator.statistics.paired import compare, critical
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
-from tests.orchestrator.report.comparisons.test_answers import SEEDS, arm, plan, record
+from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, record
 
 WITHOUT = {
     "minus-gate": ("gate",),
@@ -205,23 +201,3 @@ def test_every_cell_of_a_grid_has_its_own() -> None:
         "gate x halt (baseline)",
         "halt (baseline, width=8)",
     ]
-
-
-def test_without_combinations_there_is_nothing() -> None:
-    assert summarise(plan(), []).factorial == ()
-    report = summarise(replace(combined(), arms=(arm("baseline"),)), [])
-    assert report.factorial == ()
-
-
-def test_report_and_notes_show_them(tmp_path: Path) -> None:
-    report = summarise(combined(), records())
-    folder = write(report, tmp_path / "report").parent
-    text = (folder / "report.md").read_text()
-    assert "exploratory main effects (with minus without) and interactions" in text
-    assert "a family of their own, 3 contrasts together at level 0.05" in text
-    assert "| gate x halt | 8 of 8 | +0.0" in text
-    assert "hold together for 3 contrasts" in text
-    assert "none has an interval or a p" in " ".join(notes(summarise(combined(), records()[::8])))
-    assert "gate x halt" in (folder / "report.html").read_text()
-    held = json.loads((folder / "report.json").read_text())["factorial"]
-    assert [each["components"] for each in held] == [["gate"], ["halt"], ["gate", "halt"]]

@@ -128,14 +128,6 @@ def test_a_cost_that_settings_fix_is_not_tested() -> None:
     assert not verdict(found, "bad", "iid/depth").withheld
 
 
-def test_a_baseline_of_fixed_cost_leaves_no_arm_to_test() -> None:
-    found = summarise(of_depth(), at_depth("baseline", 4.0))
-    assert {each.withheld for each in found.verdicts if each.metric == "iid/depth"} == {
-        "fixed-by-construction"
-    }
-    assert len({each.text for each in found.warnings}) == 1
-
-
 def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() -> None:
     deep = [
         measuring(each, {"iid/depth_bound": bound, "iid/depth": bound}) if each.arm == "good" else each

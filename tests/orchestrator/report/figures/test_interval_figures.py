@@ -151,21 +151,6 @@ def test_claims_have_colours_that_the_verdicts_have():
     assert not nothing.points("s", colour=GREEN)
 
 
-def test_that_no_difference_matters_is_drawn_as_the_claim_that_it_is():
-    made = study(2, 8, 0, readings=())
-    value = {seed: found + 0.001 * (-1) ** seed for seed, found in confirmed(made, "arm-0").items()}
-    records = tuple(
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: value[each.seed]}))
-        if each.arm == "arm-1"
-        else each
-        for each in made.records
-    )
-    found = drawings(replace(made, records=records))["difference-1"]
-    assert "no difference larger than 0.01" in found.panel.label
-    assert len(found.points("s", colour=INK)) == 1
-    assert "within margin, interval of the family" in found.key()
-
-
 @pytest.mark.parametrize("axis", ["trials", "hours"])
 def test_best_so_far_is_drawn_against_trials_and_device_hours(made, drawn, axis):
     for place, arm in enumerate((each.name for each in made.plan.arms), start=1):
@@ -387,15 +372,6 @@ def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
     of_layer = {(0, 0): 6 / 13, (1, 0): 2 / 13, (2, 0): 5 / 13, (2, 1): 1}
     assert layers.cells() == pytest.approx(of_layer, abs=0.5 / SHADES)
     assert layers.rows() == ["layer 1", "layer 2"]
-
-
-def test_splits_that_decide_nothing_are_drawn_alike(made, drawn):
-    panels = {each.panel.title: each for name, each in drawn.items() if name.startswith("values-")}
-    assert {"length-20-40/accuracy", "near-iid/depth"} <= set(panels)
-    for metric in ("length-20-40/accuracy", "near-iid/depth"):
-        for row, arm in enumerate(each.name for each in made.plan.arms):
-            values = confirmed(made, arm, metric).values()
-            assert panels[metric].points("s")[row] == pytest.approx((statistics.fmean(values), row))
 
 
 def test_differences_that_are_all_rounding_errors_are_drawn_at_zero():

@@ -68,15 +68,7 @@ def test_long_lists_and_values_are_cut_with_a_count_and_whole_in_json() -> None:
     assert [each["after"] for each in held] == ["y" * 60] * 9
 
 
-def test_a_row_that_holds_all_is_not_cut() -> None:
-    assert not is_cut(summarise(study(), []).changes[1])
-
-
 def test_a_change_beyond_six_digits_shows() -> None:
     arm = ArmChanges("a", "b", (Change("lr", 0.12345678, 0.12345679),), {}, (), {})
     assert rows_of((arm,))[0][2] == "lr 0.12345678 -> 0.12345679"
     assert in_full(arm) == ("lr: 0.12345678 -> 0.12345679",)
-
-
-def test_arms_that_change_and_search_nothing_need_no_table() -> None:
-    assert summarise(plan(), records()).changes == ()

@@ -13,7 +13,6 @@ from scipy import stats
 from orchestrator.errors import InputError
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Extension, Plan
 from orchestrator.report.caveats.notes import in_words
-from orchestrator.report.caveats.notices import notices
 from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.contexts import by_context
 from orchestrator.report.results.summary import arm_tags, summarise
@@ -232,11 +231,6 @@ def test_seeds_that_change_nothing_in_one_context_say_nothing_of_chance_over_all
     assert (pooled.kind, pooled.p, pooled.difference.low) == ("undecided", None, None)
 
 
-def test_without_a_pool_nothing_is_said_over_all_contexts():
-    made = plan("arm")
-    assert summarise(made, records(made, {})).pooled == ()
-
-
 def test_contexts_that_are_added_after_results_make_the_pool_exploratory():
     before = tuple(f"{label}[dataset=easy]" for label in ("baseline", "arm"))
     seen = Extension(0.0, "haltsweep extend", "0", ("x",), before, SEEDS, dict.fromkeys(before, 8))
@@ -282,17 +276,6 @@ def test_floors_are_those_of_the_context():
     rows = csv.DictReader(io.StringIO(as_csv(report)))
     floors = {row["arm"]: row["floor"] for row in rows if row["metric"] == OUTCOME}
     assert (floors["arm[dataset=easy]"], floors["arm[dataset=hard]"]) == ("0.5", "0.0")
-
-
-def test_arms_of_different_contexts_that_measure_the_same_are_no_twins():
-    made = plan("arm")
-    values = {seed: 0.5 + seed / 100 for seed in SEEDS}
-    known = [
-        record(each.name, seed, value + (0.1 if "arm[" in each.name else 0.0))
-        for each in made.arms
-        for seed, value in values.items()
-    ]
-    assert not any("very same" in each for each in notices(summarise(made, known)))
 
 
 def test_json_tags_and_words_tell_contexts():

@@ -61,12 +61,6 @@ def test_sessions_that_differ_are_both_told() -> None:
     ]
 
 
-def test_sweeps_from_before_show_what_they_have() -> None:
-    made = made_with({"commit": "f01de2"})
-    assert not made.details().listings
-    assert "details" not in shown(made).tags
-
-
 def test_texts_of_others_are_no_mark_up() -> None:
     bad = {**KNOWN, "code_diff": f"+{EVIL}\n</pre>", "packages": [EVIL], "data": {EVIL: EVIL}}
     made = made_with(bad)

@@ -117,12 +117,6 @@ def test_a_median_stands_beside_our_median_and_a_mean_with_its_spread() -> None:
     assert all(each["median"] == "" for each in lines if each is not line)
 
 
-def test_no_median_without_a_published_one() -> None:
-    cell = reported(row(cell={"model.width": 8})).cell("other[model.width=8]", "iid/accuracy")
-    assert cell is not None
-    assert cell.median is None
-
-
 def test_a_system_that_no_arm_is_has_a_row_of_its_own(tmp_path: Path) -> None:
     alone = row(arm="LSTM", alone=True, std=0.01)
     found = reported(alone, row(arm="T5", alone=True, statistic="median", cell={"model.width": 8}))
@@ -145,22 +139,6 @@ def test_a_number_is_the_same_however_it_is_written() -> None:
     assert beside(again) == [("other[model.width=8]", "model.stop=1", "iid/accuracy", 0.75)]
     switched = replace(asked, posthoc=({"model.stop": True},))
     assert beside(summarise(switched, ran(switched))) == [], "true is no number"
-
-
-def test_a_published_median_keeps_its_spread() -> None:
-    found = reported(row(cell={"model.width": 8}, statistic="median", std=0.02))
-    (table,) = [grid for grid in grids(found) if grid.title.startswith("accuracy (")]
-    assert ("other[model.width=8], published median", "0.750 ± 0.020") in {each[:2] for each in table.rows}
-    (line,) = [each for each in csv.DictReader(io.StringIO(as_csv(found))) if each["published_median"]]
-    assert (line["published_median_std"], line["published_std"]) == ("0.02", "")
-
-
-def test_of_two_values_in_a_plan_of_old_the_first_stands_with_its_own_source() -> None:
-    cell = {"model.width": 8}
-    found = reported(row(cell=cell), row(cell=cell, value=0.6, std=0.1, source="another"))
-    ours = found.cell("other[model.width=8]", "iid/accuracy")
-    assert ours is not None
-    assert (ours.published, ours.published_std, ours.published_source) == (0.75, None, "a paper, Table 1")
 
 
 def test_systems_read_again_with_two_settings_have_a_row_each() -> None:

@@ -98,10 +98,6 @@ def test_a_best_value_at_the_edge_of_its_range_is_told(changed: dict[str, object
     assert expected in " ".join(edges)
 
 
-def test_an_edge_of_a_trial_that_is_not_the_best_is_not_told() -> None:
-    assert course(record(0, 0.5, n=9), record(1, 0.9)).edges == ()
-
-
 def test_a_front_holds_what_nothing_betters_and_its_volume_never_shrinks() -> None:
     found = course(
         record(0, 0.2, size=4.0),

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from orchestrator.report.figures.style import rendered
 from orchestrator.report.results.summary import arm_metrics, summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
-from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import grids, headline
 from orchestrator.report.writers.write import write
 from orchestrator.spec.section import Resources
@@ -203,22 +201,6 @@ def test_published_values_without_a_cell_stand_beside_every_cell_of_a_grid(tmp_p
     assert "- Published values of other[model.width=8]: a paper, Table 1" in text.replace("\\", "")
 
 
-def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    values = next(each for each in outcome_panels(report()) if each.name == "outcome-1")
-    rendered(values, "png")
-    (figure,) = drawn
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    legend = axes.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == [
-        *("floor: most common label", "one seed", "published", "mean, 95% interval"),
-    ]
-    assert legend.get_window_extent().y1 < axes.get_window_extent().y0, "it is below the axes"
-    assert legend.get_window_extent().y0 > 0, "and on the picture"
-
-
 def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
@@ -267,20 +249,6 @@ def test_pairs_only_shared_seeds() -> None:
     effect = report(records()[1:]).effect("other", "iid/accuracy")
     assert effect is not None
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
-
-
-def test_failures_have_no_value_in_the_accuracy_of_last_and_of_all_answers() -> None:
-    more = {"iid/accuracy_last": 0.9, "iid/accuracy_whole": 0.3}
-    records = []
-    for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
-        assert each.last is not None
-        metrics = {**each.last.metrics, **more}
-        records.append(replace(each, last=replace(each.last, metrics=metrics)))
-    records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
-    cells = {(cell.arm, cell.metric): cell for cell in summarise(plan(), records).cells}
-    assert cells["other", "iid/accuracy_last"].estimate.mean == pytest.approx(0.9)
-    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
-    assert cells["other", "iid/depth"].estimate.n == 2
 
 
 def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measures() -> None:
@@ -344,25 +312,6 @@ def test_checkpoints_read_again_have_a_table_of_their_own() -> None:
     ]
 
 
-def test_published_value_stands_beside_ours() -> None:
-    rows = [row for grid in grids(report()) for row in grid.rows]
-    assert ("other, published", "0.750", "") in rows
-
-
-def test_speed_is_compared_and_needs_no_decimals() -> None:
-    records = []
-    for name, tokens_per_s in (("baseline", 1000.4), ("other", 1500.6)):
-        each = record(name, 1, 0.5)
-        assert each.last is not None
-        metrics = {**each.last.metrics, "train/tokens_per_s": tokens_per_s}
-        records.append(replace(each, last=replace(each.last, metrics=metrics)))
-    found = summarise(plan(), records)
-    (grid, difference) = [grid for grid in grids(found) if grid.title.startswith("tokens_per_s")]
-    assert grid.headers == ("arm", "train")
-    assert grid.rows == (("baseline", "1000 (1)"), ("other", "1501 (1)"))
-    assert difference.rows[0][1] == "+500 (1)"
-
-
 def test_csv_agrees_with_the_report() -> None:
     rows = {(row["arm"], row["metric"]): row for row in csv.DictReader(io.StringIO(as_csv(report())))}
     row = rows["other", "iid/accuracy"]
@@ -370,11 +319,6 @@ def test_csv_agrees_with_the_report() -> None:
     assert (row["n"], row["floor"], row["published"]) == ("3", "0.2", "0.75")
     assert row["record_ids"] == "other-1 other-2 other-3"
     assert rows["baseline", "iid/accuracy"]["difference_mean"] == ""
-
-
-def test_json_holds_everything() -> None:
-    loaded = json.loads(as_json(report()))
-    assert {cell["metric"] for cell in loaded["cells"]} == {"iid/accuracy", "valid/accuracy", "iid/depth"}
 
 
 def test_tracked_metrics_of_an_arm() -> None:
@@ -476,17 +420,6 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert "- shift is of the whole run." in text
     assert "![iid/shift](values-1.png)" in text
     assert "has no value: means are of the seeds that finished" in text
-
-
-def test_every_quantity_with_a_floor_has_a_row_of_it() -> None:
-    more = {"iid/accuracy_last": 0.9}
-    last = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, **more}))
-        for each in records()
-        if each.last is not None
-    ]
-    (grid,) = [each for each in grids(summarise(plan(), last)) if each.title.startswith("accuracy_last (")]
-    assert grid.rows[-1] == ("floor (most common label)", "0.200")
 
 
 def test_a_spreadsheet_has_one_column_a_name() -> None:

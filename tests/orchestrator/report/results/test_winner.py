@@ -92,15 +92,6 @@ def test_equals_are_named():
     assert "of 2 arms, as is that of arm-1" in next(found.comments())
 
 
-def test_equal_assignments_of_a_search_are_counted():
-    plan = replace(make_plan(1, trials_per_arm=4), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
-    values = enumerate((0.4, 0.8, 0.8, 0.8))
-    found = played(plan, {("arm-0", "search", number): value for number, value in values})
-    found = [replace(each, assignment={"x": each.number}) for each in found]
-    shown = next(winner(plan, found, summarise(plan, found)).comments())
-    assert "in search trial 1, the best of 4 of the arm that finished (2 other assignments measured" in shown
-
-
 def test_by_the_search_where_nothing_is_confirmed():
     found = chosen(SEARCHED)
     assert (found.arm, found.by, found.value, found.of) == ("arm-0", "search", 0.9, 2)

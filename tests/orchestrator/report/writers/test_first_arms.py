@@ -7,7 +7,6 @@ import re
 import pytest
 
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.results.contexts import of_arms
 from orchestrator.report.writers.first_arms import DRAWN, SHOWN
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.write import write
@@ -42,8 +41,3 @@ def test_a_page_shows_the_first_arms_and_files_have_all(tmp_path):
         assert len({row["arm"] for row in csv.DictReader(file)}) == arms
     kept = json.loads((tmp_path / "report" / "report.json").read_bytes())
     assert len(kept["page"]["searches"]) == arms
-
-
-def test_the_report_of_all_its_arms_is_itself():
-    report = study(3).report()
-    assert of_arms(report, report.arms) == report

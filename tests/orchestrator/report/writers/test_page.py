@@ -90,29 +90,6 @@ def test_texts_of_others_are_no_mark_up() -> None:
     assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_all_that_the_first_arm_was_set_to_is_told() -> None:
-    made = study()
-    first, *others = made.plan.arms
-    settings = {
-        "model": {"layers": 3, "halt": {"rule": EVIL}, "tied": None},
-        "train": {"lr": 0.5, "steps": 7},
-    }
-    arms = (replace(first, settings=settings), *others)
-    details = replace(made, plan=replace(made.plan, arms=arms)).details()
-    assert details.settings == (
-        "model.layers: searched",
-        f"model.halt.rule: {EVIL}",
-        "model.tied: null",
-        "train.lr: searched",
-        "train.steps: 7",
-    )
-    seen = read(html := page(made.report(), details))
-    assert "script" not in seen.tags
-    assert "all settings of arm-0" in html
-    assert "train.steps: 7" in seen.text
-
-
 def test_a_page_needs_nothing_but_itself() -> None:
     html = page((made := study()).report(), made.details())
     seen = read(html)
@@ -233,25 +210,6 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
         assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
         assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
     assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
-
-
-def test_only_what_is_drawn_is_explained() -> None:
-    message = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
-    whole, bare = shown(study(2, 3, 9)), shown(study(2, 3, 2, readings=()))
-    assert all(each in whole.text for each in message)
-    assert not any(each in bare.text for each in message)
-    assert "Each arm by its number above, as trained" in bare.text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_readings_without_any_cost_are_not_called_compute() -> None:
-    made = study(2, 3, 2)
-    report, details = replace(made.report(), equal_costs=()), replace(made.details(), costs=())
-    for found in (page(report, details), page(report)):
-        seen = read(found)
-        assert "Checkpoints read again" in seen.text
-        assert "Outcome against compute" not in seen.text
-    assert "Outcome against compute" in shown(made).text
 
 
 def test_several_objectives_have_a_front_and_its_volume() -> None:

@@ -4,7 +4,6 @@ import csv
 import io
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,15 +58,3 @@ def test_a_spreadsheet_reads_no_formula() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(REPORT))))
     assert [row["setting"] for row in rows] == ["", r"'=1+1\x1b"]
     assert rows[0]["published_source"].startswith("<script>")
-
-
-def test_speed_is_told_to_be_the_machine_s() -> None:
-    both = ("valid/accuracy", "train/tokens_per_s")
-    speed = replace(REPORT, metrics=both, quantities=tuple(look_up(metrics_of(), each) for each in both))
-    assert "tokens_per_s is what the machine gave at that time" in markdown(speed, [])
-    assert "tokens_per_s" not in markdown(REPORT, [])
-
-
-def test_names_of_quantities_are_explained() -> None:
-    text = markdown(REPORT, [])
-    assert "**accuracy (share of right answers): mean [95% interval] (n)**" in text
