@@ -5,7 +5,7 @@ from typing import Final
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.caveat_types import IntervalScope
 from orchestrator.report.comparisons.untested import unchecked_splits
-from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.types import Report
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -14,7 +14,7 @@ SCOPE: Final = "intervals"
 """Name of the MLflow tag that holds the scope of intervals."""
 
 
-def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalScope | None:
+def interval_scope(plan: Plan, report: Report, results: SeedResults) -> IntervalScope | None:
     """Return what intervals and p-values of differences cover; None if no difference has an interval."""
     answer = report.answer
     if answer is None or not any(each.low is not None for each in report.differences):
@@ -35,25 +35,25 @@ def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalSc
         method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
-        unchecked_tests=unchecked_splits(plan, answer, readings),
+        unchecked_tests=unchecked_splits(plan, answer, results),
     )
 
 
-def scope_words(found: IntervalScope | None) -> str:
+def format_scope(scope: IntervalScope | None) -> str:
     """Return the scope as one line; empty if no difference has an interval."""
-    if found is None:
+    if scope is None:
         return ""
-    without = f", not {' or '.join(found.shared)}" if found.shared else ""
-    several = found.comparisons > 1
-    together = f", corrected by Bonferroni for {amount(found.comparisons, 'comparison')}" if several else ""
-    first = next(iter(found.unchecked_tests), "")
+    without = f", not {' or '.join(scope.shared)}" if scope.shared else ""
+    several = scope.comparisons > 1
+    together = f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if several else ""
+    first = next(iter(scope.unchecked_tests), "")
     unchecked = (
-        f" Equal test sets were not checked ({', '.join(found.unchecked_tests)}): report a text "
+        f" Equal test sets were not checked ({', '.join(scope.unchecked_tests)}): report a text "
         f"{first}/digest to have them compared."
-        if found.unchecked_tests
+        if scope.unchecked_tests
         else ""
     )
     return (
-        f"Intervals and p values of differences cover {' and '.join(found.varied)}{without}: {found.method} "
-        f"at level {found.level:g}{together}.{unchecked}"
+        f"Intervals and p values of differences cover {' and '.join(scope.varied)}{without}: {scope.method} "
+        f"at level {scope.level:g}{together}.{unchecked}"
     )

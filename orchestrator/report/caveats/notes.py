@@ -5,16 +5,16 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report.caveats.interval_scope import scope_words
-from orchestrator.report.caveats.notices import chosen_from
+from orchestrator.report.caveats.interval_scope import format_scope
+from orchestrator.report.caveats.warning_texts import search_trial_counts
 from orchestrator.report.results.contexts import context_notes
-from orchestrator.report.results.extensions import extended_after_results
-from orchestrator.report.results.number_words import number_words, worded
+from orchestrator.report.results.extensions import has_exploratory_claims
+from orchestrator.report.results.number_formats import choose_text, format_number
 from orchestrator.report.results.searches import NO_CLAIM
-from orchestrator.report.results.types import PriorWork, Report, ended_word
+from orchestrator.report.results.types import PriorWork, Report, completion_word
 from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
-from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
+from orchestrator.statistics.verdicts import SEEDS_LEAST, no_collapse_probability
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
@@ -34,13 +34,13 @@ CLAIMS = (
     "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
     "out 0. With probability {sure:g} {hold}{but}."
 )
-EXTENDED = ", but for what was known when seeds or arms were added"
+EXTENSION_CLAUSE = ", but for what was known when seeds or arms were added"
 """Added to the stated probability if seeds or arms were added after results had been observed."""
 NOTHING_CLAIMED = (
     "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
     "or a p: nothing is claimed of any arm."
 )
-RAISED = (
+WIDENED_INTERVALS = (
     "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
     "median spread of all arms, and that of the steps of the quantity."
 )
@@ -77,7 +77,7 @@ OUTLOOK = (
     "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
     "stated."
 )
-COUNTED = (
+OBJECTIVE_SCOPE = (
     "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
     "their last report."
 )
@@ -87,9 +87,9 @@ OPTIMISTIC = (
 )
 EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
-MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+CODE_MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
 """Note on validation values without a search: only the training code decides which checkpoint it stores."""
-MANY = ": in so many of them some intervals leave out 0 by chance"
+MANY_INTERVALS = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "
     "combinations of the others; an interaction of two is half of how much more one does where the other is "
@@ -101,7 +101,7 @@ CONTRASTS = (
     "they are exploratory."
 )
 NO_CONTRASTS = "They are exploratory, and none has an interval or a p."
-UNMET = (
+UNMATCHED_PUBLISHED = (
     "Published, and without a reading of ours to stand beside, since none was measured or every seed "
     "failed: {values}"
 )
@@ -113,7 +113,7 @@ FAILURES = (
 UNMEASURED = (
     "A seed that finished without a primary outcome counts like one that failed in that outcome: {arms}."
 )
-SPREAD = (
+SEED_DEVIATION = (
     "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
     "{spread:.2g} the next plan says what its {unit}s can show."
 )
@@ -139,28 +139,28 @@ CONTROL_RATE = (
     "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
     "luck alone makes {level:g}."
 )
-CROSSED = (
+SAME_SETTINGS = (
     "At given settings an arm and what it is compared with have the same values of the fields that both "
     "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
     "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
     "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
 )
-KEPT = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
+OWN_VALUES = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
 )
-OF_FRONT = (
+CONFIRMED_POINT = (
     "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
     "was confirmed, whatever it pays in {others}: other points may pay less."
 )
-BEYOND = (
+OUT_OF_RANGE = (
     "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
     "is wrong; claims of it are made as if nothing were."
 )
 
 
-def in_words(report: Report) -> list[str]:
+def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
     tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
     lines = [f"decided: {each.line}" for each in tested if each.is_decided]
@@ -177,11 +177,11 @@ def in_words(report: Report) -> list[str]:
     untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
     lines += [f"not tested: {each.line}" for each in untested]
     lines += [f"control: {each.line}" for each in report.controls]
-    lines += [f"controls: {rate}"] if (rate := control_rate_words(report)) else []
-    return [*lines, scope] if (scope := scope_words(report.interval_scope)) else lines
+    lines += [f"controls: {rate}"] if (rate := control_rate_sentence(report)) else []
+    return [*lines, scope] if (scope := format_scope(report.interval_scope)) else lines
 
 
-def control_rate_words(report: Report) -> str:
+def control_rate_sentence(report: Report) -> str:
     """Return how often controls differ, as text; empty if no control was tested."""
     found = report.control_rate
     if found is None:
@@ -197,13 +197,15 @@ def control_rate_words(report: Report) -> str:
     )
 
 
-def _scopes(report: Report) -> list[str]:
+def _objective_scope_notes(report: Report) -> list[str]:
     """Return which reports of search trials counted, unless it was the last one."""
     found = []
     for metric, scope in report.scopes.items():
         most = amount(report.search_reports, "report")
         which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
-        found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
+        found.append(
+            OBJECTIVE_SCOPE.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else "")
+        )
     return found
 
 
@@ -211,30 +213,30 @@ def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
     words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
-    intervals = worded(report.estimates, **of_unit)
-    scope = scope_words(report.interval_scope)
-    found = [*_beyond(report), intervals, *([scope] if scope else []), *_claims(report)]
+    intervals = choose_text(report.estimates, **of_unit)
+    scope = format_scope(report.interval_scope)
+    found = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
     found += [*context_notes(report), FAILURES]
-    lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
+    lacking = [each.arm for each in report.tallies if completion_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
     if report.factorial:
         contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
         known = (each.estimate for each in report.factorial if each.estimate is not None)
-        chance = worded(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
+        chance = choose_text(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
-    found += _scopes(report)
+    found += _objective_scope_notes(report)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
-        found += [_searched(report), *_search_failed(report)]
+        found += [_search_note(report), *_failed_search_notes(report)]
     if report.controls:
-        found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
-    found += _crossed(report)
+        found.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
+    found += _same_settings_notes(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
-            OF_FRONT.format(
+            CONFIRMED_POINT.format(
                 objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
             )
         )
@@ -249,13 +251,13 @@ def notes(report: Report) -> list[str]:
     )
     found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
     if report.unmet_published:
-        found.append(_unmet(report.unmet_published))
+        found.append(_unmatched_note(report.unmet_published))
     if report.power:
         found.append(report.power)
-    return [*found, *_spread(report)]
+    return [*found, *_spread_notes(report)]
 
 
-def _searched(report: Report) -> str:
+def _search_note(report: Report) -> str:
     """Return how often each arm was searched, and what intervals and p-values cover in consequence."""
     if report.repeats == 1:
         return SEARCHED_ONCE
@@ -263,32 +265,32 @@ def _searched(report: Report) -> str:
     return REPEATED.format(repeats=report.repeats, seeds=seeds)
 
 
-def _search_failed(report: Report) -> list[str]:
+def _failed_search_notes(report: Report) -> list[str]:
     """Return a note on arms whose search had failed trials, and thus fewer candidates."""
     failed = []
     for each in report.tallies:
-        kept, ended = chosen_from(each)
+        kept, ended = search_trial_counts(each)
         if kept < ended:
             failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
     return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
 
 
-def _unmet(rows: Sequence[PriorWork]) -> str:
+def _unmatched_note(rows: Sequence[PriorWork]) -> str:
     """Return published values that no measurement corresponds to, grouped by system and source."""
     metrics: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         words = (
-            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{number_words(row.value)}"
+            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{format_number(row.value)}"
         )
         metrics.setdefault((row.system, row.source), []).append(words)
     parts = [
         f"{system}, {', '.join(values)}" + (f" ({source})" if source else "")
         for (system, source), values in metrics.items()
     ]
-    return UNMET.format(values="; ".join(parts))
+    return UNMATCHED_PUBLISHED.format(values="; ".join(parts))
 
 
-def _beyond(report: Report) -> list[str]:
+def _out_of_range_notes(report: Report) -> list[str]:
     """Return notes on metrics measured outside their declared range."""
     found: dict[str, dict[str, list[float]]] = {}
     for cell in report.cells:
@@ -303,38 +305,38 @@ def _beyond(report: Report) -> list[str]:
         if outside:
             found.setdefault(cell.metric, {})[cell.arm] = outside
     return [
-        BEYOND.format(
+        OUT_OF_RANGE.format(
             arms=", ".join(arms),
             metric=metric,
-            values=_span([value for values in arms.values() for value in values]),
-            range=_range(report.quantity(metric)),
+            values=_format_span([value for values in arms.values() for value in values]),
+            range=_format_range(report.quantity(metric)),
         )
         for metric, arms in found.items()
     ]
 
 
-def _span(values: list[float]) -> str:
+def _format_span(values: list[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _range(known: Metric) -> str:
-    if known.low is None:
-        return f"at most {known.high:g}"
-    return f"at least {known.low:g}" if known.high is None else f"from {known.low:g} to {known.high:g}"
+def _format_range(metric: Metric) -> str:
+    if metric.low is None:
+        return f"at most {metric.high:g}"
+    return f"at least {metric.low:g}" if metric.high is None else f"from {metric.low:g} to {metric.high:g}"
 
 
-def _spread(report: Report) -> list[str]:
+def _spread_notes(report: Report) -> list[str]:
     """Return the measured standard deviation, with which the next sweep can be planned."""
     cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
         return []
     named = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
-    return [SPREAD.format(**named, seeds=len(values), spread=spread)]
+    return [SEED_DEVIATION.format(**named, seeds=len(values), spread=spread)]
 
 
-def _claims(report: Report) -> list[str]:
+def _claim_notes(report: Report) -> list[str]:
     """Return notes on which claims the numbers support."""
     answer = report.answer
     if answer is None or not answer.family or not answer.outcomes:
@@ -359,28 +361,32 @@ def _claims(report: Report) -> list[str]:
         sure=1 - error,
         hold=f"or more {hold}" if looked else hold,
         unit=report.unit,
-        but=EXTENDED if extended_after_results(report.extensions) else "",
+        but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
-    claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)
+    claims = choose_text(report.differences, intervals=claims, means=nothing, one=nothing)
     every = [each.estimate for each in report.effects]
     raised = [each.arm for each in report.effects if each.spread_raised]
     return [
         claims,
-        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
+        *(
+            [WIDENED_INTERVALS.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)]
+            if raised
+            else []
+        ),
         VERDICTS.format(margin=margin, unit=report.unit),
-        *_moderated(report),
-        *_win_share(report),
+        *_moderation_notes(report),
+        *_win_share_notes(report),
         *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
-            many=worded(every, intervals=MANY, means="", one=""),
-            where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
+            many=choose_text(every, intervals=MANY_INTERVALS, means="", one=""),
+            where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
         ),
-        _collapse(report),
+        _collapse_note(report),
     ]
 
 
-def _moderated(report: Report) -> list[str]:
+def _moderation_notes(report: Report) -> list[str]:
     """Return the priors that variances were averaged with, by outcome and context."""
     if report.answer is None or not report.answer.moderated:
         return []
@@ -388,7 +394,7 @@ def _moderated(report: Report) -> list[str]:
     known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
     words = [
         f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
-        f"{number_words(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
+        f"{format_number(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
         for (metric, context, pooled), prior in known.items()
     ]
     if not words:
@@ -396,7 +402,7 @@ def _moderated(report: Report) -> list[str]:
     return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
 
 
-def _crossed(report: Report) -> list[str]:
+def _same_settings_notes(report: Report) -> list[str]:
     """Return a note on comparisons at given settings."""
     if not report.crossed:
         return []
@@ -407,18 +413,22 @@ def _crossed(report: Report) -> list[str]:
         if each.kept
     }
     words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
-    kept = KEPT.format(arms=words) if words else ""
-    return [CROSSED.format(fields=fields, level=report.crossed[0].level, kept=kept)]
+    kept = OWN_VALUES.format(arms=words) if words else ""
+    return [SAME_SETTINGS.format(fields=fields, level=report.crossed[0].level, kept=kept)]
 
 
-def _win_share(report: Report) -> list[str]:
+def _win_share_notes(report: Report) -> list[str]:
     shares = (each.wins for each in (*report.verdicts, *report.pooled))
     known = any(each is not None and each.low is not None for each in shares)
     return [WIN_SHARE.format(unit=report.unit)] if known else []
 
 
-def _collapse(report: Report) -> str:
+def _collapse_note(report: Report) -> str:
     """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
     looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
     seeds = min([len(report.confirm_seeds), *looked])
-    return COLLAPSE.format(seeds=amount(seeds, "seed"), tenth=unseen(0.1, seeds), fifth=unseen(0.2, seeds))
+    return COLLAPSE.format(
+        seeds=amount(seeds, "seed"),
+        tenth=no_collapse_probability(0.1, seeds),
+        fifth=no_collapse_probability(0.2, seeds),
+    )

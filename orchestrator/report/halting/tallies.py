@@ -1,5 +1,6 @@
 """Read counts of confirm trials over many examples: depth by length and by operators, use of experts."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -83,9 +84,9 @@ def _shares(uses: Sequence[Sequence[int]]) -> Shares:
     return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
 
 
-BOUND = 8
+BOUND_INDEX = 8
 """Index of the mean depth bound of the examples in a stored bin."""
-Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
+CountsByArm = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 """Records with a stored count, by arm; seeds ascending."""
 
 
@@ -103,24 +104,24 @@ def binned_depths(
         records: Records of confirm trials.
         measured: Measurements of these trials by trial id.
     """
-    kept, units = _of_kind(kind, records, measured), plan.units
+    kept, units = _counts_of_kind(kind, records, measured), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, each in kept.get(arm.name, ()):
-            found = of_split.setdefault(str(each["split"]), {})
+            found = of_split.setdefault(str(each.get("split", "")), {})
             for row in each["bins"][:BINS]:
                 found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
-            bins = tuple(_merged(place, rows[place]) for place in sorted(rows))
+            bins = tuple(_merge_bins(place, rows[place]) for place in sorted(rows))
             if bins:
                 yield BinnedDepth(arm.name, split, bins)
 
 
-def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
+def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
     """Return one bin over seeds; each item has the unit of a seed and its row for the same examples."""
     rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
-    bound = max(float(row[BOUND]) for row in rows)
+    bound = max(float(row[BOUND_INDEX]) if len(row) > BOUND_INDEX else math.inf for row in rows)
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
         by_unit.setdefault(unit, []).append(value)
@@ -142,7 +143,7 @@ def expert_uses(
     plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
-    kept = _of_kind("experts", records, measured)
+    kept = _counts_of_kind("experts", records, measured)
     for arm in plan.arms:
         for record, each in kept.get(arm.name, ())[:1]:
             for mixture in each["mixtures"]:
@@ -156,16 +157,18 @@ def expert_uses(
                     uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
                     layers=tuple(
                         (int(layer), tuple(map(int, row[:EXPERTS])))
-                        for layer, row in mixture["layers"][:LAYERS]
+                        for layer, row in mixture.get("layers", ())[:LAYERS]
                     ),
                     words=tuple(
                         tuple((str(word), int(times)) for word, times in row[:WORDS])
-                        for row in mixture["words"][:EXPERTS]
+                        for row in mixture.get("words", ())[:EXPERTS]
                     ),
                 )
 
 
-def _of_kind(kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]) -> Kept:
+def _counts_of_kind(
+    kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> CountsByArm:
     found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
     for record in sorted(done, key=lambda each: each.seed):

@@ -15,7 +15,7 @@ from orchestrator.report.caveats.caveat_types import (
 from orchestrator.report.comparisons.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.arm_changes import ArmChanges
-from orchestrator.report.results.readings import NOT_MEASURED
+from orchestrator.report.results.seed_results import NOT_MEASURED
 from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.statistics.decision_chance import DecisionChance
@@ -392,7 +392,7 @@ class Report:
         tally = self._tallies.get(arm)
         if tally is None or not tally.units[1]:
             return str(tally.units[0] if tally else 0)
-        return f"{tally.units[0]} of {sum(tally.units)} {ended_word(tally.failures)}"
+        return f"{tally.units[0]} of {sum(tally.units)} {completion_word(tally.failures)}"
 
     def verdict(self, arm: str) -> ArmVerdict | None:
         """Return the verdict on an arm, or on a control, in the first primary outcome."""
@@ -433,7 +433,7 @@ class Report:
         return {each.arm: each for each in reversed(self.tallies)}
 
 
-def ended_word(failures: Sequence[tuple[int, str]]) -> str:
+def completion_word(failures: Sequence[tuple[int, str]]) -> str:
     """Return the word for seeds with a value: `measured` if some finished without one, else `finished`."""
     return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
 

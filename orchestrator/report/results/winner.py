@@ -10,7 +10,7 @@ from typing import Any, Literal
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.searches import finished_trials, objective_values, ranked
+from orchestrator.report.results.searches import finished_trials, objective_values, rank_trials
 from orchestrator.report.results.types import Report
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record, numbered
@@ -100,7 +100,7 @@ class Winner:
         )
 
 
-def winner(
+def find_winner(
     plan: Plan,
     records: Sequence[Record],
     report: Report,
@@ -123,7 +123,7 @@ def winner(
         for each in records
         if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
     )
-    found = _confirmed(plan, own, report, spoilt) or _searched(plan, own)
+    found = _best_confirmed(plan, own, report, spoilt) or _best_searched(plan, own)
     if found is None:
         of = f"of {arm} " if arm is not None else ""
         raise InputError(
@@ -153,8 +153,8 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
     return rivals if arm is None else (arm,)
 
 
-def _confirmed(
-    plan: Plan, finished: Sequence[Record], report: Report, spoilt_systems: Collection[tuple[str, int]]
+def _best_confirmed(
+    plan: Plan, finished: Sequence[Record], report: Report, failed_params: Collection[tuple[str, int]]
 ) -> Winner | None:
     if plan.confirm is None or not report.outcomes:
         return None
@@ -175,18 +175,18 @@ def _confirmed(
     failed = {each.arm for each in report.tallies if each.failures}
     sign = -1.0 if goal == "min" else 1.0
 
-    def merit(key: tuple[str, int]) -> tuple[bool, bool, float]:
-        return key[0] not in failed, key not in spoilt_systems, sign * _mean(groups[key], metric)
+    def rank_key(key: tuple[str, int]) -> tuple[bool, bool, float]:
+        return key[0] not in failed, key not in failed_params, sign * _mean_of_metric(groups[key], metric)
 
-    best = max(groups, key=merit)
+    best = max(groups, key=rank_key)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
-    value, seeds, repeat = _mean(chosen, metric), len(plan.confirm.seeds), None
+    value, seeds, repeat = _mean_of_metric(chosen, metric), len(plan.confirm.seeds), None
     if plan.search is not None and plan.repeats > 1:
         repeat = _best_repeat(plan, finished, best[0], {each.repeat for each in chosen})
         chosen = tuple(each for each in chosen if each.repeat == repeat)
         seeds //= plan.repeats
-    worth = {key: merit(key) for key in groups if key[0] != best[0]}
-    equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
+    worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
+    equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
     spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
     made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
     return Winner(best[0], "confirm", *made, repeat=repeat)
@@ -196,22 +196,22 @@ def _best_repeat(plan: Plan, finished: Sequence[Record], arm: str, repeats: Coll
     """Return which of the `repeats` of an arm found the best value in its search."""
     assert plan.search is not None
     trials = [trial for trial in finished_trials(plan, finished)[arm] if trial.repeat in repeats]
-    best_trials = ranked(trials, partial(objective_values, plan), plan.search.objectives)
+    best_trials = rank_trials(trials, partial(objective_values, plan), plan.search.objectives)
     return best_trials[0].repeat if best_trials else min(repeats)
 
 
-def _mean(records: Sequence[Record], metric: str) -> float:
+def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
     return fmean(each.last.metrics[metric] for each in records if each.last is not None)
 
 
-def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
+def _best_searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
     if plan.search is None:
         return None
     objective = plan.search.objectives[0]
     sign = 1.0 if objective.goal == "max" else -1.0
     searches = finished_trials(plan, finished)
     bests = [
-        ranked(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
+        rank_trials(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
         for arm in plan.arms
         if searches[arm.name]
     ]

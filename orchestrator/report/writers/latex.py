@@ -4,10 +4,10 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.figures.style import Panel
 from orchestrator.report.results.types import Grid, Report
-from orchestrator.report.writers.tables import grids
+from orchestrator.report.writers.tables import all_tables
 from search_spaces.wording import one_line, visible
 
 ROWS = 40
@@ -49,21 +49,21 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 """
 
 
-def document(report: Report, figures: Sequence[Panel]) -> str:
+def latex_document(report: Report, figures: Sequence[Panel]) -> str:
     """Return the document of a report, with `figures` that are stored as `figures/NAME.pdf`."""
-    parts = [_PREAMBLE, rf"\section*{{{escaped(report.sweep)}}}"]
+    parts = [_PREAMBLE, rf"\section*{{{escape(report.sweep)}}}"]
     if report.question:
-        parts.append(escaped(report.question))
-    parts += [rf"\textbf{{{escaped(notice)}}}" for notice in notices(report)]
+        parts.append(escape(report.question))
+    parts += [rf"\textbf{{{escape(notice)}}}" for notice in warning_texts(report)]
     if report.verdicts:
-        items = "\n".join(rf"\item {escaped(each.line)}" for each in (*report.verdicts, *report.pooled))
+        items = "\n".join(rf"\item {escape(each.line)}" for each in (*report.verdicts, *report.pooled))
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
-    parts += [table for grid in grids(report) for table in _tables(grid)]
+    parts += [table for grid in all_tables(report) for table in _tables(grid)]
     parts += [_figure(panel) for panel in figures]
     return "\n\n".join([*parts, r"\end{document}"]) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return `text` escaped for LaTeX; letters that its usual fonts lack are written as code points."""
     # Braces keep two hyphens apart, which LaTeX would print as a dash.
     joined = "".join(map(_letter, visible(one_line(text)))).replace("--", "{-}{-}")
@@ -82,7 +82,7 @@ def _tables(grid: Grid) -> Iterator[str]:
     is_long = [any(len(cell) > LONG_CELL for cell in column) for column in columns]
     layout = "".join(WRAPPED_COLUMN if long else "l" for long in is_long or [False] * len(grid.headers))
     for first in range(0, max(1, len(grid.rows)), ROWS):
-        title = escaped(grid.title) + (" (continued)" if first else "")
+        title = escape(grid.title) + (" (continued)" if first else "")
         lines = [
             r"\begin{table}[H]",
             rf"\caption{{{title}}}",
@@ -99,14 +99,14 @@ def _tables(grid: Grid) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escaped, cells)) + r" \\"
+    return " & ".join(map(escape, cells)) + r" \\"
 
 
 def _figure(panel: Panel) -> str:
     lines = (
         r"\begin{figure}[H]",
         rf"\centering\includegraphics{{figures/{panel.name}.pdf}}",
-        rf"\caption{{{escaped(panel.label)}}}",
+        rf"\caption{{{escape(panel.label)}}}",
         r"\end{figure}",
     )
     return "\n".join(lines)

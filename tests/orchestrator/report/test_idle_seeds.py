@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import Study, study
 
@@ -29,7 +29,7 @@ def test_seeds_that_change_nothing_at_all_are_one_run_and_decide_nothing():
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
     assert verdict.p is None
-    assert not [each for each in notices(report) if "every seed" in each], "nothing is claimed"
+    assert not [each for each in warning_texts(report) if "every seed" in each], "nothing is claimed"
     assert all(each.p is None and each.estimate.low is None for each in report.effects if each.primary)
 
 
@@ -37,7 +37,7 @@ def test_an_outcome_that_is_alike_in_seeds_which_differ_otherwise_may_decide():
     report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
-    [shown] = [each for each in notices(report) if "every seed" in each]
+    [shown] = [each for each in warning_texts(report) if "every seed" in each]
     assert shown.startswith(
         "arm-1: every seed measured one and the same near-iid/accuracy, and every seed of"
     )

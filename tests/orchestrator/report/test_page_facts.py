@@ -14,8 +14,8 @@ from orchestrator.plan.types import ArmPrice, ArmProof, Change
 from orchestrator.provenance import Provenance
 from orchestrator.report.figures.style import BLUE, GREEN, ORANGE, PURPLE
 from orchestrator.report.writers import page as page_module
-from orchestrator.report.writers.page import page
-from orchestrator.report.writers.tables import costs
+from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.tables import cost_tables
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.results.test_origin import KNOWN, made_with
 from tests.orchestrator.report.studies import study
@@ -54,7 +54,7 @@ def made():
 
 @pytest.fixture(scope="module")
 def html(made):
-    return page(made.report(), made.details())
+    return html_page(made.report(), made.details())
 
 
 def header(html):
@@ -153,7 +153,7 @@ def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
         inner = {**best.assignment, "train.lr": 0.003, "model.layers": layers}
         records = [replace(each, assignment=inner) if each is best else each for each in made.records]
         found = replace(made, records=tuple(records))
-        shown = section(page(found.report(), found.details()), "search").split("sampler")
+        shown = section(html_page(found.report(), found.details()), "search").split("sampler")
         return [re.findall(r"the best model\.layers, .*?hold a better one", each) for each in shown[1:]]
 
     (shown,) = at(12)[1]
@@ -163,7 +163,7 @@ def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
 
 def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
     (table,) = [
-        each for each in costs(made.report()) if "at the cost of what they are compared" in each.title
+        each for each in cost_tables(made.report()) if "at the cost of what they are compared" in each.title
     ]
     seen = section(html, "compute")
     assert table.title in seen
@@ -189,7 +189,7 @@ def test_provenance_names_code_lock_data_hardware_and_seeds_each_as_what_it_is()
     known = {name: f"its {name}" for name in SAID} | {"cpu_count": 64, "dirty": True}
     assert set(known) <= set(Provenance.__dataclass_fields__)
     made = made_with({**KNOWN, **known})
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", html[html.index('id="provenance"') :]))
     for name, words in SAID.items():
         assert facts[words] == {"dirty": "yes"}.get(name, str(known[name])), words
@@ -261,7 +261,7 @@ def test_changes_that_a_card_cuts_are_unfolded_below_it():
     changes = tuple(Change(f"train.field_{number}", 0, number) for number in range(1, 9))
     plan = replace(made.plan, arms=(first, replace(other, changes=changes)))
     made = replace(made, plan=plan)
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "all that arm-1 changes" in html
     assert "all that arm-0 changes" not in html
     assert "train.field_8: 0 -&gt; 8" in html
@@ -269,6 +269,6 @@ def test_changes_that_a_card_cuts_are_unfolded_below_it():
 
 def test_costs_are_read_on_a_phone_without_scrolling():
     made = study(2, seeds=4, trials=0)
-    found = costs(made.report())
+    found = cost_tables(made.report())
     assert len(found) == 3
     assert all(each.stacked for each in found)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from orchestrator.report.results.summary import arm_metrics, arm_tags
 from orchestrator.report.results.types import Report
-from orchestrator.report.results.winner import winner
+from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import grids, headline
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables, screen_table
+from orchestrator.report.writers.write import write_report_folder
 from tests.orchestrator.report.studies import SPLITS, Study, study, without
 
 OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
@@ -50,13 +50,13 @@ def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
     assert extended["answer/p"] == 1.0, "another may have been told before, and must not stay"
     assert (tracked["seeds_finished"], tracked["seeds_failed"]) == (5, 3)
     assert arm_tags(found)["arm-1"]["verdict"] == said.line
-    assert headline(found).rows[1][:2] == ("arm-1", "5 of 8 measured")
-    by_title = {grid.title: {each[0]: each for each in grid.rows} for grid in grids(found)}
+    assert screen_table(found).rows[1][:2] == ("arm-1", "5 of 8 measured")
+    by_title = {grid.title: {each[0]: each for each in grid.rows} for grid in all_tables(found)}
     assert by_title[f"{OUTCOME}, seed by seed"]["arm-1"][1:4] == ("not measured",) * 3
     results = next(rows for title, rows in by_title.items() if title.startswith("accuracy (share"))
     assert results["arm-1"][1].endswith("(5 of 8 measured)")
     assert LINE in as_json(found, made.details())
-    write(found, tmp_path, made.details())
+    write_report_folder(found, tmp_path, made.details())
     for name in ("report.md", "report.html"):
         text = (tmp_path / name).read_text()
         assert LINE in text
@@ -78,4 +78,4 @@ def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None
 
 def test_the_best_arm_is_a_whole_one() -> None:
     made = lacking("arm-0", (101,))
-    assert winner(made.plan, made.records, made.report()).arm == "arm-1"
+    assert find_winner(made.plan, made.records, made.report()).arm == "arm-1"

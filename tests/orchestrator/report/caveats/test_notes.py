@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Change
-from orchestrator.report.caveats.notes import in_words, notes
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.notes import notes, verdict_lines
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.arm_changes import ArmChanges
 from tests.orchestrator.report.studies import study
 
@@ -51,7 +51,7 @@ def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> l
         given = {} if value is None else {"near-iid/accuracy": value}
         return replace(each, last=replace(last, metrics={**last.metrics, **given}))
 
-    return notices(replace(made, records=tuple(map(same, made.records))).report())
+    return warning_texts(replace(made, records=tuple(map(same, made.records))).report())
 
 
 def test_arms_that_no_seed_tells_apart_are_told():
@@ -86,7 +86,7 @@ def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expe
         replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
     ]
     report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
-    [said] = notices(report)
+    [said] = warning_texts(report)
     assert said.startswith(expected or "arm-0 and arm-1 measured the very same")
     assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(expected)
 
@@ -114,7 +114,7 @@ def test_no_difference_where_none_could_show_says_so(at, words):
 
     report = replace(made, records=tuple(map(moved, made.records))).report()
     assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
-    shown = [each for each in notices(report) if each.startswith("arm-0 and arm-1 are")]
+    shown = [each for each in warning_texts(report) if each.startswith("arm-0 and arm-1 are")]
     assert len(shown) == bool(words)
     assert words in "".join(shown)
 
@@ -130,5 +130,5 @@ def test_what_is_decided_is_listed_as_such(trials, decided):
     report = study(2, 4, trials).report()
     kind = "worse" if decided else "undecided"
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    lines = in_words(replace(report, verdicts=verdicts))
+    lines = verdict_lines(replace(report, verdicts=verdicts))
     assert any(line.startswith("decided: ") for line in lines) == decided

@@ -7,11 +7,11 @@ import pytest
 
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
-from orchestrator.report.caveats.notices import notices
-from orchestrator.report.comparisons.equal_cost import interpolated
+from orchestrator.report.caveats.warning_texts import warning_texts
+from orchestrator.report.comparisons.equal_cost import interpolate
 from orchestrator.report.results.details import details
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.write import markdown
+from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
@@ -70,12 +70,12 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
 def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
     report = summarise(STUDY, study())
     assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [shown] = [each for each in notices(report) if "spends" in each]
+    [shown] = [each for each in warning_texts(report) if "spends" in each]
     assert shown.startswith(
         "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
     )
     undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
-    assert not [each for each in notices(replace(report, verdicts=undecided)) if "spends" in each]
+    assert not [each for each in warning_texts(replace(report, verdicts=undecided)) if "spends" in each]
 
 
 def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
@@ -91,7 +91,7 @@ def test_readings_that_do_not_reach_the_cost_give_no_number():
     deep = equal(report)["deep"]
     assert deep.equal is None
     assert deep.reached == 0
-    text = markdown(report, [])
+    text = as_markdown_report(report, [])
     assert "not known: 0 of 8 seeds reach that cost" in text
     assert "exploratory: arms at the cost of what they are compared with" in text
 
@@ -170,7 +170,7 @@ def test_settings_are_compared_with_as_trained_seed_by_seed():
     assert found.n == 8
     assert found.mean == pytest.approx(-0.06)
     assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
-    assert "other settings minus as trained, paired by seed" in markdown(report, [])
+    assert "other settings minus as trained, paired by seed" in as_markdown_report(report, [])
 
 
 def test_differences_end_where_quantities_do():
@@ -201,14 +201,14 @@ def test_differences_end_where_quantities_do():
 
 def test_interpolation():
     points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
-    assert interpolated(points, 2.0) == pytest.approx(0.25)
-    assert interpolated(points, 3.0) == pytest.approx(0.4)
-    assert interpolated(points, 5.0) == 0.9
-    assert interpolated(points, 5.01) is None
-    assert interpolated(points, 0.99) is None
-    assert interpolated([(2.0, 0.7)], 2.0) == 0.7
-    assert interpolated([(2.0, 0.7)], 2.1) is None
-    assert interpolated([], 1.0) is None
+    assert interpolate(points, 2.0) == pytest.approx(0.25)
+    assert interpolate(points, 3.0) == pytest.approx(0.4)
+    assert interpolate(points, 5.0) == 0.9
+    assert interpolate(points, 5.01) is None
+    assert interpolate(points, 0.99) is None
+    assert interpolate([(2.0, 0.7)], 2.0) == 0.7
+    assert interpolate([(2.0, 0.7)], 2.1) is None
+    assert interpolate([], 1.0) is None
 
 
 def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():

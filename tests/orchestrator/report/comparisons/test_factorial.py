@@ -9,7 +9,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.tables import grids
+from orchestrator.report.writers.tables import all_tables
 from orchestrator.statistics.paired import compare, critical
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, record
@@ -81,7 +81,7 @@ def test_what_all_seeds_have_alike_has_no_p() -> None:
     assert gate.estimate.mean == pytest.approx(0.1)
     assert not halt.alike
     assert halt.p is not None
-    rows = {row[0]: row for grid in grids(report) for row in grid.rows if "effect" in grid.headers}
+    rows = {row[0]: row for grid in all_tables(report) for row in grid.rows if "effect" in grid.headers}
     assert "none, all seeds are alike" in rows["gate"]
 
 
@@ -147,7 +147,7 @@ def test_a_failed_seed_has_no_value_and_no_p_is_left() -> None:
         assert len(each.by_seed) == 7
         assert each.p is None
         assert each.lacking == ("seed 103: minus-all diverged",)
-    table, seeds = (grid for grid in grids(report) if "main effects" in grid.title)
+    table, seeds = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.headers == ("components", "seeds", "effect", "p", "lacking")
     assert table.rows[0][1] == "7 of 8"
     assert table.rows[0][3:] == ("-", "seed 103: minus-all diverged")
@@ -157,7 +157,7 @@ def test_a_failed_seed_has_no_value_and_no_p_is_left() -> None:
 def test_an_arm_that_failed_altogether_leaves_no_value() -> None:
     report = summarise(combined(), records(minus_gate=SEEDS))
     assert {(each.estimate, each.p, each.by_seed) for each in report.factorial} == {(None, None, ())}
-    (table,) = (grid for grid in grids(report) if "main effects" in grid.title)
+    (table,) = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.rows[0] == (
         "gate",
         "0 of 8",
@@ -195,7 +195,7 @@ def test_every_cell_of_a_grid_has_its_own() -> None:
         ("baseline", 6),
         ("baseline, width=8", 6),
     }
-    table = next(grid for grid in grids(report) if "main effects" in grid.title)
+    table = next(grid for grid in all_tables(report) if "main effects" in grid.title)
     assert [row[0] for row in table.rows][::2] == [
         "gate (baseline)",
         "gate x halt (baseline)",

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from scipy import stats
 
-from orchestrator.report.figures.interval_figures import LINES, NAMED, SEEDS
+from orchestrator.report.figures.interval_figures import LINE_ENDS, NAMED, SEEDS
 from orchestrator.report.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 from orchestrator.report.halting.tally_figures import SHADES
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings
@@ -103,24 +103,24 @@ def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(made, d
         )
         assert [x for x, y in panel.points("o") if y == row + SEEDS] == pytest.approx(paired)
     assert panel.lines("-", INK) == beneath_names(0.0, 2)
-    bands = [{row + end: (-0.01, 0.01) for end in LINES} for row in range(2)]
+    bands = [{row + end: (-0.01, 0.01) for end in LINE_ENDS} for row in range(2)]
     assert panel.upright_bands() == bands, "the margin of the study"
 
 
 def beneath_names(value, rows):
     """A line at a value in so many rows, that crosses no name."""
-    return [[(value, pytest.approx(row + end)) for end in LINES] for row in range(rows)]
+    return [[(value, pytest.approx(row + end)) for end in LINE_ENDS] for row in range(rows)]
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 16), (16, 1)])
 def test_numbers_of_arms_stand_beside_the_axes_where_nothing_crosses_them(arms, seeds):
     made = study(arms, seeds, 0, readings=())
     drawn, report = drawings(made), made.report()
-    shown = {row: interval_words(each.difference, "+") for row, each in enumerate(report.verdicts)}
+    shown = {row: format_interval(each.difference, "+") for row, each in enumerate(report.verdicts)}
     assert len(shown) == arms - 1
     for name, words in (
         ("difference-1", shown),
-        ("outcome-1", {row: interval_words(each.estimate) for row, each in enumerate(of_outcome(report))}),
+        ("outcome-1", {row: format_interval(each.estimate) for row, each in enumerate(of_outcome(report))}),
     ):
         texts = drawn[name].places()
         for row, each in words.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, Study, study
 from tests.orchestrator.report.writers.test_page import EVIL, read, shown
@@ -86,7 +86,7 @@ def test_the_first_seed_that_finished_is_shown() -> None:
 def test_words_of_others_are_no_mark_up_and_cuts_are_told() -> None:
     part = {"words": [EVIL, "$x$"], "length": 300, "running": [[100], [50]]}
     made = keeping(study(1, seeds=2, trials=0), some({0: [example(parts=[part], target=EVIL, answer=EVIL)]}))
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html
     assert "the first 2 of 300 words" in read(html).text
@@ -106,14 +106,14 @@ def test_a_page_of_many_experts_stays_small() -> None:
     ]
     kept = [{"kind": "experts", "examples": 256, "mixtures": mixtures}]
     made = keeping(study(arms, seeds=1, trials=0, readings=()), lambda *_: kept)
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert html.count('<figure id="experts-') == arms * 4
     assert len(html.encode()) < arms * 300_000
 
 
 def page_of_one(kept: list[dict[str, Any]]) -> str:
     made = keeping(study(1, seeds=2, trials=0, readings=()), some({0: kept}))
-    return page(made.report(), made.details())
+    return html_page(made.report(), made.details())
 
 
 def test_arms_whose_maps_mean_different_things_are_told_apart() -> None:

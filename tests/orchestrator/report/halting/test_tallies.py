@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from tests.orchestrator.report.halting.test_halting_maps import Kept, example, keeping
 from tests.orchestrator.report.studies import study
 from tests.orchestrator.report.writers.test_page import EVIL, read, shown
@@ -101,6 +101,6 @@ def test_shares_of_experts_are_told_layer_by_layer() -> None:
 
 def test_classes_of_others_are_no_mark_up() -> None:
     made = keeping(study(1, seeds=2, trials=0), every(experts(EVIL)))
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Extension
 from orchestrator.report.caveats.notes import notes
-from orchestrator.report.results.extensions import exploratory
+from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.summary import summarise
 from tests.orchestrator.report.results.test_winner import SCORE, confirmed, played
 from tests.support.specs.plans import make_plan
@@ -79,7 +79,7 @@ def test_seeds_before_any_was_seen_are_as_if_planned():
 
 def test_an_arm_against_a_reference_whose_values_were_known():
     found = plan(added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
-    assert exploratory(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been seen"
+    assert exploratory_reason(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been seen"
 
 
 def test_an_undecided_arm_needs_no_mark():

@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
-from orchestrator.report.figures.style import rendered
+from orchestrator.report.figures.style import render
 from orchestrator.report.results.summary import arm_metrics, summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
-from orchestrator.report.writers.tables import grids, headline
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables, screen_table
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
@@ -181,9 +181,9 @@ def test_a_report_of_a_sweep_that_is_not_over_says_so(tmp_path: Path) -> None:
     asked = replace(plan(), trials=planned)
     done, partly = summarise(asked, records()), summarise(asked, records()[:-2])
     assert (done.left, partly.left) == (0, 2)
-    assert "not ended" not in write(done, tmp_path / "done").read_text()
+    assert "not ended" not in write_report_folder(done, tmp_path / "done").read_text()
     assert "**2 trials have not ended: every number is of those that have.**" in (
-        write(partly, tmp_path / "partly").read_text()
+        write_report_folder(partly, tmp_path / "partly").read_text()
     )
 
 
@@ -197,7 +197,7 @@ def test_published_values_without_a_cell_stand_beside_every_cell_of_a_grid(tmp_p
     cell = found.cell("other[model.width=8]", "iid/accuracy")
     assert cell is not None
     assert cell.published == 0.75
-    text = write(found, tmp_path / "report").read_text()
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "- Published values of other[model.width=8]: a paper, Table 1" in text.replace("\\", "")
 
 
@@ -214,7 +214,7 @@ def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.
     verdicts.append(replace(verdicts[-1], difference=replace(effect.estimate, low=None, high=None)))
     assert made.answer is not None
     shown = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
-    rendered(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
+    render(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
     (figure,) = drawn
     figure.draw_without_rendering()
     legend = figure.axes[0].get_legend()
@@ -269,24 +269,26 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
     assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx(0.4)
     assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
     assert cells["other", "iid/bleu"].estimate.n == 2
-    shown = headline(found)
+    shown = screen_table(found)
     assert "iid/exact_match" in shown.headers
     assert "iid/accuracy" not in shown.headers
     assert shown.rows[-1][:3] == ("floor (most common answer)", "", "0.100")
     (written,) = [
-        grid for grid in grids(found) if grid.title.startswith("exact_match (") and "): mean" in grid.title
+        grid
+        for grid in all_tables(found)
+        if grid.title.startswith("exact_match (") and "): mean" in grid.title
     ]
     assert written.rows[2] == ("floor (most common answer)", "0.100")
     floors = {row["metric"]: row["floor"] for row in csv.DictReader(io.StringIO(as_csv(found)))}
     assert floors["iid/exact_match"] == "0.1"
     assert floors["iid/bleu"] == ""
-    (again,) = [grid for grid in grids(found) if grid.title.startswith("confirmed checkpoints")]
+    (again,) = [grid for grid in all_tables(found) if grid.title.startswith("confirmed checkpoints")]
     assert {"iid/bleu", "iid/exact_match", "iid/depth"} < set(again.headers)
     assert "iid/loss" not in again.headers
 
 
 def test_headline_shows_the_floor() -> None:
-    grid = headline(report())
+    grid = screen_table(report())
     assert grid.headers == (
         *("arm", "seeds", "iid/accuracy", "iid/depth", "difference in iid/accuracy", "verdict"),
     )
@@ -304,7 +306,7 @@ def test_checkpoints_read_again_have_a_table_of_their_own() -> None:
     ]
     found = summarise(replace(plan(), posthoc=(overrides,)), [*records(), *again])
     assert found.cells == report().cells
-    (grid,) = [grid for grid in grids(found) if "read again" in grid.title]
+    (grid,) = [grid for grid in all_tables(found) if "read again" in grid.title]
     assert grid.rows[0][:3] == ("other", "model.halt.threshold=0.5", "0.500 [0.272, 0.728] (3)")
     rows = list(csv.DictReader(io.StringIO(as_csv(found))))
     assert [row["record_ids"] for row in rows if row["setting"] and row["metric"] == "iid/accuracy"] == [
@@ -332,8 +334,8 @@ def test_tracked_metrics_of_an_arm() -> None:
 
 def test_written_whole_and_written_again(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    first = write(report(), folder).read_text()
-    assert write(report(), folder).read_text() == first
+    first = write_report_folder(report(), folder).read_text()
+    assert write_report_folder(report(), folder).read_text() == first
     names = {path.name for path in folder.iterdir()}
     drawn = {f"{name}.png" for name in ("outcome-1", "difference-1", "values-1", "values-2")}
     assert names == {"report.md", "report.html", "report.csv", "report.json", "manifest.json", *drawn}
@@ -346,15 +348,15 @@ def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
     effect = alone.effect("other", "iid/accuracy")
     assert effect is not None
     assert (effect.estimate.low, effect.p, effect.p_sign_flips) == (None, None, 1.0)
-    assert headline(alone).rows[1][2] == "0.400"
-    assert write(alone, tmp_path / "report").exists()
+    assert screen_table(alone).rows[1][2] == "0.400"
+    assert write_report_folder(alone, tmp_path / "report").exists()
 
 
 def test_nothing_confirmed_draws_nothing() -> None:
     empty = report([])
     assert not list(metric_panels(empty))
     assert not [each for each in outcome_panels(empty) if each.name.startswith("outcome")]
-    assert grids(empty)[-1].rows[0][1] == "nothing ran"
+    assert all_tables(empty)[-1].rows[0][1] == "nothing ran"
 
 
 def test_reports_that_are_written_at_once_are_in_nobody_s_way(
@@ -365,7 +367,7 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
     monkeypatch.setattr("orchestrator.report.writers.write.page", lambda *_: "")
     made = report()
     with ThreadPoolExecutor(4) as pool:
-        places = list(pool.map(lambda _: write(made, tmp_path / "report"), range(80)))
+        places = list(pool.map(lambda _: write_report_folder(made, tmp_path / "report"), range(80)))
     assert set(places) == {tmp_path / "report" / "report.md"}
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
@@ -411,12 +413,12 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert cells["other", "iid/error"].mean == pytest.approx((0.1 + 0.2) / 2)
     assert cells["other", "iid/error"].low == 0.0
     assert cells["other", "iid/accuracy"].n == 2
-    titles = [grid.title.partition(":")[0] for grid in grids(found)]
+    titles = [grid.title.partition(":")[0] for grid in all_tables(found)]
     assert titles[:2] == ["iid/error, primary outcome", "iid/error, seed by seed"]
     assert titles[2:5] == ["error (K)", "shift", "accuracy"]
-    assert headline(found).headers == ("arm", "seeds", "iid/error", "difference in iid/error", "verdict")
-    assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
-    text = write(found, tmp_path / "report").read_text()
+    assert screen_table(found).headers == ("arm", "seeds", "iid/error", "difference in iid/error", "verdict")
+    assert screen_table(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "- shift is of the whole run." in text
     assert "![iid/shift](values-1.png)" in text
     assert "has no value: means are of the seeds that finished" in text

@@ -9,7 +9,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.winner import winner
+from orchestrator.report.results.winner import find_winner
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, trial_of
@@ -43,7 +43,7 @@ def played(plan, values):
 
 def chosen(values, plan=PLAN, arm=None):
     found = played(plan, values)
-    return winner(plan, found, summarise(plan, found), arm)
+    return find_winner(plan, found, summarise(plan, found), arm)
 
 
 def confirmed(*arms):
@@ -106,7 +106,7 @@ def test_a_last_report_without_the_objective_hides_no_search_trial():
         for each in played(PLAN, SEARCHED)
     ]
     plan = replace(PLAN, confirm=None, answer=None)
-    assert winner(plan, found, summarise(plan, found)).value == 0.9
+    assert find_winner(plan, found, summarise(plan, found)).value == 0.9
     assert [each.values for each in summarise(plan, found).searched] == [
         {"valid/score": 0.9},
         {"valid/score": 0.8},

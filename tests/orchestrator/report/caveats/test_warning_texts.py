@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.types import Report
 from tests.orchestrator.report.studies import study
 from trainables.protocol import Measurement
@@ -19,7 +19,7 @@ def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
         replace(each, outcomes={**each.outcomes, "search": outcomes[each.arm]}) for each in report.tallies
     )
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = notices(replace(report, tallies=tallies, verdicts=verdicts))
+    found = warning_texts(replace(report, tallies=tallies, verdicts=verdicts))
     return [each for each in found if "were chosen from" in each]
 
 
@@ -107,7 +107,7 @@ def test_a_claim_on_an_arm_whose_search_told_nothing_apart_is_told(
 ) -> None:
     report = searched_alike(*arms)
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = [each for each in notices(replace(report, verdicts=verdicts)) if "none was better" in each]
+    found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "none was better" in each]
     beginnings = [
         f"All 8 trials that finished in the search of {arm} measured the very same" for arm in named
     ]
@@ -134,7 +134,9 @@ def searched_with(metric: str) -> list[str]:
         for each in made.records
     ]
     return [
-        each for each in notices(replace(made, records=tuple(records)).report()) if "of the search" in each
+        each
+        for each in warning_texts(replace(made, records=tuple(records)).report())
+        if "of the search" in each
     ]
 
 

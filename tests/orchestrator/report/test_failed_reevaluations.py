@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.report.results.types import Grid
-from orchestrator.report.writers.tables import costs
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import cost_tables
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import METRICS, SPLITS, THRESHOLD, Study, study
 
@@ -30,7 +30,7 @@ def failing(value: float | None, seeds: Collection[int], phases: Collection[str]
 
 
 def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    (grid,) = [each for each in costs(found.report()) if title in each.title]
+    (grid,) = [each for each in cost_tables(found.report()) if title in each.title]
     assert isinstance(grid, Grid)
     return {row[:2]: row[2:] for row in grid.rows}
 
@@ -42,7 +42,7 @@ def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
     assert set(read["arm-1", f"{THRESHOLD}=0.6"]) == {"0 of 8 finished"}
     assert read["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
     assert [arm for arm, _ in read] == ["arm-0"] * 3 + ["arm-1"] * 3
-    write(made.report(), tmp_path, made.details())
+    write_report_folder(made.report(), tmp_path, made.details())
     for name in ("report.md", "report.html"):
         assert "0 of 8 finished" in (tmp_path / name).read_text()
 
@@ -57,7 +57,7 @@ def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
 
     report = replace(made, records=tuple(map(read_again, made.records))).report()
     assert report.metrics == made.report().metrics
-    (table, *_) = costs(report)
+    (table, *_) = cost_tables(report)
     assert table.headers[-1] == name
     assert {row[-1] for row in table.rows} == {"0.250 (3)"}
 

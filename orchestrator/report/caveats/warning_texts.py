@@ -8,8 +8,8 @@ from orchestrator.plan.display.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
 from orchestrator.report.results.arm_changes import ArmChanges
-from orchestrator.report.results.contexts import by_context
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.contexts import split_by_context
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind, numbered
@@ -19,23 +19,23 @@ from search_spaces.wording import amount
 DIVERGED = OutcomeKind.DIVERGED.value
 FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
-ALIKE = (
+IDENTICAL_RESULTS = (
     "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
     "changes at most what they cost, or too little was learnt or measured for it to show."
 )
-ONE_SYSTEM = (
+SAME_CONFIG = (
     "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
     "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
 )
-FRONT = (
+FRONT_POINTS = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
 )
-SEVERAL = (
+SEVERAL_ASSIGNMENTS = (
     "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
     "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
 )
-ONE_VALUE = (
+CONSTANT_OUTCOME = (
     "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
     "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
     "not, each arm is one run."
@@ -43,19 +43,19 @@ ONE_VALUE = (
 NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
 AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
 AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
-FEWER = 0.8
+FEWER_SHARE = 0.8
 """An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 CHOSEN_FROM_FEWER = (
     "The settings of {fewer} were chosen from {kept} of its {all} search trials, for the others failed, and "
     "those of {other} from {theirs}: that {claim} may come of that alone."
 )
 
-UNRANKED = (
+EQUAL_SEARCH_TRIALS = (
     "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
     "what was asked for first was confirmed, and that {claim} may come of that alone."
 )
 
-LISTED = 8
+MAX_LISTED = 8
 RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
 FAILED_SEEDS = (
     "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
@@ -82,7 +82,7 @@ SPENDS_MORE = (
 )
 
 
-def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
+def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """Return the warnings printed before the results, one to a few sentences each, as plain text.
 
     Args:
@@ -90,25 +90,25 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
     found = [each for each in (report.code_versions, report.data_versions) if each]
-    found += [*_retried(report), *_failed_seeds(report), *_not_finite(report)]
-    found += [_unfinished(report)] if report.left and not of_verdicts else []
+    found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
+    found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     early = " and ".join(report.read_in_search)
     found += [READ_IN_SEARCH.format(splits=early)] if early else []
-    found += [FRONT] if report.points else []
+    found += [FRONT_POINTS] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
-    found += [SEVERAL.format(best=report.assignments)] if averaged else []
+    found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
     found += [
-        *_one_system(report),
-        *(said for _, part in by_context(report) for said in _alike(part)),
-        *_one_value(report),
-        *(said for _, part in by_context(report) for said in _no_room(part)),
+        *_same_configs(report),
+        *(said for _, part in split_by_context(report) for said in _identical_results(part)),
+        *_constant_outcomes(report),
+        *(said for _, part in split_by_context(report) for said in _bounded_outcomes(part)),
         *_chosen_from_fewer(report),
-        *_unranked(report),
-        *_spends_more(report),
+        *_equal_search_trials(report),
+        *_higher_costs(report),
         *warning_lines(report),
     ]
-    found += [_unread(report)] if report.unread else []
+    found += [_unmeasured_splits(report)] if report.unread else []
     return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
 
 
@@ -118,14 +118,15 @@ def _lacks_test_split(report: Report) -> bool:
     return bool(answer is not None and answer.family and not answer.outcomes and report.cells)
 
 
-def _retried(report: Report) -> list[str]:
+def _retried_trials(report: Report) -> list[str]:
     """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
     days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
     which = [
-        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}" for each in report.retried[:LISTED]
+        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}"
+        for each in report.retried[:MAX_LISTED]
     ]
     more = len(report.retried) - len(which)
     named = ", ".join([*which, *([f"{more} more"] if more else [])])
@@ -146,7 +147,7 @@ def _failed_seeds(report: Report) -> list[str]:
     return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
 
 
-def _not_finite(report: Report) -> list[str]:
+def _nonfinite_values(report: Report) -> list[str]:
     """Return warnings on metrics whose means exclude trials with values that are not finite."""
     return [
         NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
@@ -154,19 +155,19 @@ def _not_finite(report: Report) -> list[str]:
     ]
 
 
-def _one_system(report: Report) -> list[str]:
+def _same_configs(report: Report) -> list[str]:
     """Return warnings on arms that have the same settings as their reference after the search."""
     measured = {cell.arm for cell in report.cells}
     return [
-        ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
+        SAME_CONFIG.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
         for each in report.changes
         if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _run_as_reference(report, each))
+        if (said := _values_shared_with_reference(report, each))
     ]
 
 
-def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
-    """Return the searched fields of `arm` with their values if the arm equals its reference.
+def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
+    """Return the searched fields of `tally` with their values if the arm equals its reference.
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
@@ -183,17 +184,17 @@ def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
     return [f"{path} = {value_words(value)}" for path, value in own.items()]
 
 
-def _alike(report: Report) -> list[str]:
+def _identical_results(report: Report) -> list[str]:
     """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {each.arm for each in report.changes if _run_as_reference(report, each)}
+    one = {each.arm for each in report.changes if _values_shared_with_reference(report, each)}
     for arm in (each for each in report.arms if each not in one):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
             groups.setdefault(values, []).append(arm)
     return [
-        ALIKE.format(
+        IDENTICAL_RESULTS.format(
             arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
             metrics=" and ".join(metric for metric, _ in values),
             seeds=amount(len(values[0][1]), "seed"),
@@ -203,7 +204,7 @@ def _alike(report: Report) -> list[str]:
     ]
 
 
-def _one_value(report: Report) -> list[str]:
+def _constant_outcomes(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
     found: dict[str, list[str]] = {}
     for each in report.verdicts:
@@ -211,10 +212,10 @@ def _one_value(report: Report) -> list[str]:
         alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
         if alike and each.is_decided:
             found.setdefault(each.metric, []).append(each.arm)
-    return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+    return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
 
 
-def _no_room(report: Report) -> list[str]:
+def _bounded_outcomes(report: Report) -> list[str]:
     """Return warnings on verdicts of no difference between arms where no difference could show.
 
     All values are at an end of the possible range, or at the value that needs no learning.
@@ -253,14 +254,16 @@ def _chosen_from_fewer(report: Report) -> list[str]:
     tallies = {each.arm: each for each in report.tallies}
     found: dict[str, None] = {}
     for each in report.verdicts:
-        arms = sorted((tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_share_kept)
+        arms = sorted(
+            (tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_finished_share
+        )
         if not each.is_decided or len(arms) < 2:
             continue
         fewer, other = arms
         against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
-        if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
+        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
             continue
-        (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
+        (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
         if kept >= theirs:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
@@ -269,13 +272,13 @@ def _chosen_from_fewer(report: Report) -> list[str]:
             all=every,
             other=other.arm,
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=_claim(each),
+            claim=_claim_text(each),
         )
         found[notice] = None
     return list(found)
 
 
-def _unranked(report: Report) -> list[str]:
+def _equal_search_trials(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
     found: dict[str, None] = {}
     for each in report.verdicts:
@@ -283,35 +286,35 @@ def _unranked(report: Report) -> list[str]:
         for arm in (each.arm, each.reference):
             if not each.is_decided or arm == in_favour or arm not in report.unranked:
                 continue
-            notice = UNRANKED.format(
+            notice = EQUAL_SEARCH_TRIALS.format(
                 trials=amount(report.unranked[arm], "trial"),
                 arm=arm,
                 objectives=" and ".join(report.objectives),
-                claim=_claim(each),
+                claim=_claim_text(each),
             )
             found[notice] = None
     return list(found)
 
 
-def _claim(verdict: ArmVerdict) -> str:
+def _claim_text(verdict: ArmVerdict) -> str:
     if verdict.kind == "no difference":
         return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
     return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
 
 
-def _share_kept(arm: ArmTally) -> float:
-    kept, every = chosen_from(arm)
+def _finished_share(tally: ArmTally) -> float:
+    kept, every = search_trial_counts(tally)
     return kept / every if every else 1.0
 
 
-def chosen_from(arm: ArmTally) -> tuple[int, int]:
+def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    ended = {kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
     return every - sum(count for kind, count in ended.items() if kind in FAILED), every
 
 
-def _spends_more(report: Report) -> list[str]:
+def _higher_costs(report: Report) -> list[str]:
     """Return warnings on arms that are better as trained, but not at the cost of their reference.
 
     If several costs show this, only the first is reported.
@@ -332,19 +335,19 @@ def _spends_more(report: Report) -> list[str]:
                 theirs=quantity_words(each.cost_of_reference),
                 cost=each.cost,
                 path=each.path,
-                difference=interval_words(each.equal, "+"),
+                difference=format_interval(each.equal, "+"),
             )
             found.setdefault((each.arm, each.outcome), notice)
     return list(found.values())
 
 
-def _unfinished(report: Report) -> str:
+def _unfinished_trials(report: Report) -> str:
     have = "has" if report.left == 1 else "have"
     message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
     return f"{message} Nothing more begins: {report.spent}." if report.spent else message
 
 
-def _unread(report: Report) -> str:
+def _unmeasured_splits(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
