@@ -20,15 +20,19 @@ def interval_scope(plan: Plan, report: Report, results: SeedResults) -> Interval
     if answer is None or not any(each.low is not None for each in report.differences):
         return None
     seeds = "training seeds (initial weights, order of the data, dropout)"
-    varied = [seeds if plan.trainable is None else "what the training code draws by its seeds"]
+    varied = [
+        seeds if plan.trainable is None else "random numbers that the training code draws from its seeds"
+    ]
     shared: list[str] = []
     if plan.search is not None and any(arm.is_searched for arm in plan.arms):
-        (varied if plan.repeats > 1 else shared).append("the luck of the searches")
+        (varied if plan.repeats > 1 else shared).append("variance between searches")
     if plan.confirm is not None and plan.confirm.resample_data:
-        varied.append("the draw of the data")
+        varied.append("the sampling of the data")
     elif plan.trainable is None:
         has_seed = lookup(plan.baseline.settings, "task.data_seed") is not MISSING
-        shared.append("the draw of the data (all seeds share task.data_seed)" if has_seed else "the data set")
+        shared.append(
+            "the sampling of the data (all seeds share task.data_seed)" if has_seed else "the data set"
+        )
     return IntervalScope(
         varied=tuple(varied),
         shared=tuple(shared),
@@ -48,12 +52,12 @@ def format_scope(scope: IntervalScope | None) -> str:
     together = f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if several else ""
     first = next(iter(scope.unchecked_tests), "")
     unchecked = (
-        f" Equal test sets were not checked ({', '.join(scope.unchecked_tests)}): report a text "
-        f"{first}/digest to have them compared."
+        f" Whether test sets are equal was not checked ({', '.join(scope.unchecked_tests)}): report a "
+        f"text {first}/digest, and they are compared."
         if scope.unchecked_tests
         else ""
     )
     return (
-        f"Intervals and p values of differences cover {' and '.join(scope.varied)}{without}: {scope.method} "
-        f"at level {scope.level:g}{together}.{unchecked}"
+        f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{without}: "
+        f"{scope.method} at level {scope.level:g}{together}.{unchecked}"
     )

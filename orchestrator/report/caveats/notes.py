@@ -19,144 +19,145 @@ from search_spaces.wording import amount
 from trainables.metrics import Metric
 
 INTERVALS = (
-    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each for itself, cut off where "
-    "the quantity cannot be, and left out of one {unit} alone and where all {unit}s gave the same, which "
-    "tells nothing of chance."
+    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each valid alone, and end "
+    "at the range of the quantity. A single {unit} has no interval. Equal values of all {unit}s have "
+    "none either: they contain no information about chance."
 )
 NO_INTERVALS = (
-    "No mean has an interval: one {unit} alone, and {unit}s that all gave the same, tell nothing of chance."
+    "No mean has an interval: a single {unit}, or equal values of all {unit}s, contain no information "
+    "about chance."
 )
 ONE_SEED = (
-    "Every value is of one {unit}: it has no interval and no p, for one {unit} tells nothing of chance."
+    "Every value comes from one {unit}. It has no interval and no p-value, because one {unit} contains "
+    "no information about chance."
 )
 CLAIMS = (
-    "A claim rests on {outcomes} alone. Differences are paired by {unit}; their intervals and p values come "
-    "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
-    "out 0. With probability {sure:g} {hold}{but}."
+    "Claims rest only on {outcomes}. Differences are paired by {unit}. Intervals and p-values come from "
+    "one procedure, {procedure}, and agree: p is at most {level} exactly if the interval excludes 0. "
+    "With probability {sure:g} {hold}{but}."
 )
-EXTENSION_CLAUSE = ", but for what was known when seeds or arms were added"
+EXTENSION_CLAUSE = ", except for results that were known when seeds or arms were added"
 """Added to the stated probability if seeds or arms were added after results had been observed."""
 NOTHING_CLAIMED = (
-    "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
-    "or a p: nothing is claimed of any arm."
+    "Claims would rest only on {outcomes}, by differences paired by {unit}. None of these differences "
+    "has an interval or a p-value, so the report makes no claim about arms."
 )
 WIDENED_INTERVALS = (
-    "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
-    "median spread of all arms, and that of the steps of the quantity."
+    "Intervals of {arms} are wider than the spread of their own {unit}s implies. The spread has a lower "
+    "bound: half of the median spread of all arms, and the resolution of the quantity."
 )
 LOOKS = (
-    "Arms were looked at after each round of {unit}s. One that was decided then has the interval and p of "
-    "its look, at level {level:g}, a twentieth of the study's; others are judged with all {unit}s at level "
-    "{full:g}. An arm was also given up where all {unit}s together would hardly have decided it. Estimates "
-    "of arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
-    "decide it."
+    "Arms were tested after each round of {unit}s. An arm that was decided early has the interval and "
+    "p-value of that test, at level {level:g}, which is a twentieth of the level of the sweep. Other "
+    "arms are judged with all {unit}s at level {full:g}. An arm was also stopped if all {unit}s would "
+    "hardly have decided it. Estimates of arms that stopped early are biased away from 0."
 )
 VERDICTS = (
-    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
-    "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
-    "not show it. Else it is undecided."
+    "A verdict is better or worse if the interval excludes 0{margin}. It is withheld if it depends on "
+    "the value of a failed seed, with fewer than 3 {unit}s, and if it depends on a single {unit}. "
+    "Otherwise it is undecided."
 )
 WIN_SHARE = (
-    "P(better), or P(higher) where no value is known to be good, is the share of paired {unit}s in which the "
-    "arm is better than what it is compared with; a tie counts half. Its interval is the 95% interval of "
-    "Clopper and Pearson of this comparison alone: every tie counts as a loss at the lower end and as a win "
-    "at the upper end, so with ties it is conservative. No verdict rests on it."
+    "P(better) is the share of paired {unit}s in which the arm is better than its reference; it is "
+    "P(higher) if no direction is declared as better. A tie counts half. Its interval is the 95% "
+    "interval of Clopper and Pearson for this comparison alone. A tie counts as a loss at the lower end "
+    "and as a win at the upper end, so with ties it is conservative. No verdict rests on P(better)."
 )
 MODERATED = (
-    "The variance of each difference is averaged with a prior that the arms estimate together (moderated t, "
-    "Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a {unit}, has its own "
-    "variance alone. Where the spreads of arms differ by a factor of 5, up to 0.09 of studies without an "
-    "effect report one at level 0.05."
+    "The variance of each difference is averaged with a prior that is estimated from all arms "
+    "(moderated t, Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a "
+    "{unit}, keeps its own variance. If the spreads of arms differ by a factor of 5, up to 0.09 of "
+    "studies without an effect report one at level 0.05."
 )
 UNMODERATED = (
-    "No variance is averaged with those of other arms, as answer.variance asks: that needs {units} {unit}s "
-    "and {arms} comparable arms in an outcome."
+    "answer.variance asks for averaged variances, but no variance is averaged: this needs {units} "
+    "{unit}s and {arms} comparable arms in an outcome."
 )
 OUTLOOK = (
-    "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
-    "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
-    "stated."
+    "The chance that more {unit}s decide a comparison assumes that, before any result, an effect was as "
+    "likely as none. Effects are assumed to be normal with the standard deviation of one paired "
+    "difference. If nothing differs, the true chance is smaller than stated."
 )
 OBJECTIVE_SCOPE = (
-    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
-    "their last report."
+    "Search trials were ranked by the {which} of {metric}; values of confirm trials are those of their "
+    "last report."
 )
 OPTIMISTIC = (
-    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
-    "the more reports there are."
+    " The best of several reports is chosen by the displayed value, so it is optimistic, more so with "
+    "more reports."
 )
 EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
-SEARCH_CHOSE = ", for it chose what was kept"
-CODE_MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+SEARCH_CHOSE = ", because the search chose the settings by them"
+CODE_MAY_CHOOSE = " if they were used for a choice, such as the best of several checkpoints"
 """Note on validation values without a search: only the training code decides which checkpoint it stores."""
-MANY_INTERVALS = ": in so many of them some intervals leave out 0 by chance"
+MANY_INTERVALS = ": some of that many intervals exclude 0 by chance"
 FACTORIAL = (
-    "A main effect is how much larger the outcome is with a component than without it, averaged over all "
-    "combinations of the others; an interaction of two is half of how much more one does where the other is "
-    "there than where it is not, of more components the same of those of fewer. {chance} Every one needs all "
-    "arms: a seed that some arm lacks has no value, and then there is no p."
+    "A main effect is the increase of the outcome when a component is present, averaged over all "
+    "combinations of the other components. An interaction of two components is half of the difference "
+    "between the effect of one with and without the other; for more components likewise. {chance} Every "
+    "term needs all arms: a seed that some arm lacks has no value, and then the term has no p-value."
 )
 CONTRASTS = (
-    "Their intervals and p hold together for {contrasts}, a family of their own beside that of the verdicts: "
-    "they are exploratory."
+    "Their intervals and p-values hold together for {contrasts}, which form a family separate from the "
+    "verdicts: they are exploratory."
 )
-NO_CONTRASTS = "They are exploratory, and none has an interval or a p."
+NO_CONTRASTS = "They are exploratory, and none has an interval or a p-value."
 UNMATCHED_PUBLISHED = (
-    "Published, and without a reading of ours to stand beside, since none was measured or every seed "
-    "failed: {values}"
+    "Published values without a measured result, because nothing was measured or every seed failed: {values}"
 )
 FAILURES = (
-    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
-    "the seeds that finished. The arm has a verdict and a p only if they are the same for every value that "
-    "the failed seeds could have had in the declared range of the metric."
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are "
+    "over the finished seeds. Such an arm has a verdict and a p-value only if they are the same for "
+    "every value that the failed seeds could have had in the declared range of the metric."
 )
-UNMEASURED = (
-    "A seed that finished without a primary outcome counts like one that failed in that outcome: {arms}."
-)
+UNMEASURED = "A seed that finished without a primary outcome counts as failed in that outcome: {arms}."
 SEED_DEVIATION = (
-    "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
-    "{spread:.2g} the next plan says what its {unit}s can show."
+    "Over {seeds} {unit}s, {metric} of {arm} has a standard deviation of {spread:.2g}. Set "
+    "answer.spread: {spread:.2g} in the spec, and the next plan reports which differences its {unit}s "
+    "can detect."
 )
 COLLAPSE = (
     "No test of means is robust to seeds that collapse occasionally, so look at single seeds: if one run in "
     "ten collapses, {seeds} show no collapse in {tenth:.0%} of cases; if one run in five, in {fifth:.0%}."
 )
 SEARCHED_ONCE = (
-    "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
-    "repeat the training with them alone. How far a search with another seed would have led is in no "
-    "interval and no p. `search.repeats` in the spec searches every arm several times."
+    "Each arm was searched once. The comparison is between the settings that these searches found, and "
+    "seeds repeat only the training with them. Intervals and p-values do not account for variance "
+    "between searches. `search.repeats` in the spec searches every arm several times."
 )
 REPEATED = (
-    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The unit "
-    "of all intervals and p values is the repeat, with the mean over its seeds: they cover the luck of a "
-    "search too. Repeat r of all arms has the same draws, training seeds and confirm seeds."
+    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The "
+    "unit of all intervals and p-values is the repeat, with the mean over its seeds, so they account "
+    "for variance between searches. Repeat r of all arms has the same draws, training seeds and confirm "
+    "seeds."
 )
 CONTROLS = (
-    "A control is its reference under another name, searched with draws and training seeds of its own. Its "
-    "difference is tested by the same procedure, but alone: no correction counts it. {rate}"
+    "A control is a copy of its reference under another name, with other draws and training seeds in "
+    "its search. Its difference is tested by the same procedure, but separately and without correction. "
+    "{rate}"
 )
 CONTROL_RATE = (
-    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
-    "luck alone makes {level:g}."
+    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}]; "
+    "chance alone gives {level:g}."
 )
 SAME_SETTINGS = (
-    "At given settings an arm and what it is compared with have the same values of the fields that both "
-    "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
-    "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
-    "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
+    "At given settings, an arm and its reference have the same values of the fields that both search "
+    "({fields}): the values that the search of one of them chose. Such a difference is caused by the "
+    "changes of the arm at these settings. The verdicts compare the arms with separately tuned "
+    "settings. All of these differences hold together at level {level:g}, as a separate family.{kept}"
 )
-OWN_VALUES = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
+OWN_VALUES = " In fields that the other arm does not search, an arm keeps its own values: {arms}."
 SEARCH_FAILED = (
-    "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
-    "{arms}."
+    "Some search trials failed and left fewer candidates, so these arms may be tuned less well than "
+    "others: {arms}."
 )
 CONFIRMED_POINT = (
-    "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
-    "was confirmed, whatever it pays in {others}: other points may pay less."
+    "The search had the objectives {objectives}. From the front of each arm, the point with the best "
+    "{first} was confirmed, regardless of {others}; other points may be better there."
 )
 OUT_OF_RANGE = (
-    "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
-    "is wrong; claims of it are made as if nothing were."
+    "{arms}: {metric} is {values}, but declared to be {range}. Either the measurement or the "
+    "declaration is wrong; claims about the metric ignore this."
 )
 
 

@@ -20,53 +20,56 @@ DIVERGED = OutcomeKind.DIVERGED.value
 FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
 IDENTICAL_RESULTS = (
-    "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
-    "changes at most what they cost, or too little was learnt or measured for it to show."
+    "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
+    "settings of these arms affect at most their cost, or training was too short for a difference."
 )
 SAME_CONFIG = (
-    "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
-    "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
+    "{arm} and {reference} were confirmed with identical settings, because the search chose the values "
+    "that {arm} sets: {sets}. One configuration was run twice, so their difference is no effect of "
+    "{arm}."
 )
 FRONT_POINTS = (
-    "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
-    "means are of point 1, the best in the first objective, whatever it pays in the others."
+    "Several points of the front of each arm were confirmed and are reported separately. Verdicts, "
+    "differences and means are those of point 1, the best in the first objective, regardless of the "
+    "other objectives."
 )
 SEVERAL_ASSIGNMENTS = (
-    "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
-    "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
+    "The {best} best params of each arm were confirmed. Verdicts, differences and means are of their "
+    "average, seed by seed. The reported choice of an arm is the first of these params."
 )
 CONSTANT_OUTCOME = (
-    "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
-    "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
-    "not, each arm is one run."
+    "{arms}: all seeds measured the same {metric}, and so did all seeds of the reference, so there is "
+    "no information about chance. The verdict holds only if seeds change the training. If they do not, "
+    "each arm is a single run."
 )
 NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
-AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
-AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
+AT_BOUND = "the {which} possible value: no larger difference could show there"
+AT_FLOOR = "the value without any learning: arms that have learnt nothing do not differ"
 FEWER_SHARE = 0.8
 """An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 CHOSEN_FROM_FEWER = (
-    "The settings of {fewer} were chosen from {kept} of its {all} search trials, for the others failed, and "
-    "those of {other} from {theirs}: that {claim} may come of that alone."
+    "The settings of {fewer} were chosen from {kept} of its {all} search trials, because the others "
+    "failed, and those of {other} from {theirs}. This alone may explain that {claim}."
 )
 
 EQUAL_SEARCH_TRIALS = (
-    "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
-    "what was asked for first was confirmed, and that {claim} may come of that alone."
+    "All {trials} that finished in the search of {arm} measured identical {objectives}, so the choice "
+    "among them was arbitrary. This alone may explain that {claim}."
 )
 
 MAX_LISTED = 8
-RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
+RETRIED = "{trials} ran again ({when}): {which}. The newest attempt of each counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
-    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a value of the "
-    "failed seed an arm has a verdict only if every value in the declared range gives the same one."
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. If a "
+    "seed keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a "
+    "value of the failed seed, an arm has a verdict only if every value in the declared range gives the "
+    "same verdict."
 )
-NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n exclude these trials."
 READ_IN_SEARCH = (
-    "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
-    "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
-    "end of a training) was chosen by tests."
+    "Search trials measured {splits}, which only confirm trials should measure. The author of the code "
+    "or the spec may have seen these values. Choices of the code by these values (weights, the end of "
+    "training) are choices by test data."
 )
 
 NO_OUTCOME = (
@@ -77,8 +80,8 @@ NO_OUTCOME = (
 )
 SPENDS_MORE = (
     "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
-    "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
-    "what {arm} gains may come of what it spends."
+    "{reference} {theirs}. At the cost of {reference}, with other {path}, the difference is "
+    "{difference}. The gain of {arm} may come from its higher cost."
 )
 
 

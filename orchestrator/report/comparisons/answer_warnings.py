@@ -20,14 +20,16 @@ MAX_LISTED: Final = 8
 MIN_DISTANCE: Final = 0.25
 """Typical choices of two arms count as different from this share of the searched range on."""
 LEADS: Final[Mapping[WarningCode, str]] = {
-    "different-test-sets": "Verdicts are withheld where arms were measured on different examples",
-    "fixed-by-construction": "Outcomes that settings alone fix are not tested",
+    "different-test-sets": "Verdicts are withheld, because arms were measured on different examples",
+    "fixed-by-construction": "Outcomes that are fixed by settings are not tested",
     "chosen-differently": (
-        "The searches had another objective than these outcomes, and their different choices may explain the "
-        "differences"
+        "Different choices of the searches, which had other objectives, may explain the differences in these "
+        "outcomes"
     ),
-    "several-fields": "No difference can be attributed to one field where an arm changes several",
-    "one-finished-trial": "Nothing was chosen where only one trial of a search finished",
+    "several-fields": (
+        "Differences of these arms cannot be attributed to one field, because they change several"
+    ),
+    "one-finished-trial": "These searches made no choice, because only one trial finished",
 }
 
 

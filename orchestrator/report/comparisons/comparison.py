@@ -31,8 +31,8 @@ REPORTED_SEPARATELY = frozenset(
     {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
 )
 NOTE = (
-    "Each interval is a 95% interval of this difference alone: in so many of them some leave out 0 by "
-    "chance, and nobody planned them. They are exploratory."
+    "Each interval is a 95% interval of this difference alone. Some of them exclude 0 by chance, and the "
+    "comparisons were not planned, so they are exploratory."
 )
 
 
@@ -258,7 +258,7 @@ def _choice_differences(first: SweepData, second: SweepData, names: tuple[str, s
     paths = dict.fromkeys(path for sweep, name in sides for path in _chosen_values(sweep, name))
     before, after = (_values_trained_with(sweep, name, paths) for sweep, name in sides)
     if found := "; ".join(map(str, differences(before, after))):
-        yield f"{names[0]}: the searches chose otherwise: {found}"
+        yield f"{names[0]}: the searches chose different values: {found}"
 
 
 def _chosen_values(sweep: SweepData, arm: str) -> Mapping[str, Any]:

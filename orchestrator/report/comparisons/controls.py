@@ -19,8 +19,8 @@ from orchestrator.report.results.statistics import rate_interval
 from orchestrator.report.results.types import ArmVerdict, ControlRate
 from orchestrator.trials import Record
 
-AS_EXPECTED = "as it should be"
-FALSE_DECISION = "a false decision, since nothing but luck differs"
+AS_EXPECTED = "as expected"
+FALSE_DECISION = "a false decision, because only chance differs"
 
 
 def control_fields(

@@ -9,10 +9,10 @@ from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import Grid, Report
 
 EQUAL_COST_TITLE = (
-    "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
-    "never extrapolated: {means}"
+    "exploratory: arms at the cost of their references, interpolated between the re-evaluations of each "
+    "seed: {means}"
 )
-BEST_PARAMS_ONLY = "; of several assignments the best of each arm alone"
+BEST_PARAMS_ONLY = "; only the best params of each arm"
 SETTINGS_TITLE = "exploratory: other settings minus as trained, paired by seed: {means}"
 
 
@@ -81,5 +81,5 @@ def _format_equal_cost(comparison: EqualCost, unit: str) -> str:
     if comparison.equal is not None:
         return f"{format_interval(comparison.equal, '+')} ({comparison.equal.n})"
     if not comparison.path:
-        return "not known: read under no other setting"
-    return f"not known: {comparison.reached} of {comparison.seeds} {unit}s reach that cost"
+        return "unknown: not evaluated under other settings"
+    return f"unknown: {comparison.reached} of {comparison.seeds} {unit}s reach this cost"

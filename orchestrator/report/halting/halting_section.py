@@ -14,39 +14,41 @@ from orchestrator.report.writers.page_parts import PageSection, Part, draw_pictu
 from search_spaces.wording import amount
 
 DEPTH = (
-    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its "
-    "examples{over}. Arms whose depth never changes are left out."
+    "Mean depth of each split; whiskers show the 10th to 90th percentile over its examples{over}. "
+    "Arms with constant depth are omitted."
 )
 BINNED_DEPTH = (
     ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
-    "{bands} reach from the tenth to the ninetieth percentile of a bin's examples{over}. Arms whose "
-    "depth never changes are left out. "
+    "{bands} show the 10th to 90th percentile over the examples of a bin{over}. Arms with "
+    "constant depth are omitted. "
 )
 LENGTHS = (
     "Mean depth by length of the input in tokens"
-    + BINNED_DEPTH.replace("{bins}", ", in bins of about as many")
-    + "Of a looped model depth is how often its block was repeated. Exploratory."
+    + BINNED_DEPTH.replace("{bins}", ", in bins of about equal size")
+    + "The depth of a looped model is the number of repetitions of its block. Exploratory."
 )
 OPERATORS = (
     "Mean depth by number of operators"
     + BINNED_DEPTH.replace("{bins}", "")
-    + "Of a pair the sentence with more operators counts. Longer inputs tend to have more operators: which "
-    "of the two depth goes with is not told apart here. Exploratory."
+    + "In a pair, the sentence with more operators counts. Longer inputs tend to have more operators, so "
+    "depth may depend on either. Exploratory."
 )
 EXPERTS = (
-    "Rows add up to all choices of a class of words, over all layers that its words kept, and then, layer by "
-    "layer, to all choices of the words that kept it, on up to 256 examples of each test split; of each arm "
-    "the first seed that finished. Experts have no order that seeds share. Exploratory."
+    "The first rows show the choices of each class of words over all layers, the following rows the "
+    "choices in each layer, on up to 256 examples of each test split. Rows add up to 1. Values are of "
+    "the first finished seed of each arm, because experts have no common order across seeds. "
+    "Exploratory."
 )
 WORDS = (
-    "Of each expert the words that chose it most often, each with how often, over all layers that they kept, "
-    "on the same examples; words that are frequent in the data come first in many experts. Exploratory."
+    "The words that chose each expert most often, with their counts over all layers, on the same "
+    "examples. Words that are frequent in the data are frequent in many experts. Exploratory."
 )
 MAPS = (
-    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
-    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. What is open: {meaning}"
-    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm "
-    "with the same data; of each arm the first seed that finished and kept any is shown. Exploratory."
+    "Halting maps: one column per word, layers upwards. Executed layers are blue, darker with a larger "
+    "open share: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. The open share is: "
+    "{meaning}. Examples were drawn once from {split}, independent of the models, and are the same in "
+    "every arm with the same data. Maps are of the first finished seed of each arm that stored any. "
+    "Exploratory."
 )
 MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",

@@ -13,7 +13,7 @@ MAX_LISTED, MAX_LENGTH = 6, 40
 """Maximum number of fields in a row and of letters of a value; page and report.json have all."""
 SEARCHED = "searched"
 """Denotes a value that every repeat of a search chooses anew."""
-TITLE = "what each arm changes against the arm it is compared with"
+TITLE = "changes of each arm to its reference"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from orchestrator.report.results.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import key_of
 
 CONTEXTS = (
-    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
-    "contexts."
+    "Arms are compared only inside each context ({contexts}). The report makes no claim about "
+    "differences between contexts."
 )
 POOLED = (
     "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
-    "contexts are fixed: it says nothing of other contexts."
+    "contexts are fixed: the verdict holds for no other contexts."
 )
 
 

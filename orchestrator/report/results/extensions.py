@@ -18,8 +18,8 @@ REPEATS = "search.repeats:"
 """Beginning of the line that describes added repeats among the changes of a spec."""
 MARKED_CLAIMS = "Claims marked exploratory"
 LOOKS = MARKED_CLAIMS + (
-    " rest on what was added after results had been seen: whoever looks {times} in all, each time at "
-    "the level {level:g}, is wrong about some arm with probability at most {most:g}."
+    " rest on additions after results were observed. With {times} at level {level:g}, the probability of "
+    "a wrong claim about some arm is at most {most:g}."
 )
 
 
@@ -36,7 +36,7 @@ def exploratory_reason(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
     for each in plan.extended if len(pairs) > 1 else ():
         seen = max(each.seen.get(name, 0) for pair in pairs for name in pair)
         if seen and any(arm not in each.arms for arm, _ in pairs):
-            return f", exploratory: contexts added after {amount(seen, 'seed')} had been seen"
+            return f", exploratory: contexts added after {amount(seen, 'seed')} had been observed"
     return ""
 
 
@@ -44,13 +44,13 @@ def _exploratory_reason(plan: Plan, arm: str, reference: str) -> str:
     # Arms are never removed, so the last extension without the arm is followed by the one that added it.
     without = [each for each in plan.extended if arm not in each.arms]
     if without and (known := without[-1].seen.get(reference)):
-        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been seen"
+        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been observed"
     for number, each in enumerate(plan.extended):
         seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
         if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
             added = any(one.startswith(REPEATS) for one in each.changes)
             what, of = ("repeats", " seeds") if added else ("seeds", "")
-            return f", exploratory: {what} added after {seen_seeds}{of} had been seen"
+            return f", exploratory: {what} added after {seen_seeds}{of} had been observed"
     return ""
 
 
@@ -65,7 +65,7 @@ def extension_sentences(plan: Plan) -> Iterator[str]:
     claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
     if plan.answer is not None and any(exploratory_reason(plan, pairs) for pairs in claims):
         level = plan.answer.level
-        yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
+        yield LOOKS.format(times=amount(looks, "look"), level=level, most=min(1.0, looks * level))
 
 
 def has_exploratory_claims(sentences: Iterable[str]) -> bool:

@@ -14,11 +14,11 @@ from orchestrator.trials import Record
 from search_spaces.wording import amount
 
 NAMED: Mapping[str, str] = {
-    "commit": "commit of the folder it was launched from",
-    "dirty": "whether tracked files there differed from it",
+    "commit": "commit of the launch folder",
+    "dirty": "uncommitted changes in the launch folder",
     "code_commit": "commit of the code of haltsweep",
-    "code_changes": "digest of changes to it that are not committed",
-    "code": "digest of the code that trials ran",
+    "code_changes": "digest of uncommitted changes to the code of haltsweep",
+    "code": "digest of the executed code",
     "code_parts": "digests of its parts",
     "python": "Python",
     "versions": "versions",
@@ -36,8 +36,8 @@ MAX_LISTED = 3
 """Maximum number of different values displayed of one item."""
 DIGITS = 8
 """Number of displayed characters of a digest."""
-CAVEAT = "differences between arms may be differences of code"
-DATA_CAVEAT = "differences between trials may be differences of data"
+CAVEAT = "differences between arms may be caused by the code"
+DATA_CAVEAT = "differences between trials may be caused by the data"
 
 
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -94,7 +94,7 @@ def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]
     for packages in _distinct_values("packages", records):
         yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
     for text in _distinct_values("code_diff", records):
-        yield "changes to the code of haltsweep that are not committed", tuple(str(text).split("\n"))
+        yield "uncommitted changes to the code of haltsweep", tuple(str(text).split("\n"))
 
 
 def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:

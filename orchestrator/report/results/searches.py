@@ -31,9 +31,9 @@ NUM_DRAW_COUNTS = 40
 EXPECTED_FROM = 5
 """Minimum number of finished trials for an expected best; with fewer it adds little information."""
 NO_CLAIM = (
-    "The best of a search is chosen by the very values that are shown: they are better than what the same "
-    "settings give again, the more so the more trials there were, and support no claim about arms. `confirm` "
-    "in the spec retrains the best of every arm on seeds that no search has seen, and reads test splits."
+    "The best trial of a search is chosen by the displayed values. The same settings give worse values "
+    "in another run, more so after more trials, so these values support no claim about arms. `confirm` "
+    "in the spec retrains the best settings of every arm on new seeds and measures test splits."
 )
 
 
@@ -263,8 +263,8 @@ def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
         value = best.assignment.get(dimension.path)
         if (end := _range_end(dimension, value)) and value is not None:
             yield (
-                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of what was "
-                f"searched ({domain_words(dimension.domain)}): a wider range may hold a better one"
+                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of its "
+                f"range ({domain_words(dimension.domain)}): a wider range may have a better value"
             )
 
 

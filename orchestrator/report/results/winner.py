@@ -70,9 +70,9 @@ class Winner:
         of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
         most = f", {most} of {of}" if max(self.rivals, self.assignments) > 1 else ""
         if most and self.spoilt:
-            most += f" but for {' and '.join(self.spoilt)}, passed over for failed seeds"
+            most += f" except {' and '.join(self.spoilt)}, which had failed seeds"
         if most and self.equals:
-            most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
+            most += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
             over = seeds if self.repeat is None else "the repeats of its search"
@@ -80,11 +80,11 @@ class Winner:
             yield f"{self.arm}, by its confirm trials: {mean}{most}."
             if self.repeat is not None:
                 yield (
-                    f"Its repeats chose different settings: these are of repeat {self.repeat}, whose search "
-                    f"found the best value; {seeds} of them finished."
+                    f"Its repeats chose different settings. These are the settings of repeat {self.repeat}, "
+                    f"whose search found the best value; {seeds} of it finished."
                 )
             if most:
-                yield "That a mean is the best of several is no test: the report says what may be claimed."
+                yield "The choice of the best mean is no test: see the verdicts of the report."
             return
         number = numbered(self.records[0].repeat, self.records[0].number)
         trial = f"search trial {number}, the best of {self.of} of the arm that finished"
@@ -95,8 +95,8 @@ class Winner:
                 "training ends with the last report."
             )
         yield (
-            "It was chosen by this very value on the split that steered the search: expect less of the same "
-            "settings run again."
+            "It was chosen by this value, on the split that the search used: expect a worse value from "
+            "another run of the same settings."
         )
 
 
@@ -127,8 +127,8 @@ def find_winner(
     if found is None:
         of = f"of {arm} " if arm is not None else ""
         raise InputError(
-            f"a best trial must have finished and been measured, and none {of}has in {plan.name}; "
-            f"`haltsweep status {plan.name}` says how far it is"
+            f"no trial {of}has finished with a measurement in {plan.name}, so there is no best one; "
+            f"`haltsweep status {plan.name}` shows the progress"
         )
     return found
 
@@ -142,8 +142,8 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
-            "--context, or an arm by --arm"
+            f"{report.sweep} has several contexts, so the best must be chosen inside one: give --context "
+            f"with one of {', '.join(arms)}, or --arm"
         )
     controls = {each.arm for each in report.controls}
     every = arms[context] if context is not None else report.arms
@@ -169,8 +169,9 @@ def _best_confirmed(
     arms = list(dict.fromkeys(arm for arm, _ in groups))
     if goal is None and len(groups) > 1:
         raise InputError(
-            f"which values of {metric} are good must be known to choose among {len(groups)} systems, and is "
-            "not; declare `better` of it beside the training code, or set answer.metric to one of which it is"
+            f"{metric} has no declared direction, so the best of {len(groups)} configurations is unknown; "
+            "declare `better` of the metric in the training code, or set answer.metric to a metric with a "
+            "direction"
         )
     failed = {each.arm for each in report.tallies if each.failures}
     sign = -1.0 if goal == "min" else 1.0

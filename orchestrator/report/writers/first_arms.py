@@ -12,12 +12,12 @@ MAX_SHOWN_ARMS = 100
 MAX_DRAWN_ARMS = 25
 """Maximum number of arms with separate figures."""
 LEFT_OUT = (
-    "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and "
-    "report.json have all of them."
+    "Cards, tables and figures show the first {shown} of {arms:,} arms; report.md, report.csv and "
+    "report.json contain all arms."
 )
 NOT_DRAWN = (
-    "Only the first {drawn} arms have figures of their own; `haltsweep report` with `--figures svg` writes "
-    "those of all."
+    "Only the first {drawn} arms have separate figures; `haltsweep report --figures svg` writes the figures "
+    "of all arms."
 )
 
 

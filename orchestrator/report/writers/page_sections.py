@@ -24,34 +24,34 @@ from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import numbered
 from search_spaces.wording import amount as counted
 
-OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
+OUTCOME = "{squares}. On the right, or below, is the difference of each arm to its reference, {differences}."
 CURVES = (
-    "{lines}; dashed grey is the arm that it is compared with. A seed that failed is drawn alone, in orange, "
-    "up to its end. Training and selection data: no test of anything."
+    "{lines}; the reference is dashed grey. A failed seed is drawn separately, in orange, up to its "
+    "end. Training and selection data: this is no test."
 )
 SEARCH = (
-    "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
-    "trials, drawn from those that were made as if none had known of the others, are expected to find (Dodge "
-    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did, and "
-    "below 5 finished ones there is none. Values are of the split that chooses: no test, no claim "
-    "about arms. Axes leave out the worst tenth. Dotted lines are the ends of a range, the diamond is the "
-    "best trial."
+    "Every arm has a separate search. Blue is the best value so far. Orange is the expected best of as "
+    "many trials, drawn from the observed ones as if they were independent (Dodge et al. 2019), with "
+    "the middle 80%. Trials that did not finish count as the worst finished one; below 5 finished "
+    "trials there is no expected best. Values are of the split that the search uses, so they support no "
+    "claim about arms. Axes omit the worst tenth. Dotted lines are the ends of a range, the diamond is "
+    "the best trial."
 )
 IMPORTANCE = (
-    "Importance is the share of the differences between trials that a random forest lays to a dimension; it "
-    "says nothing of values that were not tried."
+    "Importance is the share of the differences between trials that a random forest attributes to a "
+    "dimension. It does not cover values that were not tried."
 )
 COST = (
-    "Each arm by its number above, as trained; where marks touch, their numbers stand above them{again}; "
+    "Each arm by its number above, as trained; numbers of overlapping marks are above them{again}; "
     "{values}. Exploratory."
 )
 COST_REEVALUATED = (
-    ". Then, arm by arm, the same checkpoints under other settings (blue), the square as trained, beside the "
-    "arm that it is compared with (dashed grey)"
+    ". Below, arm by arm, the same checkpoints under other settings (blue), with a square as trained, "
+    "and the reference (dashed grey)"
 )
 MIN_TRIALS_PER_DIMENSION = 10
 """Finished trials per dimension below which the importance is reported as indistinguishable from chance."""
-PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
+PROVENANCE = "Up to three different values of an item are listed, in the order of the trials."
 
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
@@ -94,7 +94,7 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
         began = details is not None and any(each.ended for each in details.arms)
         yield (
             "",
-            "No trial has finished: there is nothing to say of any arm." if began else "Nothing has run yet.",
+            "No trial has finished yet." if began else "Nothing has run yet.",
         )
 
 
@@ -111,7 +111,7 @@ def _reference_sentence(report: Report, arm: str) -> str:
     seeds, unit = report.finished(arm), report.unit
     whole, _, word = seeds.rpartition(" ")
     finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
-    role = "what others are compared with"
+    role = "reference of other arms"
     return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
 
 
@@ -120,7 +120,7 @@ def _search_sentence(report: Report, arm: str) -> str:
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
-    return f"{arm}: best of {trials}, {values}{reports}; no test of anything"
+    return f"{arm}: best of {trials}, {values}{reports}; this is no test"
 
 
 def cost_sentence(report: Report, details: Details | None) -> str:
@@ -269,7 +269,7 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         found.shares
     ):
         of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
-        yield "importance", f"of {of}: too few to tell it from chance"
+        yield "importance", f"of {of}: too few to distinguish it from chance"
 
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
@@ -290,7 +290,7 @@ def _compute_figures_section(report: Report, details: Details) -> PageSection:
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
     """Return the section of cost figures and tables; without costs it has only re-evaluations."""
-    title = "Outcome against compute" if text or report.equal_costs else "Checkpoints read again"
+    title = "Outcome against compute" if text or report.equal_costs else "Re-evaluated checkpoints"
     return PageSection(
         "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.cost_tables(report))))
     )
@@ -318,5 +318,5 @@ def _metrics_section(report: Report) -> PageSection:
         panels=draw_pictures(metric_panels(report)),
         grids=(*tables.metric_tables(report), *tables.search_tables(report)),
     )
-    text = "Everything here is exploratory, but for what is marked as primary."
+    text = "All values except those marked as primary are exploratory."
     return PageSection("metrics", "All metrics", (text,), (part,))

@@ -75,7 +75,7 @@ def _published_sizes(report: Report) -> list[Grid]:
         for each in report.published_sizes
     )
     headers = ("system", "parameters", "multiply-adds", "source")
-    return [Grid("sizes as published; publications differ in what they count", headers, rows)] if rows else []
+    return [Grid("published sizes; publications count different parts", headers, rows)] if rows else []
 
 
 def _format_whole(value: float | None) -> str:
@@ -188,7 +188,7 @@ def _answers(report: Report) -> list[Grid]:
 
 def _controls(report: Report, metric: str) -> list[Grid]:
     """Return the table of controls, which differ only by chance."""
-    title = f"{metric}, controls: differences that luck alone makes, each by itself"
+    title = f"{metric}, controls: differences caused only by chance, each tested alone"
     return [replace(grid, title=title) for grid in _verdict_tables(report, report.controls, metric)]
 
 
@@ -264,7 +264,7 @@ def search_table(report: Report) -> Grid:
         else:
             values = (format_number(best.values[metric]) for metric in metrics)
             rows.append((arm, str(best.finished), *values, _format_assignment(best.assignment)))
-    title = f"{report.sweep}: best of each search, on the split that chose it: no test, no claim"
+    title = f"{report.sweep}: best of each search, on the split that the search used: no test, no claim"
     return Grid(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
 
 
@@ -423,7 +423,7 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         none = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(none if cell is None else _format_cell(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
-    title = f"confirmed checkpoints read again: {_values_title(report.posthoc)}"
+    title = f"re-evaluated checkpoints: {_values_title(report.posthoc)}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 

@@ -38,7 +38,7 @@ def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
 @pytest.mark.usefixtures("undrawn")
 def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
     made = failing(0.6, range(101, 109))
-    read = rows(made, "read again")
+    read = rows(made, "re-evaluated")
     assert set(read["arm-1", f"{THRESHOLD}=0.6"]) == {"0 of 8 finished"}
     assert read["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
     assert [arm for arm, _ in read] == ["arm-0"] * 3 + ["arm-1"] * 3
@@ -68,7 +68,9 @@ def test_no_estimate_at_equal_cost_of_survivors(failed: int) -> None:
     assert (found.reached, found.seeds) == (8 - failed, 8)
     assert (found.equal is None) == bool(failed)
     assert found.as_trained.n == 8 - failed
-    row = rows(failing(None, range(101, 101 + failed), ("confirm", "posthoc")), "never extrapolated")
+    row = rows(
+        failing(None, range(101, 101 + failed), ("confirm", "posthoc")), "at the cost of their references"
+    )
     said = row["arm-1", OUTCOME]
     assert said[-2].endswith("(3 of 8 finished)" if failed else "(8)")
-    assert (said[-1] == "not known: 3 of 8 seeds reach that cost") == bool(failed)
+    assert (said[-1] == "unknown: 3 of 8 seeds reach this cost") == bool(failed)

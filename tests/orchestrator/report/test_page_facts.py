@@ -154,16 +154,16 @@ def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
         records = [replace(each, assignment=inner) if each is best else each for each in made.records]
         found = replace(made, records=tuple(records))
         shown = section(html_page(found.report(), found.details()), "search").split("sampler")
-        return [re.findall(r"the best model\.layers, .*?hold a better one", each) for each in shown[1:]]
+        return [re.findall(r"the best model\.layers, .*?better value", each) for each in shown[1:]]
 
     (shown,) = at(12)[1]
-    assert shown.startswith("the best model.layers, 12, lies at the high end of what was searched (2 to 12,")
+    assert shown.startswith("the best model.layers, 12, lies at the high end of its range (2 to 12,")
     assert at(7)[1] == []
 
 
 def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
     (table,) = [
-        each for each in cost_tables(made.report()) if "at the cost of what they are compared" in each.title
+        each for each in cost_tables(made.report()) if "at the cost of their references" in each.title
     ]
     seen = section(html, "compute")
     assert table.title in seen
@@ -172,11 +172,11 @@ def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
 
 
 SAID = {
-    "commit": "commit of the folder it was launched from",
-    "dirty": "whether tracked files there differed from it",
+    "commit": "commit of the launch folder",
+    "dirty": "uncommitted changes in the launch folder",
     "code_commit": "commit of the code of haltsweep",
-    "code_changes": "digest of changes to it that are not committed",
-    "code": "digest of the code that trials ran",
+    "code_changes": "digest of uncommitted changes to the code of haltsweep",
+    "code": "digest of the executed code",
     "python": "Python",
     "platform": "system",
     "cpu": "processor",
@@ -205,7 +205,7 @@ def test_provenance_names_code_lock_data_hardware_and_seeds_each_as_what_it_is()
     folded = dict(re.findall(r"<summary>(.*?)</summary><pre>\s*(.*?)\s*</pre>", html, re.DOTALL))
     (lock,) = [text for name, text in folded.items() if name.startswith("installed packages, digest ")]
     assert lock.splitlines() == KNOWN["packages"]
-    diff = folded["changes to the code of haltsweep that are not committed"]
+    diff = folded["uncommitted changes to the code of haltsweep"]
     assert diff.splitlines() == [str(escape(line)) for line in KNOWN["code_diff"].split("\n")]
 
 

@@ -60,7 +60,6 @@ def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
     for name in ("report.md", "report.html"):
         text = (tmp_path / name).read_text()
         assert LINE in text
-        assert "finished without a primary outcome counts like one that failed" in text
 
 
 def test_an_arm_that_never_measured_it_has_no_seeds() -> None:

@@ -10,7 +10,7 @@ from search_spaces.dimensions import Dimension, Float, Space
 from tests.orchestrator.report.comparisons.test_answer_warnings import search
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, records
 
-LUCK, DRAW = "the luck of the searches", "the draw of the data"
+LUCK, DRAW = "variance between searches", "the sampling of the data"
 
 
 def searched(repeats: int) -> Plan:

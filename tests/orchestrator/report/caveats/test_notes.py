@@ -56,9 +56,7 @@ def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> l
 
 def test_arms_that_no_seed_tells_apart_are_told():
     [shown] = alike({"arm-2": "arm-0"})
-    assert shown.startswith(
-        "arm-0 and arm-2 measured the very same near-iid/accuracy in each of 4 seeds, which"
-    )
+    assert shown.startswith("arm-0 and arm-2 measured identical near-iid/accuracy in each of 4 seeds")
     [shown] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
     assert shown.startswith("arm-0, arm-1 and arm-2 measured")
 
@@ -69,7 +67,7 @@ def test_arms_that_no_seed_tells_apart_are_told():
         (
             {"x": 1, "lr": 0.5},
             (),
-            "arm-1 and arm-0 were confirmed with the very same settings, for the search ",
+            "arm-1 and arm-0 were confirmed with identical settings",
         ),
         ({"x": 1, "lr": 0.4}, (), ""),
         ({"x": 0, "lr": 0.5}, (Change("x", 0, 1),), ""),
@@ -87,8 +85,8 @@ def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expe
     ]
     report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
     [said] = warning_texts(report)
-    assert said.startswith(expected or "arm-0 and arm-1 measured the very same")
-    assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(expected)
+    assert said.startswith(expected or "arm-0 and arm-1 measured identical")
+    assert ("x = 1, lr = 0.5." in said) == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +94,10 @@ def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expe
     [
         (
             0.999,
-            "within 0.01 of 1 in near-iid/accuracy, the greatest value there can be: no difference larger",
+            "within 0.01 of 1 in near-iid/accuracy, the greatest possible value",
         ),
-        (0.001, "within 0.01 of 0 in near-iid/accuracy, the least value there can be: no difference larger"),
-        (0.101, "within 0.01 of 0.1 in near-iid/accuracy, what needs no learning: arms that have learnt"),
+        (0.001, "within 0.01 of 0 in near-iid/accuracy, the least possible value"),
+        (0.101, "within 0.01 of 0.1 in near-iid/accuracy, the value without any learning"),
         (0.9, ""),
     ],
 )

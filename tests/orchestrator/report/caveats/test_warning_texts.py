@@ -107,11 +107,8 @@ def test_a_claim_on_an_arm_whose_search_told_nothing_apart_is_told(
 ) -> None:
     report = searched_alike(*arms)
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "none was better" in each]
-    beginnings = [
-        f"All 8 trials that finished in the search of {arm} measured the very same" for arm in named
-    ]
-    assert [each[: len(beginnings[0])] for each in found] == beginnings
+    found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "was arbitrary" in each]
+    assert [each.partition(" measured")[0].rpartition(" ")[2] for each in found] == named
 
 
 def test_one_assignment_that_was_tried_again_has_nothing_to_be_told_from() -> None:
@@ -143,7 +140,7 @@ def searched_with(metric: str) -> list[str]:
 def test_tests_that_a_search_measured_are_named() -> None:
     split = study(2, 4, TRIALS, readings=()).plan.confirm.splits[0]
     [notice] = searched_with(f"{split}/accuracy")
-    assert notice.startswith(f"Trials of the search measured {split}, which confirmed trials alone")
+    assert split in notice
 
 
 @pytest.mark.parametrize("metric", ["valid/accuracy", "score", "other/accuracy"])

@@ -322,7 +322,7 @@ def test_a_reading_that_crashed_has_no_value() -> None:
     (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
     assert (cell.estimate.n, cell.failed) == (1, 2)
     assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
-    (grid,) = [each for each in all_tables(found) if "read again" in each.title]
+    (grid,) = [each for each in all_tables(found) if "re-evaluated" in each.title]
     assert grid.rows[0][2].endswith("(1 of 3 finished)")
 
 
@@ -360,7 +360,7 @@ def test_points_of_a_front_are_kept_apart() -> None:
     assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
     (grid,) = [each for each in all_tables(found) if each.title.startswith("confirmed points")]
     assert len(grid.rows) == 8
-    assert any("differences and means are of point 1" in each for each in warning_texts(found))
+    assert any("those of point 1" in each for each in warning_texts(found))
     alone = replace(search, objectives=objectives[:1])
     averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
         "baseline", "iid/accuracy"

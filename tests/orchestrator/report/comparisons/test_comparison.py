@@ -201,7 +201,7 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
     assert found.data_known
     assert [str(each) for each in found.spec] == ["confirm.best: (nothing) -> 2"]
     assert found.data == (("listops/train", "a", "c"), ("listops/valid", "b", "unknown"))
-    assert ("commit of the folder it was launched from", "unknown", "c0ffee") in found.code
+    assert ("commit of the launch folder", "unknown", "c0ffee") in found.code
     assert ("versions", "unknown", "torch 2.13") in found.code
     assert not [what for what, *_ in found.code if "command" in what or "data" in what], "told elsewhere"
 

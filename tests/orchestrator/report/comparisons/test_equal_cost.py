@@ -93,7 +93,7 @@ def test_readings_that_do_not_reach_the_cost_give_no_number():
     assert deep.reached == 0
     text = as_markdown_report(report, [])
     assert "not known: 0 of 8 seeds reach that cost" in text
-    assert "exploratory: arms at the cost of what they are compared with" in text
+    assert "exploratory: arms at the cost of their references" in text
 
 
 OWN = """

@@ -25,7 +25,7 @@ def study(changes: tuple[Change, ...] = MORE, **parts: object) -> Plan:
 
 def change_rows(made: Plan, known: list[Record]) -> list[tuple[str, ...]]:
     table = all_tables(summarise(made, known))[0]
-    assert table.title == "what each arm changes against the arm it is compared with"
+    assert table.title == "changes of each arm to its reference"
     return list(table.rows)
 
 

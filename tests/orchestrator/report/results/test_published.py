@@ -82,7 +82,7 @@ def test_a_value_of_a_cell_stands_beside_that_cell_alone() -> None:
 def test_a_value_of_a_later_setting_stands_beside_that_reading_alone() -> None:
     found = reported(row(cell={"model.width": 8}, posthoc=HALF), posthoc=True)
     assert beside(found) == [("other[model.width=8]", "model.stop=half", "iid/accuracy", 0.75)]
-    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("confirmed checkpoints")]
+    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("re-evaluated checkpoints")]
     place = table.headers.index("iid/accuracy")
     published = [each for each in table.rows if "published" in each[0]]
     assert [(each[:2], each[place]) for each in published] == [
@@ -190,9 +190,9 @@ def test_published_sizes_stand_in_a_table_of_their_own_once_a_system() -> None:
         ("other", 66e6, None),
         ("Transformer base", 65e6, 604e6),
     ]
-    (table,) = [each for each in all_tables(found) if "sizes as published" in each.title]
+    (table,) = [each for each in all_tables(found) if "published sizes" in each.title]
     assert [each[:3] for each in table.rows] == [
         ("other", "66,000,000", ""),
         ("Transformer base", "65,000,000", "604,000,000"),
     ]
-    assert not [each for each in all_tables(reported(row())) if "sizes as published" in each.title]
+    assert not [each for each in all_tables(reported(row())) if "published sizes" in each.title]

@@ -24,7 +24,7 @@ def test_so_many_arms_have_figures_of_their_own(arms, drawn):
     text = html_page(made.report(), made.details())
     for kind in (r"search-\d+-trials", r"curve-1-\d+"):
         assert len(set(re.findall(rf'<figure id="({kind})"', text))) == drawn
-    assert ("have figures of their own" in text) == (drawn < arms)
+    assert ("have separate figures" in text) == (drawn < arms)
     panels = {each.name for each in all_panels(made.report(), made.details())}
     assert f"search-{arms}-trials" in panels
 
