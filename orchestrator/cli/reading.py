@@ -12,7 +12,7 @@ from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.conductor.overview import EndedTrials, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
-from orchestrator.files.sqlite_files import never_made
+from orchestrator.files.sqlite_files import why_no_database
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -174,7 +174,7 @@ def opened(
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and (gone := never_made(folder.ledger)):
+    if url == folder.ledger_url and (gone := why_no_database(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, and {gone}: if the sweep was killed before it began, "
             f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"

@@ -82,8 +82,10 @@ def in_baseline(path: str) -> Keys:
 
 
 def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
-    """Yield every arm in every cell: the baseline in all cells first, then the arms in the order of the
-    spec."""
+    """Yield every arm in every cell.
+
+    The baseline comes first in all cells, then the arms in the order of the spec.
+    """
     for cell, context in _cells(spec):
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():

@@ -60,13 +60,13 @@ def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.file_digests import read_kept
+    from orchestrator.files.file_digests import read_edition
 
     folder = sweep.folder
     if refusal := contents.oversized(sweep.plan):
         raise InputError(refusal)
     files: dict[str, bytes | Path] = {
-        each.name: read_kept(each, "restore it from a backup")
+        each.name: read_edition(each, "restore it from a backup")
         for each in (folder.spec, folder.plan, folder.provenance)
     }
     for edition in editions(folder):

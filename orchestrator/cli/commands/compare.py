@@ -47,15 +47,15 @@ def _side(name: str, runs: Path, names: list[str]) -> "SweepData":
     from orchestrator.cli.reading import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.file_digests import kept_file, read_kept
+    from orchestrator.files.file_digests import find_edition, read_edition
     from orchestrator.report.comparisons.comparison import SweepData
     from orchestrator.report.results.summary import summarise
     from orchestrator.spec.load import load_spec
 
     with opened(name, runs) as sweep:
         records = sweep.records()
-        read_kept(sweep.folder.spec, "restore it from a backup")
-        spec = load_spec(kept_file(sweep.folder.spec)).content()
+        read_edition(sweep.folder.spec, "restore it from a backup")
+        spec = load_spec(find_edition(sweep.folder.spec)).content()
         label = name if len({Path(each).name for each in names}) < len(names) else sweep.plan.name
         return SweepData(
             label,

@@ -124,7 +124,7 @@ def launch(
     read, made = planned(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
-    from orchestrator.execution.sweep.launch_undo import clear_unbegun
+    from orchestrator.execution.sweep.launch_undo import clear_unstarted
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
 
@@ -137,7 +137,7 @@ def launch(
     setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
     _check_stores(setup)
     on_fenced = tell_fenced if take_over else None
-    clear_unbegun(folder, on_fenced)
+    clear_unstarted(folder, on_fenced)
     refuse_existing(made, folder)
     if smoke:
         _smoke(made, setup.data_dir)
@@ -301,13 +301,13 @@ def _check_stores(setup: "Setup") -> None:
 
     An unreachable MLflow server does not block training, since it is synchronised later.
     """
-    from orchestrator.ledger.sql.engine import ask
+    from orchestrator.ledger.sql.engine import require_answer
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)
     if setup.storage is not None:
-        ask(setup.storage)
+        require_answer(setup.storage)
 
 
 def _run(

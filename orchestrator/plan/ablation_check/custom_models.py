@@ -48,8 +48,10 @@ class Seen:
         )
 
     def is_twin_of(self, other: "Seen") -> bool:
-        """Return whether both models have the same results, ignoring module names; False if one was not
-        run."""
+        """Return whether both models have the same results, ignoring module names.
+
+        False if one model was not run.
+        """
         mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
         return (
             bool(self.outputs)
@@ -130,8 +132,11 @@ def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
 
 
 def _built(model: "nn.Module") -> Seen:
-    """Return the fingerprint of a model that is not run; raise ValueError for lazy weights without a
-    shape."""
+    """Return the fingerprint of a model that is not run.
+
+    Raises:
+        ValueError: The model has lazy weights without a shape.
+    """
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())

@@ -188,8 +188,10 @@ def _layers(system: System, length: int) -> tuple[int, int]:
 
 
 def _same_examples(before: System, after: System, sweep: Sweep) -> bool:
-    """Return whether trials of both systems read the same examples; False if there are too many to
-    generate."""
+    """Return whether trials of both systems read the same examples.
+
+    False if there are too many examples to generate.
+    """
     read = [info.name for info in splits(before.task) if info.role != "test"]
     return same_data(before, after, [*read, *sweep.tests])
 

@@ -85,8 +85,11 @@ def _is_made(task: Settings, most: int) -> bool:
 
 @lru_cache(KEPT)
 def _built(task: str, split: str) -> str:
-    """Return a digest of the examples of `split`; `task` is JSON. Raise ValueError if they cannot be
-    built."""
+    """Return a digest of the examples of `split`; `task` is JSON.
+
+    Raises:
+        ValueError: The examples cannot be built.
+    """
     config = task_config(json.loads(task))
     return content_hash(task_module(task_name(config)).build(config, split))
 

@@ -57,8 +57,10 @@ class Probe:
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`; a difference of narrow models is one of
-        `system`."""
+        """Return `system` with a narrow model, see `divided`.
+
+        Every difference between narrow models is also one between the systems.
+        """
         return self.narrow_pair(system, system)[0]
 
     def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
@@ -164,8 +166,10 @@ class Probe:
         return model
 
     def _key(self, system: System) -> str:
-        """Return a key that is equal for systems with equal models; a model only depends on the task's
-        shape."""
+        """Return a key that is equal for systems with equal models.
+
+        Of the task, a model depends on the shape alone.
+        """
         model, shape = system.settings["model"], system.shape
         known = self._keys.get(id(model))
         if known is None or known[0] is not model or known[1] != shape:

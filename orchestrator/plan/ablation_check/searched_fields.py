@@ -138,8 +138,7 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
 
 
 def _shows_at_once(arm: BuiltInArm, dimension: Dimension, end: System, probe: Probe) -> bool:
-    """Return whether one end of `dimension` differs in one pass from the unchanged arm, which has run
-    already."""
+    """Return whether one end of `dimension` differs in one pass from the unchanged arm."""
     own = lookup(arm.system.settings, dimension.path)
     if own is MISSING or isinstance(own, list | dict) or not contains(dimension.domain, own):
         return False

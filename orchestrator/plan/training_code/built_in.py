@@ -101,8 +101,10 @@ class BuiltIn:
             return ()  # the ablation check refuses arms that cannot be run
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
-        """Return why a field must not be searched because it changes how trials are measured; None if it
-        may."""
+        """Return why a field that changes how trials are measured must not be searched.
+
+        None if the field may be searched.
+        """
         return measures(path, arms, self._sweep.searched.paths)
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:

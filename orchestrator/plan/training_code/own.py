@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
-from orchestrator.files.redact import storable, storable_value
+from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
@@ -142,8 +142,10 @@ class Own:
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since training may differ between arms with the same model; `_twin` adds a
-        warning."""
+        """Note nothing, since training may differ between arms with the same model.
+
+        `_twin` adds a warning.
+        """
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """Note objectives that are declared as constant or with another goal."""
@@ -277,8 +279,10 @@ class Own:
             yield from unkept_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note texts such as `no` in place of booleans and numbers, if there is no Config that would refuse
-        them."""
+        """Note texts such as `no` in place of booleans and numbers.
+
+        A Config refuses them itself.
+        """
         if self._trainable.config is not None:
             return
         for arm in arms:
@@ -397,9 +401,10 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
                 "null where there is no bound",
             )
             continue
-        if storable_value(value) != value:
+        if escape_unstorable_values(value) != value:
             yield SettingFault(
-                path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
+                path,
+                f"must be text that can be stored, and {config} makes it {escape_unstorable(shown(value))}",
             )
 
 

@@ -25,7 +25,7 @@ TOOK_S = 600.0
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(hours, "machine", lambda: HERE)
-    monkeypatch.setattr("orchestrator.execution.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
+    monkeypatch.setattr("orchestrator.execution.slots.local_resources", lambda _: {"CPU": 2.0, "GPU": 0.0})
 
 
 def ran(root, plan, kinds=(OutcomeKind.FINISHED,) * 3, machine=HERE):
