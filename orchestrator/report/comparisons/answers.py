@@ -267,7 +267,7 @@ def _add_reason(
         contrast: The arm and its reference.
         metric: The primary outcome.
         results: Results of the confirm trials.
-        lacking: Seeds without a value.
+        missing: Seeds without a value.
         few: Whether no verdict would be possible even if all seeds had values.
     """
     own = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
