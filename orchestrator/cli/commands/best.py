@@ -36,14 +36,14 @@ def best(
     from orchestrator.cli.reading import opened
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.results.winner import winner
+    from orchestrator.report.results.winner import find_winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 
     with opened(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
-        found = winner(sweep.plan, records, report, arm, context)
+        found = find_winner(sweep.plan, records, report, arm, context)
         read_verified(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, found, sweep.plan.arm(found.arm))
@@ -55,13 +55,13 @@ def best(
 
 
 def _state(found: "Winner", report: "Report") -> Iterator[str]:
-    from orchestrator.report.caveats.notices import notices
+    from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
         yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
     if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
         yield f"The report says{_said_of(found, report)}: {verdict.line}"
-        yield from notices(report, of_verdicts=True)
+        yield from warning_texts(report, of_verdicts=True)
 
 
 def _said_of(found: "Winner", report: "Report") -> str:

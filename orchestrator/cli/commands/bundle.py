@@ -102,7 +102,7 @@ def report_files(
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.writers.write import write
+    from orchestrator.report.writers.write import write_report_folder
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
     kept: list[Event] = []
@@ -118,7 +118,7 @@ def report_files(
     known = records(passing(), plan)
     made = summarise(plan, known, budget_end(last, plan))
     folder = place / REPORT
-    write(made, folder, details(plan, made, known, measurements(kept)))
+    write_report_folder(made, folder, details(plan, made, known, measurements(kept)))
     return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known
 
 

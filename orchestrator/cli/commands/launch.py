@@ -376,17 +376,17 @@ def _report(folder: SweepFolder) -> "Report":
 
 def _show(report: "Report") -> list[str]:
     """Print the headline tables, and return the verdicts as sentences."""
-    from orchestrator.report.caveats.notes import in_words
-    from orchestrator.report.caveats.notices import notices
-    from orchestrator.report.writers.tables import as_rich, headlines
+    from orchestrator.report.caveats.notes import verdict_lines
+    from orchestrator.report.caveats.warning_texts import warning_texts
+    from orchestrator.report.writers.tables import as_rich, screen_tables
 
-    for grid in headlines(report):
+    for grid in screen_tables(report):
         out().print(as_rich(grid))
-    for notice in notices(report):
+    for notice in warning_texts(report):
         complain(notice)
     if report.power:
         say(report.power)
-    return in_words(report)
+    return verdict_lines(report)
 
 
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
