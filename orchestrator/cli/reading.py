@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.conductor.overview import EndedTotals, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
 from orchestrator.files.sqlite_files import why_no_database
@@ -74,7 +74,7 @@ class StoredSweep:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         snapshot = self.ledger.snapshot()
-        ended = EndedTrials.kept(snapshot) if snapshot is not None else None
+        ended = EndedTotals.kept(snapshot) if snapshot is not None else None
         if snapshot is not None and ended is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
             new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every_report)]

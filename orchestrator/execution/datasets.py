@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
-from orchestrator.plan.planned_trials import with_data_of
+from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
 from orchestrator.trials import Record
@@ -67,7 +67,7 @@ def arm_tasks(plan: Plan) -> Iterator[Mapping[str, Any]]:
     for arm in plan.arms:
         yield arm.settings["task"]
         if plan.confirm is not None and plan.confirm.resample_data:
-            yield from (with_data_of(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
+            yield from (with_data_seed(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
 
 
 def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:

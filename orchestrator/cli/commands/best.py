@@ -37,14 +37,14 @@ def best(
     from orchestrator.cli.reading import opened
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.results.winner import winner
+    from orchestrator.report.results.winner import find_winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 
     with opened(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
-        choice = winner(sweep.plan, records, report, arm, context)
+        choice = find_winner(sweep.plan, records, report, arm, context)
         read_verified(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, choice, sweep.plan.arm(choice.arm))
@@ -56,14 +56,14 @@ def best(
 
 
 def _state(choice: "Winner", report: "Report") -> Iterator[str]:
-    from orchestrator.report.caveats.notices import notices
+    from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
         left = amount(report.left, "trial")
         yield f"{left} of the sweep had not ended, so the best config may still change."
     if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
-        yield from notices(report, of_verdicts=True)
+        yield from warning_texts(report, of_verdicts=True)
 
 
 def _scope_of_verdict(choice: "Winner", report: "Report") -> str:

@@ -102,7 +102,7 @@ def report_files(
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.writers.write import write
+    from orchestrator.report.writers.write import write_report_folder
 
     confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
     measured: list[Event] = []
@@ -118,7 +118,7 @@ def report_files(
     trial_records = records(collect_measured(), plan)
     new_report = summarise(plan, trial_records, budget_end(last, plan))
     folder = place / REPORT
-    write(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
+    write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
     return {f"{REPORT}/{trial.name}": trial for trial in folder.iterdir()}, trial_records
 
 

@@ -75,9 +75,9 @@ def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[
         except (Exception, SystemExit) as error:
             faults.setdefault(fault := _custom_code_fault(path, error), fault)
         else:
-            from orchestrator.plan.display.render import look_twice
+            from orchestrator.plan.display.render import plan_warnings
 
-            warnings |= dict.fromkeys(look_twice(plan_of_profile))
+            warnings |= dict.fromkeys(plan_warnings(plan_of_profile))
         if faults and profile is None:
             break  # a faulty spec is faulty with every profile
     return profiles, list(faults.values()), list(warnings)

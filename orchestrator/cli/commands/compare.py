@@ -13,8 +13,8 @@ from orchestrator.cli.options import Json, Runs
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.report.comparisons.comparison import Comparison, Side
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.comparisons.comparison import Comparison, SweepData
+    from orchestrator.report.results.types import Grid
 
 UNKNOWN = "unknown: neither sweep reads data that haltsweep stores"
 
@@ -30,29 +30,28 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: arms of equal content, and differences in spec, code, data and machine."""
-    from orchestrator.report.comparisons.comparison import NOTE
-    from orchestrator.report.comparisons.comparison import compare as compared
+    from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
 
     if len(names) < 2:
         raise InputError(f"NAME...: at least two sweeps are needed, got {len(names)}. Name another one.")
-    sides = [_read_sweep(name, runs_root(runs), names) for name in names]
-    comparisons = [compared(sides[0], comparison) for comparison in sides[1:]]
+    sweeps = [_read_sweep(name, runs_root(runs), names) for name in names]
+    comparisons = [compare_sweeps(sweeps[0], sweep) for sweep in sweeps[1:]]
     if as_json:
         emit_json([_json(comparison) for comparison in comparisons])
         return
     for comparison in comparisons:
         _show(comparison)
     differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
-    if any(comparison is not None and comparison.low is not None for comparison in differences):
+    if any(difference is not None and difference.low is not None for difference in differences):
         say(NOTE)
 
 
-def _read_sweep(name: str, runs: Path, names: list[str]) -> "Side":
+def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
     from orchestrator.cli.reading import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.file_digests import find_edition, read_edition
-    from orchestrator.report.comparisons.comparison import Side
+    from orchestrator.report.comparisons.comparison import SweepData
     from orchestrator.report.results.summary import summarise
     from orchestrator.spec.load import load_spec
 
@@ -61,7 +60,7 @@ def _read_sweep(name: str, runs: Path, names: list[str]) -> "Side":
         read_edition(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(find_edition(sweep.folder.spec)).content()
         label = name if len({Path(sweep_name).name for sweep_name in names}) < len(names) else sweep.plan.name
-        return Side(
+        return SweepData(
             label,
             sweep.plan,
             summarise(sweep.plan, records),
@@ -123,16 +122,16 @@ def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
 
 
 def _grid(comparison: "Comparison") -> "Grid":
-    from orchestrator.report.results.number_words import interval_words
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.results.number_formats import format_interval
+    from orchestrator.report.results.types import Grid
 
     rows = tuple(
         (
             arm.arms[0] if arm.arms[0] == arm.arms[1] else f"{arm.arms[0]} = {arm.arms[1]}",
             arm.metric,
-            interval_words(arm.first),
-            interval_words(arm.second),
-            "different test sets" if arm.difference is None else interval_words(arm.difference, "+"),
+            format_interval(arm.first),
+            format_interval(arm.second),
+            "different test sets" if arm.difference is None else format_interval(arm.difference, "+"),
             arm.how,
             arm.same,
         )

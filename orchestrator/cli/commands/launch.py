@@ -283,8 +283,8 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _print_start(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder, driver: Driver) -> None:
-    from orchestrator.plan.display.render import look_twice
-    from orchestrator.plan.space_check.objective_words import objective_lines
+    from orchestrator.plan.display.render import plan_warnings
+    from orchestrator.plan.space_check.objective_descriptions import objective_lines
 
     counts = f"{amount(len(sweep_plan.arms), 'arm')}, {amount(len(sweep_plan.trials), 'trial')}"
     say(f"{sweep_plan.name}: {counts}, in {folder.root}")
@@ -293,7 +293,7 @@ def _print_start(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder,
     _warn_about_missing_gpus(sweep_plan, driver)
     for line in objective_lines(sweep_plan, unusual=True):
         say(line)
-    for line in look_twice(sweep_plan):
+    for line in plan_warnings(sweep_plan):
         complain(line)
 
 
@@ -394,17 +394,17 @@ def _report(folder: SweepFolder) -> "Report":
 
 def _show(report: "Report") -> list[str]:
     """Print the headline tables, and return the verdicts as sentences."""
-    from orchestrator.report.caveats.notes import in_words
-    from orchestrator.report.caveats.notices import notices
-    from orchestrator.report.writers.tables import as_rich, headlines
+    from orchestrator.report.caveats.notes import verdict_lines
+    from orchestrator.report.caveats.warning_texts import warning_texts
+    from orchestrator.report.writers.tables import as_rich, screen_tables
 
-    for grid in headlines(report):
+    for grid in screen_tables(report):
         out().print(as_rich(grid))
-    for notice in notices(report):
+    for notice in warning_texts(report):
         complain(notice)
     if report.power:
         say(report.power)
-    return in_words(report)
+    return verdict_lines(report)
 
 
 def _print_results(folder: SweepFolder, finish: "SweepResult") -> None:

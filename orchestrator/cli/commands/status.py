@@ -19,7 +19,7 @@ from orchestrator.cli.display.tracked import sweep_tracking_status
 from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.conductor.overview import EndedTotals, Overview
 from orchestrator.errors import InputError
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
@@ -188,7 +188,7 @@ def _trial(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(ended: EndedTrials, count: int) -> None:
+def _print_failures(ended: EndedTotals, count: int) -> None:
     for failure in ended.failures:
         say(f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}")
     if count > len(ended.failures):

@@ -56,9 +56,9 @@ def report(
 ) -> None:
     """Compute the report from the ledger, write it and print it."""
     from orchestrator.cli.reading import opened
-    from orchestrator.report.caveats.notes import in_words
-    from orchestrator.report.caveats.notices import notices
-    from orchestrator.report.writers.tables import as_rich, grids
+    from orchestrator.report.caveats.notes import verdict_lines
+    from orchestrator.report.caveats.warning_texts import warning_texts
+    from orchestrator.report.writers.tables import all_tables, as_rich
 
     if watch and as_json:
         raise InputError("--watch and --json exclude each other, got both. Give one of them.")
@@ -71,14 +71,14 @@ def report(
     if as_json:
         sys.stdout.write((sweep.folder.report / "report.json").read_text(encoding="utf-8"))
         return
-    for grid in grids(new_report):
+    for grid in all_tables(new_report):
         out().print(as_rich(grid))
     if new_report.power:
         say(new_report.power)
-    for notice in notices(new_report):
+    for notice in warning_texts(new_report):
         complain(notice)
     say(f"written to {sweep.folder.report}")
-    for line in in_words(new_report):
+    for line in verdict_lines(new_report):
         say(line)
 
 
@@ -142,11 +142,11 @@ def write_report(
     """Create the report of the complete ledger, write it to the sweep's folder and return it."""
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.writers.write import write
+    from orchestrator.report.writers.write import write_report_folder
 
     records, measured = sweep.measured_records()
     new_report = summarise(sweep.plan, records, sweep.spent())
-    write(
+    write_report_folder(
         new_report,
         sweep.folder.report,
         details(sweep.plan, new_report, records, measured),

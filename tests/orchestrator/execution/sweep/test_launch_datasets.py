@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.execution.datasets import build_datasets, collect_inputs, data_digests, require_files
 from orchestrator.execution.sweep.launch_folder import Setup
-from orchestrator.plan.planned_trials import with_data_of
+from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import ConfirmPlan
 from orchestrator.tracking.inputs import inputs_for, split_digests
 from tests.support.specs.plans import make_arm, make_plan
@@ -62,7 +62,7 @@ def test_the_data_of_every_seed_are_built_where_each_has_its_own(tmp_path):
     made = plan_on({**SMALL, "data_seed": 0}, splits=("near-iid",))
     made = replace(made, confirm=replace(made.confirm, seeds=(7, 8), resample_data=True))
     inputs = collect_inputs(made, tmp_path)
-    drawn = [with_data_of(seed, made.arms[0].settings) for seed in (7, 8)]
+    drawn = [with_data_seed(seed, made.arms[0].settings) for seed in (7, 8)]
     digests = [{each.digest for each in inputs_for(inputs, settings)} for settings in drawn]
     assert [len(each) for each in digests] == [3, 3]
     assert not digests[0] & digests[1]
