@@ -176,7 +176,7 @@ def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, 
 
 
 @pytest.mark.slow
-def test_who_waits_for_another_builder_says_so(tmp_path, shell):
+def test_waiting_for_another_builder_is_reported(tmp_path, shell):
     with build(shell, tmp_path / "first") as process:
         answered(process)
     home = next((tmp_path / "first/listops").iterdir())
@@ -375,7 +375,7 @@ class TestBars:
         assert re.search(r"listops/\[train\]: trees .* 25%", screen)
 
 
-def test_help_loads_nothing_heavy():
+def test_help_imports_no_slow_modules():
     code = (
         "import sys; from orchestrator.cli.main import run\n"
         "try: run(['data', '--help'])\n"
@@ -387,7 +387,7 @@ def test_help_loads_nothing_heavy():
     assert "verify" in shown.stdout
 
 
-def test_a_spec_may_be_called_like_a_task(haltsweep, tmp_path):
+def test_a_spec_may_have_the_name_of_a_task(haltsweep, tmp_path):
     """And a spec has no suffix that it must have."""
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
     assert [each.batch_size for each in subjects("listops", (), None)] == [32]
@@ -413,6 +413,6 @@ def test_small_histograms():
     assert label_text(many).endswith(", and 1,000 more")
 
 
-def test_long_examples_are_cut():
+def test_long_examples_are_shortened():
     assert cut("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
     assert cut("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")

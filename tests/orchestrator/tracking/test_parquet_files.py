@@ -119,7 +119,7 @@ def _other_version(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, _torn, _other_version])
-def test_a_file_that_is_gone_or_no_good_is_made_again(
+def test_missing_and_damaged_files_are_written_again(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, harm: Callable[[Path], None]
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
@@ -145,7 +145,7 @@ def test_files_of_events_that_the_ledger_has_no_more_are_deleted(
     assert rows(folder) == expected(list(ledger.events()))
 
 
-def test_what_a_killed_writer_left_half_done_is_cleared_away(
+def test_unfinished_files_of_a_killed_writer_are_deleted(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
     folder.measurements.mkdir()
@@ -195,7 +195,7 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_reading_what_is_no_records_file(folder: SweepFolder) -> None:
+def test_a_file_without_records_is_refused(folder: SweepFolder) -> None:
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
     Projections(folder).put(folder.records, _parquet(pa.table({"a": [1]})))
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_written_says_what_to_do(
     assert rows(folder) == expected(list(ledger.events())), "what failed is written later"
 
 
-def test_no_half_files_are_left(
+def test_a_full_disk_leaves_no_partial_files(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)

@@ -45,7 +45,7 @@ def test_a_spec_whose_code_ends_its_process_when_called_is_refused(tmp_path, com
 
 
 @pytest.mark.slow
-def test_the_line_of_code_is_named_whose_import_ends_the_command(tmp_path):
+def test_a_crash_during_import_names_the_line(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("import os\n\nos.abort()\n")
     (shell.folder / "own.yaml").write_text(SPEC)
@@ -108,7 +108,7 @@ EXAMPLE = "example(settings) of crashing:train to return, of fast"
 RUN = "the model of build(settings) of crashing:train to return, of fast"
 
 
-def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeypatch):
+def test_each_call_of_custom_code_is_announced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "crashing.py").write_text(HANGS)
     (tmp_path / "own.yaml").write_text(SPEC)
@@ -120,7 +120,7 @@ def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
+def test_custom_code_without_faults_is_planned(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(SEGFAULT.replace("haltsweep =", "unused ="))
     (shell.folder / "own.yaml").write_text(SPEC)
@@ -128,7 +128,7 @@ def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", "")
 
 
-def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
+def test_a_fault_of_custom_code_is_reported_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
     (shell.folder / "own.yaml").write_text(SPEC)
