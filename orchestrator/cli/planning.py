@@ -32,7 +32,7 @@ def planning() -> Iterator[Waiting]:
 
 def omitted_results(source: "SpecFile") -> str:
     """Return a sentence on published results that overrides or a profile exclude; empty if none."""
-    many = source.document.omitted_results
+    many = source.document.left_out
     if not many:
         return ""
     values = "1 published row is" if many == 1 else f"{many} published rows are"

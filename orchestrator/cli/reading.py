@@ -174,9 +174,9 @@ def opened(
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and (missing := why_no_database(folder.ledger)):
+    if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(
-            f"the ledger {folder.ledger} is missing: {missing}. If the sweep was killed before it began, "
+            f"the ledger {folder.ledger} is missing or empty. If the sweep was killed before it began, "
             f"start it with `{command('resume', folder)}`; otherwise restore the ledger from a backup"
         )
     with ExitStack() as stack:

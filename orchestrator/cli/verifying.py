@@ -149,13 +149,13 @@ def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[
 
 def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
-    from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+    from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 
     fault: Finding | Literal[""] = ""
     for _ in range(TRIES):
         try:
             checkpoint.measurement()
-        except Damaged as error:
+        except CheckpointDamaged as error:
             if isinstance(error.__cause__, PermissionError):
                 return Finding("checkpoints", "unknown", str(error), "check as the user whose sweep it is")
             remedy = f"it is never used, but an older one or the start is; delete {checkpoint.folder}"
@@ -307,8 +307,8 @@ def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledge
     from orchestrator.ledger.store import Ledger
 
     url = setup.ledger_url(folder)
-    if url == folder.ledger_url and (missing := why_no_database(folder.ledger)):
-        raise StoreError(f"the ledger {folder.ledger} must be there, and {missing}; restore a backup of it")
+    if url == folder.ledger_url and why_no_database(folder.ledger):
+        raise StoreError(f"the ledger {folder.ledger} is missing or empty; restore it from a backup")
     connect(url).dispose()  # fail for an invalid file before copying it
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

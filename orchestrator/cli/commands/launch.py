@@ -229,7 +229,7 @@ def _retry(
     with opened(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
     trials = choose(plan, records, words)
-    for selector in trials.omitted_results:
+    for selector in trials.left_out:
         complain(selector)
     ended = {
         selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final

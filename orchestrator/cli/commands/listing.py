@@ -110,13 +110,13 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     if plan.name != folder.name:
         raise StoreError(f"the folder must have the name of its sweep, {plan.name!r}; rename the folder")
     setup = read_setup(folder)
-    missing = "" if setup.storage is not None else why_no_database(folder.ledger)
+    is_missing = setup.storage is None and bool(why_no_database(folder.ledger))
     summary = by_name.get(plan.name)
-    if summary is None and not missing:
+    if summary is None and not is_missing:
         with readable(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
-        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing: {missing}")
+        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     planned = len(plan.trials)
     ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held

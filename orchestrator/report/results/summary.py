@@ -507,7 +507,8 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        tags[each.arm] |= {DECISION: each.kind} if first else {}
+        if first:
+            tags[each.arm][DECISION] = each.kind
         tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (

@@ -119,7 +119,7 @@ def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_pat
     assert listed(haltsweep)["early"] == row
     shown = haltsweep("status", "early")
     assert shown.code == 1
-    assert "ledger.db must be there, and is empty: if the sweep was killed before it began, `" in shown.err
+    assert "ledger.db is missing or empty" in shown.err
 
 
 def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):

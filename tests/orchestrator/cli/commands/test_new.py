@@ -33,7 +33,7 @@ def test_nothing_is_overwritten(haltsweep, name):
     Path(name).write_text("mine")
     shown = haltsweep("new", "own")
     assert shown.code == 2
-    assert f"here there is {name} already" in shown.err
+    assert f"{name} exists" in shown.err
     assert [path.name for path in Path.cwd().iterdir()] == [name]
     assert Path(name).read_text() == "mine"
 
