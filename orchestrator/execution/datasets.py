@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
+from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -152,7 +152,7 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
 def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
     """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
-        require_same_data(plan, known, digests_of(collect_inputs(plan, setup.data_dir)))
+        require_same_data(plan, known, split_digests(collect_inputs(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:

@@ -56,6 +56,8 @@ ANSWER = "answer"
 
 The arm's tag of that name states which outcome it is.
 """
+DECISION = "decision"
+"""Name of the tag with the verdict in one word, `reference` for arms with which others are compared."""
 NOTICE = "notice"
 """Name of the tag with the warnings printed before the results."""
 ANSWERS = {
@@ -497,11 +499,13 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
-    tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
+    references = {each.reference for each in report.verdicts}
+    tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
         tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (

@@ -289,7 +289,7 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert ends[0] < ends[1]  # type: ignore[operator]
     depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
-    tags = {"answer", "answer2", "verdict", "verdict.iid/depth", "intervals"}
+    tags = {"answer", "answer2", "decision", "verdict", "verdict.iid/depth", "intervals"}
     assert set(arm_tags(wide)["good"]) == tags
     tracked = list(arm_metrics(wide)["good"])
     assert tracked[0] == "answer/estimate"
