@@ -500,15 +500,12 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
     references = {each.reference for each in report.verdicts}
-    tags: dict[str, dict[str, str]] = {
-        arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms
-    }
+    tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        if first:
-            tags[each.arm][DECISION] = each.kind
+        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
         tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
