@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import planner, price
+from orchestrator.plan import estimate, planner
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
@@ -186,7 +186,7 @@ def test_experiments_round_trip(name: str) -> None:
 
 
 def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    monkeypatch.setattr(estimate, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
     asked = spec(baseline={**baseline(), "train": {"steps": 5, "batch_size": 100}})
     assert planner.plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 
