@@ -48,7 +48,7 @@ class Attempts:
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.kept is not None
 
-    def saw(self, event: Event) -> bool:
+    def apply(self, event: Event) -> bool:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
         has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:

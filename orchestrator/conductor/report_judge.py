@@ -42,7 +42,7 @@ class ReportJudge:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
         return Stop(OutcomeKind.TIMED_OUT, used)
 
-    def settle(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
+    def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial that finished without its objectives, or after an invalid report, counts as crashed.

@@ -125,7 +125,7 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
     ):
         if given is not None and given >= most:
-            yield (f"Look twice: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
+            yield (f"Warning: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
 
 
 def _varies(arm: Arm) -> bool:

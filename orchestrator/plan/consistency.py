@@ -83,7 +83,7 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
 
 
 def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:
-    yield from (f"{what} must be told apart, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
+    yield from (f"{what} must be unique, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
 
 
 def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:

@@ -175,7 +175,7 @@ def _proved(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove"
+        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{left}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = ArmSpace()
@@ -211,7 +211,7 @@ def _prices(
 ) -> tuple[ArmEstimate, ...]:
     counts, prices = by_arm(trials), []
     for number, arm in enumerate(arms):
-        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to price")
+        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to estimate")
         prices.append(trainable.price(arm, counts.get(arm.name), calibrate=calibrate))
     return tuple(prices)
 

@@ -201,13 +201,13 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
 
 RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not compared"
 )
 BUILT_ANEW = (
     "build(settings) makes another model each time, though it is given the same settings and the global "
-    "generators of Python, NumPy and PyTorch start from one seed: what differs in models proves nothing"
+    "generators of Python, NumPy and PyTorch start from one seed: models are not compared"
 )
-NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
+NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 
 
 def compare_fingerprints(

@@ -24,7 +24,7 @@ def find_name_mismatches(arm: BuiltInArm, reference: BuiltInArm) -> Iterator[str
     if named and (not named & touched or not _takes_away(taken.group(1), named, arm.changes)):
         paths = ", ".join(change.path for change in arm.changes)
         yield (
-            f"it is named for taking away {' and '.join(sorted(named))} and changes {paths}; were two arms "
+            f"the name says that it removes {' and '.join(sorted(named))} and changes {paths}; were two arms "
             "swapped?"
         )
 

@@ -30,7 +30,7 @@ def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[s
     """
     name, known = objective.metric, look_up(metrics, objective.metric)
     if known.given:
-        return "metric", f"must move, got {name}, which {known.given}"
+        return "metric", f"must vary, got {name}, which {known.given}"
     if known.better in (None, objective.goal):
         return None
     least = "largest" if objective.goal == "max" else "smallest"
@@ -80,7 +80,7 @@ def check_movement(
         if still and (alone or len(still) == len(found)):
             arm, why = still[0]
             faults.add(
-                f"must move, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
+                f"must vary, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
                 "something halt",
                 "search",
                 "objectives",

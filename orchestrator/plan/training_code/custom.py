@@ -178,7 +178,7 @@ class CustomTrainable:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
-                f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
                 "--calibrate out"
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
@@ -318,7 +318,7 @@ class CustomTrainable:
             paths = _differing(arm.system.settings, other.system.settings)
             if paths and all(self._acts(path, base, (arm, other), before) for path in paths):
                 return (
-                    f"behaves as {other.name} does, though its settings differ: drop one of them, unless "
+                    f"behaves like {other.name} although its settings differ: remove one of them, unless "
                     f"training makes something else of {' and '.join(paths)}"
                 )
         return None

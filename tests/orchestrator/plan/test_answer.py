@@ -93,7 +93,7 @@ def test_flops_that_a_search_sizes_may_be_one_of_two_objectives() -> None:
         {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": two},
     ):
         with pytest.raises(
-            PlanError, match=r"objectives\[.\]\.metric: must move, got valid/flops, which the"
+            PlanError, match=r"objectives\[.\]\.metric: must vary, got valid/flops, which the"
         ):
             plan(small.spec(baseline=NO_HALT, search={**search, **asked}))
 

@@ -140,7 +140,7 @@ def test_threads_that_own_code_left_keep_no_command(tmp_path):
     shown = shell.run_fresh("check", "own.yaml")
     said = "the command is over, and is not kept for threads that still run: theirs\n"
     assert (shown.code, shown.out) == (0, "own.yaml: ok\n")
-    assert shown.err.startswith("Look twice: importing crashing starts 1 thread")
+    assert shown.err.startswith("Warning: importing crashing starts 1 thread")
     assert shown.err.endswith(said)
 
 

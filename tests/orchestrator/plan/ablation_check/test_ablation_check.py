@@ -189,7 +189,7 @@ def test_what_only_words_speak_against_is_noted_and_planned(
 def test_swapped_names_are_noted() -> None:
     (note,) = plan(one_arm({"model.halt.transition": False}, name="minus-gate")).proofs[1].notes
     assert note == (
-        "it is named for taking away gate and changes model.halt.transition; were two arms swapped?"
+        "the name says that it removes gate and changes model.halt.transition; check that two arms were not swapped"
     )
 
 

@@ -172,22 +172,22 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "report-often": (
         system(train={**TRAIN, "select": "last"}),
         {"train.report_every": 10},
-        "is only measured otherwise",
+        "only its measurements differ",
     ),
     "fewer-written": (
         system(STRINGS, WRITER),
         {"train.decode_examples": 50},
-        "is only measured otherwise",
+        "only its measurements differ",
     ),
     "half": (
         system(),
         {"model.gate": False, "train.beam_size": 4},
-        "setting train.beam_size has no effect beside the other changes",
+        "setting train.beam_size has no effect next to the other changes",
     ),
     "half-of-a-schedule": (
         system(),
         {"train.lr": 1.0e-3, "train.schedule": "warmup"},
-        "setting train.schedule has no effect beside the other changes",
+        "setting train.schedule has no effect next to the other changes",
     ),
 }
 LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
@@ -270,7 +270,7 @@ TWINS = (
 
 @pytest.mark.parametrize(("one", "other"), TWINS)
 def test_two_arms_that_behave_alike_are_refused(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    with pytest.raises(PlanError, match=r"arms\.other: behaves as one does, though its settings differ"):
+    with pytest.raises(PlanError, match=r"arms\.other: behaves like one although its settings differ"):
         plan(spec_of(system(), {"one": one, "other": other}, ("near-iid",)))
 
 
