@@ -135,9 +135,9 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[st
     unused = f" They differ in {' and '.join(found)}, which nothing uses." if found else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     faults.add(
-        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, gradients, "
-        f"layers and counted operations are equal at several weights and input lengths.{unused} Remove the "
-        f"arm, or change a setting that has an effect{override}",
+        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
+        f"gradients, layers and counted operations are equal at several weights and input lengths.{unused} "
+        f"Remove the arm, or change a setting that has an effect{override}",
         *arm.request.keys(paths[0]),
     )
 
@@ -152,7 +152,8 @@ def _notes(
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
-        yield from find_name_mismatches(arm, reference)
+        settings = (arm.system.settings, reference.system.settings)
+        yield from find_name_mismatches(arm.request.label, arm.changes, *settings)
         yield from _idle_fields(arm, reference, probe, sweep)
         if found == ("measuring",):
             yield "it trains like the arm that it is compared with, and only its measurements differ"
@@ -188,7 +189,10 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
             continue
         left = checked(with_value(arm.system.settings, path, before))
         if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
-            yield f"setting {path} has no effect next to the other changes; leave it out, or set the field that it needs"
+            yield (
+                f"setting {path} has no effect next to the other changes; leave it out, or set the field "
+                "that it needs"
+            )
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:

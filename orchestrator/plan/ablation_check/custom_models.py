@@ -201,7 +201,8 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
 
 RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not compared"
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not "
+    "compared"
 )
 BUILT_ANEW = (
     "build(settings) makes another model each time, though it is given the same settings and the global "

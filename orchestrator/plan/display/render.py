@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
 from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN
@@ -96,9 +97,9 @@ def _proved(plan: Plan) -> str:
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (
-            f"Each arm's model was built by the build(settings) of {plan.trainable}; not checked: whether models "
-            "of equal weights compute differently. Add example(settings) to haltsweep in its module, and each "
-            "is run too."
+            f"Each arm's model was built by the build(settings) of {plan.trainable}; not checked: whether "
+            "models of equal weights compute differently. Add example(settings) to haltsweep in its module, "
+            "and each is run too."
         )
     return (
         f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
@@ -403,7 +404,15 @@ def _of_own_code(plan: Plan) -> list[str]:
         f"Warning: {field} is the text {value!r}, true for Python: write false if that is meant."
         for field, value in texts
     ]
-    return texts_for_false + _undeclared(plan) + _spawned(plan.trainable)
+    mismatches = [
+        f"Warning: {arm.name}: {mismatch}."
+        for arm in plan.arms
+        if arm.reference
+        for mismatch in find_name_mismatches(
+            arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
+        )
+    ]
+    return texts_for_false + mismatches + _undeclared(plan) + _spawned(plan.trainable)
 
 
 def _spawned(trainable: str) -> list[str]:
