@@ -61,7 +61,9 @@ class ArmSearch:
             warnings.simplefilter("ignore")
             self._study = optuna.create_study(
                 study_name=arm.name,
-                directions=["maximize" if each.goal == "max" else "minimize" for each in plan.objectives],
+                directions=[
+                    "maximize" if objective.goal == "max" else "minimize" for objective in plan.objectives
+                ],
                 sampler=self._neutral,
                 pruner=pruner,
             )
@@ -241,7 +243,14 @@ class ArmSearch:
 
     def _broken(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
-        return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
+        return next(
+            (
+                constraint
+                for constraint in constraints
+                if not admits(constraint, assignment, self._arm.settings)
+            ),
+            None,
+        )
 
 
 def _first_first(arm: Arm) -> Iterator[Assignment]:

@@ -79,7 +79,7 @@ class Attempts:
     def to_json(self) -> list[Any]:
         """Return the state as a list of JSON values, in the order of the fields."""
         values = [getattr(self, each.name) for each in fields(self)]
-        return [dict(each) if isinstance(each, Mapping) else each for each in values]
+        return [dict(value) if isinstance(value, Mapping) else value for value in values]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> "Attempts":

@@ -456,7 +456,7 @@ class Conductor:
         waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
         if not waiting:
             return
-        distinct = {canonical(dict(each.assignment)) for each in arm_state.candidates}
+        distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
         wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
         why = self._spending.search_over(waiting[0].planned, len(distinct), wanted)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")

@@ -130,7 +130,7 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
 
 def _varies(arm: Arm) -> bool:
     """Return whether a search of `arm` draws a field that changes the FLOPs of a trial."""
-    sized = (each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+    sized = (dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed))
     return any(not path.startswith("train.") or path in _SIZES for path in sized)
 
 

@@ -130,7 +130,7 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
+    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":

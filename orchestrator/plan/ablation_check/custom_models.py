@@ -143,7 +143,7 @@ def _built(model: "nn.Module") -> Fingerprint:
     return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in weights.items()},
-        parameters=sum(each.numel() for each in weights.values()),
+        parameters=sum(weight.numel() for weight in weights.values()),
     )
 
 
@@ -195,8 +195,8 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
         for each in value:
             yield from _tensors(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _tensors(getattr(value, each.name, None))
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None))
 
 
 RUN_ANEW = (

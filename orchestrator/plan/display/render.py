@@ -291,7 +291,7 @@ def _exhausted(plan: Plan) -> str:
     if plan.search is None:
         return ""
     asked = plan.search.trials_per_arm
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
     if not fewer:
         return ""
@@ -300,7 +300,7 @@ def _exhausted(plan: Plan) -> str:
 
 def _repeated(plan: Plan) -> str:
     """Return a warning on searches that have more trials than distinct points."""
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     repeated = [
         f"{arm.name} {points} for {found[arm.name]}"
         for arm in plan.arms
@@ -358,7 +358,11 @@ def _refused_draws(plan: Plan) -> Iterator[str]:
 
 
 def _refusing(arm: Arm) -> Iterator[Predicate]:
-    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
+    return (
+        constraint
+        for constraint in arm.space.constraints
+        if isinstance(constraint, Predicate) and constraint.refused
+    )
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -371,10 +375,10 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
         if not arm.reference:
             continue
         space = plan.arm(arm.reference).space
-        unsearched = {*space.paths} - {*arm.space.paths} - {each.path for each in arm.changes}
-        if arm.changes and not unsearched and all(_may_choose(space, each) for each in arm.changes):
-            sets = ", ".join(f"{each.path} {value_words(each.after)}" for each in arm.changes)
-            paths = ", ".join(each.path for each in arm.changes)
+        unsearched = {*space.paths} - {*arm.space.paths} - {change.path for change in arm.changes}
+        if arm.changes and not unsearched and all(_may_choose(space, change) for change in arm.changes):
+            sets = ", ".join(f"{change.path} {value_words(change.after)}" for change in arm.changes)
+            paths = ", ".join(change.path for change in arm.changes)
             yield (
                 f"Warning: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
                 f"then both are one system: leave {paths} out of the search if the arm is to be compared "
@@ -432,7 +436,7 @@ def _undeclared(plan: Plan) -> list[str]:
     known = {each.name for each in plan.metrics}
     if not known:
         return []
-    searched = [each.metric for each in plan.search.objectives] if plan.search else []
+    searched = [objective.metric for objective in plan.search.objectives] if plan.search else []
     asked = plan.answer.outcomes if plan.answer else ()
     published = dict.fromkeys(row["metric"] for row in plan.published)
     return [

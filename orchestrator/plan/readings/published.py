@@ -22,7 +22,7 @@ def check_built_in(
     """Check published values as `check_published`, and that the built-in trainable measures their
     quantities."""
     check_published(
-        spec, arms, [each.name for arm in arms for each in splits(arm.system.task)], metrics, faults
+        spec, arms, [split.name for arm in arms for split in splits(arm.system.task)], metrics, faults
     )
     _check_quantities(spec, arms[0], probe, faults)
 

@@ -124,7 +124,10 @@ def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
-    drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
+    drawn = [
+        arm.system,
+        *(system for dimension in space.dimensions for system in systems(arm, dimension, space)),
+    ]
     try:
         # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with

@@ -36,7 +36,7 @@ def ask_all(conductor):
 
 
 def names(trials):
-    return [(each.planned.arm, each.planned.phase, each.planned.number) for each in trials]
+    return [(trial.planned.arm, trial.planned.phase, trial.planned.number) for trial in trials]
 
 
 def test_arms_take_turns_by_number():
@@ -65,7 +65,7 @@ def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
 def test_an_arm_is_confirmed_once_its_own_search_has_ended():
     conductor = Conductor(make_plan(2, trials_per_arm=2))
     trials = ask_all(conductor)
-    mine = [each for each in trials if each.planned.arm == "arm-1"]
+    mine = [trial for trial in trials if trial.planned.arm == "arm-1"]
     finish(conductor, mine[0])
     assert conductor.next_trial() is None
     finish(conductor, mine[1])
@@ -151,7 +151,7 @@ def test_without_a_search_the_arms_own_settings_are_confirmed():
     conductor = Conductor(make_plan(2, trials_per_arm=0, seeds=(7,)))
     trials = ask_all(conductor)
     assert names(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
-    assert [(dict(each.assignment), each.settings["model"]["x"]) for each in trials] == [({}, 0.5)] * 2
+    assert [(dict(trial.assignment), trial.settings["model"]["x"]) for trial in trials] == [({}, 0.5)] * 2
 
 
 def test_a_search_alone_ends_with_it():
@@ -250,7 +250,7 @@ def test_an_infeasible_trial_costs_no_trial():
     assert end_infeasible(conductor, first) == INFEASIBLE
     third = conductor.next_trial()
     assert names([third]) == [("arm-0", "search", 2)]
-    assert third.trial_id not in {each.trial_id for each in plan.trials}
+    assert third.trial_id not in {trial.trial_id for trial in plan.trials}
     (progress,) = conductor.progress()
     assert (progress.planned, progress.ended, progress.infeasible, progress.failed) == (3, 0, 1, 0)
     finish(conductor, second, 0.1)
@@ -344,7 +344,7 @@ def test_what_is_confirmed_follows_the_scope(scope, first):
         assert each.next_trial().assignment == {"model.x": first}
     (progress,) = replayed.progress()
     assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
-    searched = [each for each in records(history, plan) if each.phase == "search"]
+    searched = [record for record in records(history, plan) if record.phase == "search"]
     assert max(each.judged_by(["valid/score"]) for each in searched) == (pytest.approx(progress.best),)
     assert {each.reports for each in searched} == {3}
 

@@ -65,7 +65,7 @@ def test_fields_that_one_arm_alone_searches_stay_as_it_chose_them():
     plan = make_plan([make_arm("arm-0"), replace(make_arm("arm-1", wide), reference="arm-0")])
     confirm = replace(plan.confirm, cross=True)
     crossing = repeated_plan(1, cross=True)
-    own = [each for each in crossing.trials if each.phase == "cross"]
+    own = [trial for trial in crossing.trials if trial.phase == "cross"]
     _, ran = run(replace(plan, confirm=confirm, trials=(*plan.trials, *own)))
     theirs = of(ran, "arm-0", "confirm")[0].assignment
     mine = of(ran, "arm-1", "confirm")[0].assignment

@@ -46,7 +46,8 @@ def test_repeats_differ_and_are_paired_across_arms(sampler):
     assert own[0] != own[1] != own[2] != own[0]
     assert all(assignments(ran, "control-0", repeat) != own[repeat] for repeat in range(3))
     seeds = {
-        arm: [each.seed for each in plan.trials if (each.arm, each.phase) == (arm, "search")] for arm in ARMS
+        arm: [trial.seed for trial in plan.trials if (trial.arm, trial.phase) == (arm, "search")]
+        for arm in ARMS
     }
     assert seeds["arm-0"] == seeds["arm-1"]
     assert not set(seeds["arm-0"]) & set(seeds["control-0"]), "a control would repeat the baseline"

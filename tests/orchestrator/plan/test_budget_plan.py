@@ -14,7 +14,7 @@ EACH = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
 
 
 def ids(made, phase):
-    return [each.trial_id for each in made.trials if each.phase == phase]
+    return [trial.trial_id for trial in made.trials if trial.phase == phase]
 
 
 def text(made):

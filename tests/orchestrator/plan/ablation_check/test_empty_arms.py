@@ -239,8 +239,8 @@ def test_who_looks_for_faults_alone_finds_the_same_without_notes() -> None:
     settings, sets, _ = NAMED[next(iter(NAMED))]
     asked = spec_of(settings, {"arm": sets}, ("near-iid",))
     noted, bare = plan(asked), planner.plan(asked, probe=probing.Probe(faults_only=True))
-    assert any(each.notes for each in noted.proofs)
-    assert bare.proofs == tuple(replace(each, notes=()) for each in noted.proofs)
+    assert any(check.notes for check in noted.proofs)
+    assert bare.proofs == tuple(replace(check, notes=()) for check in noted.proofs)
     lie = spec_of(settings, {"lie": {"train.beam_size": 4}}, ("near-iid",))
     with pytest.raises(PlanError, match="changes nothing against baseline"):
         planner.plan(lie, probe=probing.Probe(faults_only=True))
@@ -291,8 +291,8 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
 
 def test_arms_that_do_what_they_say_are_not_refused() -> None:
     found = plan(spec_of(system(), HONEST, ("near-iid",)))
-    assert all(each.evidence for each in found.proofs[1:])
-    assert not any(each.notes for each in found.proofs)
+    assert all(check.evidence for check in found.proofs[1:])
+    assert not any(check.notes for check in found.proofs)
 
 
 LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}

@@ -152,7 +152,9 @@ def test_cells_of_a_grid_that_are_one_system_are_refused(field: str, values: lis
 def test_a_cell_tells_what_it_changes_against_the_first() -> None:
     written = spec_of(system(), {}).model_dump(by_alias=True)
     second = plan(Spec.model_validate({**written, "grid": {"model.max_layers": [6, 4]}})).arms[1]
-    assert [(each.path, each.before, each.after) for each in second.changes] == [("model.max_layers", 6, 4)]
+    assert [(change.path, change.before, change.after) for change in second.changes] == [
+        ("model.max_layers", 6, 4)
+    ]
 
 
 ENDS = {**TRAIN, "decode_length_max": 1}
