@@ -61,27 +61,6 @@ def evidence(plan):
     return {proof.arm: proof.evidence for proof in plan.proofs}
 
 
-def test_arms_that_build_one_model_by_other_words_are_told(planned):
-    found = planned(other="no-dropout: {why: other words, set: {off: true}}")
-    [shown] = plan_warnings(found)
-    assert shown == (
-        "Warning: no-dropout: behaves like minus-dropout although its settings differ: drop one of "
-        "them, unless training makes something else of dropout and off."
-    )
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        "minus-dropout-fast: {why: another rate too, set: {dropout: 0.0, lr: 0.9}}",  # of training
-        "less: {why: less is dropped, set: {dropout: 0.4}}",
-        NOTE,  # the model of the baseline, which the plan says
-    ],
-)
-def test_arms_that_training_or_the_model_tells_apart_are_no_twins(planned, other):
-    assert plan_warnings(planned(other=other)) == []
-
-
 @pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
 def test_what_build_draws_from_a_global_generator_tells_no_arms_apart(planned, draws):
     before = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
