@@ -88,7 +88,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
             split = open_or_build_split(config, name, data_dir)
             if shared := split.repeated_in(train):
                 yield (
-                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
+                    f"Warning: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
                     f"are in {trained.name} too: what is measured there may be remembered"
                 )
 

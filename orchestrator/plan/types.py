@@ -56,7 +56,7 @@ class Arm:
     @property
     def is_searched(self) -> bool:
         """Return whether the search has a dimension with more than one value."""
-        return not all(isinstance(each.domain, Fixed) for each in self.space.dimensions)
+        return not all(isinstance(dimension.domain, Fixed) for dimension in self.space.dimensions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,7 +361,7 @@ class NamedComponent:
 
     @property
     def _takes_any(self) -> bool:
-        return any(each.kind is each.VAR_KEYWORD for each in self.parameters.values())
+        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
     def _known(self) -> list[str]:
         return sorted(
@@ -381,7 +381,7 @@ def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
     try:
         chosen_stopper(_component(value))
     except SamplerRefused as error:
-        yield from (Refusal(written, f"{written}: {each.message}") for each in error.refusals)
+        yield from (Refusal(written, f"{written}: {refusal.message}") for refusal in error.refusals)
 
 
 def named(given: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:

@@ -145,7 +145,7 @@ def _built(model: "nn.Module") -> Fingerprint:
     return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in weights.items()},
-        parameters=sum(each.numel() for each in weights.values()),
+        parameters=sum(weight.numel() for weight in weights.values()),
     )
 
 
@@ -197,19 +197,20 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
         for each in value:
             yield from _tensors(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _tensors(getattr(value, each.name, None))
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None))
 
 
 RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not "
+    "compared"
 )
 BUILT_ANEW = (
     "build(settings) makes another model each time, though it is given the same settings and the global "
-    "generators of Python, NumPy and PyTorch start from one seed: what differs in models proves nothing"
+    "generators of Python, NumPy and PyTorch start from one seed: models are not compared"
 )
-NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
+NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 
 
 def compare_fingerprints(

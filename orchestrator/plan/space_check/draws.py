@@ -179,7 +179,7 @@ class _Drawing:
 
     def admits(self, draw: Assignment) -> bool:
         """Return whether `draw` satisfies the constraints."""
-        return all(self._holds(each, draw) for each in self.space.constraints)
+        return all(self._holds(constraint, draw) for constraint in self.space.constraints)
 
     def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
@@ -195,7 +195,7 @@ class _Drawing:
             whole: Whether to also check that some machine could train it.
         """
         try:
-            if not all(admits(each, draw, self.settings) for each in self.space.constraints):
+            if not all(admits(constraint, draw, self.settings) for constraint in self.space.constraints):
                 return None
         except TypeError as error:
             return str(error)
@@ -229,7 +229,7 @@ class _Drawing:
         Otherwise yield the draws of every pair of dimensions, then random draws.
         """
         dimensions = self.space.dimensions
-        choices = [candidates(each.domain) for each in dimensions]
+        choices = [candidates(dimension.domain) for dimension in dimensions]
         if prod(map(len, choices)) <= most:
             for values in product(*choices):
                 wanted = dict(zip(self.space.paths, values, strict=True))

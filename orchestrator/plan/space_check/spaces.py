@@ -52,8 +52,10 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
     common = common_space(search)
     kept = without(common, arm.request.drop)
-    kept = without(kept, [each.path for each in kept.dimensions if not may_exist(each, kept, arm)])
-    lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
+    kept = without(
+        kept, [dimension.path for dimension in kept.dimensions if not may_exist(dimension, kept, arm)]
+    )
+    lacking = [dimension.path for dimension in kept.dimensions if not _is_field(dimension, kept, arm)]
     for path in lacking:
         if arm.request.is_baseline:
             faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))

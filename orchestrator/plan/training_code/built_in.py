@@ -74,7 +74,8 @@ class BuiltIn:
         """Return the declarations of the metrics that trials of these arms report."""
         systems = [arm.system for arm in arms]
         return metrics_of(
-            dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
+            dict.fromkeys(task_name(system.task) for system in systems),
+            {system.shape.head for system in systems},
         )
 
     def check(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -55,8 +55,6 @@ class CustomTrainable:
         self._progress = progress
         self._builder: ModelBuilder | None = None
         self._seen: dict[str, Fingerprint] = {}
-        self._arms: dict[str, Arm] = {}
-        """Arms that were built, in order."""
         self._seen_again: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
         self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
@@ -137,16 +135,14 @@ class CustomTrainable:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
             again = self._look_again(arm if reference is None else reference)
-            twin = None if reference is None else self._twin(arm, after, before)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        proof = compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
-        return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
+        return compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since trainings may differ between arms of one model. `_twin` adds a warning."""
+        """Note nothing, since training may differ between arms with the same model."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """Note objectives that are declared as constant or with another goal."""
@@ -177,7 +173,7 @@ class CustomTrainable:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
-                f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
                 "--calibrate out"
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
@@ -284,7 +280,6 @@ class CustomTrainable:
     def _look(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
             self._seen[arm.name] = self._anew(arm, arm.system.settings)
-            self._arms[arm.name] = arm
         return self._seen[arm.name]
 
     def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
@@ -299,44 +294,6 @@ class CustomTrainable:
         if arm.name not in self._seen_again:
             self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
         return self._seen_again[arm.name]
-
-    def _twin(self, arm: Arm, seen: Fingerprint, before: Fingerprint) -> str | None:
-        """Return a warning if an earlier arm has the same model and every differing setting affects models.
-
-        Fields that only affect training, such as a learning rate, may distinguish arms with the same model.
-
-        Raises:
-            ValueError: A model cannot be built.
-        """
-        if arm.request.control or seen.equals(before):  # the plan states this already
-            return None
-        for other in list(self._arms.values()):
-            if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
-                continue
-            if not seen.equals(self._seen[other.name]):
-                continue
-            base = self._arms[arm.reference]
-            paths = _differing(arm.system.settings, other.system.settings)
-            if paths and all(self._acts(path, base, (arm, other), before) for path in paths):
-                return (
-                    f"behaves as {other.name} does, though its settings differ: drop one of them, unless "
-                    f"training makes something else of {' and '.join(paths)}"
-                )
-        return None
-
-    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Fingerprint) -> bool:
-        """Return whether the model of `base` changes with the value of one of `arms` at `path`."""
-        for arm in arms:
-            value = lookup(arm.system.settings, path)
-            if value is MISSING or key_of(value) == key_of(lookup(base.system.settings, path)):
-                continue
-            try:
-                found = self._anew(arm, with_value(base.system.settings, path, value))
-            except ValueError:  # the value fails without the arm's other settings
-                return True
-            if not found.equals(before):
-                return True
-        return False
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:

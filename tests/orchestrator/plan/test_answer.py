@@ -37,9 +37,10 @@ SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),),
 def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity: str) -> None:
     metrics = metrics_of([task], [head])  # type: ignore[list-item]
     assert default_outcome(CONFIRM, None, metrics) == f"first/{quantity}"
-    assert len({(each.split, each.name) for each in metrics}) == len(metrics)
+    assert len({(metric.split, metric.name) for metric in metrics}) == len(metrics)
     assert (
-        "figure" in next(each for each in metrics if each.name == quantity).shown or quantity == "exact_match"
+        "figure" in next(metric for metric in metrics if metric.name == quantity).shown
+        or quantity == "exact_match"
     )
 
 
@@ -93,7 +94,7 @@ def test_flops_that_a_search_sizes_may_be_one_of_two_objectives() -> None:
         {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": two},
     ):
         with pytest.raises(
-            PlanError, match=r"objectives\[.\]\.metric: must move, got valid/flops, which the"
+            PlanError, match=r"objectives\[.\]\.metric: must vary, got valid/flops, which the"
         ):
             plan(small.spec(baseline=NO_HALT, search={**search, **asked}))
 

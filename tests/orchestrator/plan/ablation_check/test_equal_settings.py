@@ -45,7 +45,7 @@ def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> N
     (fault,) = caught.value.faults
     assert fault.path == "grid.model.halt"
     assert fault.message.endswith(
-        "is the same system as baseline[model.halt={unit: token}]: drop one of them"
+        "has the same settings as baseline[model.halt={unit: token}]: remove one of them"
     )
 
 
@@ -91,7 +91,7 @@ def test_the_same_number_written_otherwise_is_no_arm_of_own_code(base: Any, sets
 
 @pytest.mark.usefixtures("plain")
 def test_two_arms_of_own_code_are_not_told_apart_by_how_a_number_is_written() -> None:
-    with pytest.raises(PlanError, match=r"arms\.arm-1: is the same system as arm-0"):
+    with pytest.raises(PlanError, match=r"arms\.arm-1: has the same settings as arm-0"):
         plan(own({"width": 4}, {"width": 8}, {"width": 8.0}))
 
 
