@@ -200,7 +200,8 @@ class HostLayout:
     @property
     def column(self) -> Int[np.ndarray, " M"]:
         """Column of each token."""
-        return np.arange(self.row.shape[0]) - np.repeat(self.starts[:-1], self.counts)
+        column: np.ndarray = np.arange(self.row.shape[0]) - np.repeat(self.starts[:-1], self.counts)
+        return column
 
     @cached_property
     def places(self) -> tuple[Int[np.ndarray, " B_T"], Int[np.ndarray, " M"]]:
