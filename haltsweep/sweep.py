@@ -114,7 +114,7 @@ class Sweep:
         from orchestrator.execution.signals import interrupts
         from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
         from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup, refuse_existing
-        from orchestrator.execution.sweep.launch_undo import clear_unbegun
+        from orchestrator.execution.sweep.launch_undo import clear_unstarted
         from orchestrator.plan.serialise import read_plan
         from orchestrator.spec.load import to_yaml
 
@@ -122,7 +122,7 @@ class Sweep:
         folder = SweepFolder(self._runs / plan.name)
         watch = Listeners(on_end=partial(_write_report, folder))
         on_fenced = tell_fenced if take_over else None
-        clear_unbegun(folder, on_fenced)
+        clear_unstarted(folder, on_fenced)
         with interrupts():
             if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
                 resume = partial(resume_sweep, folder, driver=driver, address=address, watch=watch)

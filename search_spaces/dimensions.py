@@ -174,8 +174,10 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A rule that admits an assignment only if `left <op> right`, e.g. `model.memory.slots <=
-    model.width`."""
+    """A rule that admits params only if `left <op> right`.
+
+    For example `model.memory.slots <= model.width`.
+    """
 
     left: str
     op: str
@@ -316,8 +318,10 @@ def among(value: Value, values: Iterable[Value]) -> bool:
 
 
 def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for each kind
-    """Return whether `value` has the domain's type and is in the domain; steps are compared up to
-    rounding."""
+    """Return whether `value` has the domain's type and is in the domain.
+
+    Steps are compared up to rounding.
+    """
     match domain:
         case Choice(values):
             return among(value, values)

@@ -32,8 +32,10 @@ def is_finite(domain: Domain) -> bool:
 
 
 def values(domain: Domain) -> Sequence[Value]:
-    """Return all values of a finite domain, in order; steps are decimal, so 0.3 rather than
-    0.30000000000000004."""
+    """Return all values of a finite domain, in order.
+
+    Steps are decimal: 0.3 rather than 0.30000000000000004.
+    """
     match domain:
         case Choice(listed):
             return listed

@@ -26,8 +26,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 @cache  # each message about an unknown name needs the initials of all known names
 def _initials(name: str) -> str | None:
-    """Return the name with its last part abbreviated: `train.lr` for `train.learning_rate`; None for one
-    word."""
+    """Return the name with its last part abbreviated, e.g. `train.lr` for `train.learning_rate`.
+
+    None if the last part is one word.
+    """
     part, dot, last = name.rpartition(".")
     words = [word for word in re.split(r"[_\W]+", last) if word]
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None

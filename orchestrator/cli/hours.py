@@ -13,7 +13,7 @@ from orchestrator.cli.display.running import roughly
 from orchestrator.cli.locations import runs_root
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.json_values import to_json_values
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.provenance import machine
@@ -40,9 +40,9 @@ class Ran:
 
 def hours_of(plan: Plan, runs: Path | None) -> str:
     """Return a sentence with the estimated duration and its basis; empty without an estimate."""
-    from orchestrator.execution.slots import slots, this_machine
+    from orchestrator.execution.slots import count_slots, local_resources
 
-    at_once = slots([this_machine(None)], plan.resources)
+    at_once = count_slots([local_resources(None)], plan.resources)
     if not at_once:
         return ""
     beside = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
@@ -124,7 +124,7 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
     known = folders(runs_root(runs))
     for folder in sorted(known, key=lambda each: (each.name != plan.name, -_launched_at(each))):
         try:
-            there = json.loads(read_ordinary(folder.provenance))
+            there = json.loads(read_regular(folder.provenance))
             if {name: there.get(name) for name in here} != here:
                 continue
             earlier = read_plan(folder)

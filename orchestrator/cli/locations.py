@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError
 from orchestrator.files.redact import redact_url
-from orchestrator.files.sqlite_files import absolute, has_password, url_of
+from orchestrator.files.sqlite_files import has_password, sqlite_url, to_absolute_url
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import hint
 
@@ -46,7 +46,7 @@ def tracking_uri(given: str | None, runs: Path) -> str:
             "an MLflow store in SQLite must be a file, without user or host, got "
             f"{redact_url(named)!r}; use sqlite:////absolute/path/mlflow.db, or http://HOST:PORT of a server"
         )
-    return absolute(named or url_of(runs / "mlflow.db"))
+    return to_absolute_url(named or sqlite_url(runs / "mlflow.db"))
 
 
 def tracked_by_launch(given: str | None, runs: Path) -> str | None:

@@ -39,7 +39,7 @@ from orchestrator.cli.commands import (
 from orchestrator.cli.ctrl_c import hear, was_heard
 from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.files.disk import remedy
+from orchestrator.files.disk import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible
@@ -207,7 +207,9 @@ def _run(arguments: Sequence[str] | None) -> None:
         complain(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        message = f"the system refused: {error}; {remedy(error)}, and try again; nothing recorded is lost"
+        message = (
+            f"the system refused: {error}; {disk_remedy(error)}, and try again; nothing recorded is lost"
+        )
         complain(message)
         sys.exit(InputError.exit_code if error.errno == errno.ENAMETOOLONG else 1)
     except KeyboardInterrupt:

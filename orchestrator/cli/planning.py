@@ -74,9 +74,9 @@ def planned(
         PlanError: The plan is invalid; the message lists all faults.
     """
     # Imported here, since commands that read no spec must start quickly.
-    from orchestrator.plan.reading import read_to_plan
+    from orchestrator.plan.plan_input import read_plannable_spec
 
-    read = read_to_plan(path, overrides, profile)
+    read = read_plannable_spec(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
     with planning(outside_names(path, overrides)) as waiting:

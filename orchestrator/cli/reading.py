@@ -9,10 +9,10 @@ from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.conductor.overview import EndedTotals, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
-from orchestrator.files.sqlite_files import never_made
+from orchestrator.files.sqlite_files import why_no_database
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -74,7 +74,7 @@ class Opened:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         kept = self.ledger.snapshot()
-        ended = EndedTrials.kept(kept) if kept is not None else None
+        ended = EndedTotals.kept(kept) if kept is not None else None
         if kept is not None and ended is not None:
             every, seq = self._counts_earlier_reports, kept.seq
             new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every)]
@@ -174,7 +174,7 @@ def opened(
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and (gone := never_made(folder.ledger)):
+    if url == folder.ledger_url and (gone := why_no_database(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, and {gone}: if the sweep was killed before it began, "
             f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"

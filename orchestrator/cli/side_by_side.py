@@ -129,9 +129,9 @@ def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checke
 
 def _warnings(plan: "Plan") -> list[str]:
     # Imported here, since a refused spec needs none of these modules.
-    from orchestrator.plan.display.render import look_twice
+    from orchestrator.plan.display.render import plan_warnings
 
-    return look_twice(plan)
+    return plan_warnings(plan)
 
 
 def _blamed(path: Path, raised: BaseException) -> InputError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError
-from orchestrator.execution.datasets import needed
+from orchestrator.execution.datasets import tasks_with_splits
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.training_code.settings import part_problems
@@ -111,7 +111,7 @@ def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests
     confirmed = source.spec.confirm.splits if source.spec.confirm is not None else ()
     for arm in arms:
         train = arm.system.train
-        ((config, infos),) = needed([arm.system.settings["task"]], confirmed)
+        ((config, infos),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
         chosen = splits(config) if tests else tuple(infos)
         found.setdefault(config, Subject(config, chosen, train.batch_size, train.steps, train.batch_tokens))
     return list(found.values())

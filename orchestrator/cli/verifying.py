@@ -172,7 +172,7 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
         return
     from orchestrator.execution.code_digests import MISSING_REMEDY
-    from orchestrator.execution.datasets import needed
+    from orchestrator.execution.datasets import tasks_with_splits
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -182,7 +182,7 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         *(each.settings["task"] for each in whole.records),
     ]
     try:
-        read = list(needed(raw, confirmed))
+        read = list(tasks_with_splits(raw, confirmed))
     except (ValueError, LookupError) as error:
         detail = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
         yield Finding("data", "unknown", detail, MISSING_REMEDY)
@@ -276,7 +276,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 def snapshot(whole: Whole) -> Iterator[Finding]:
     """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
-    from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
+    from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 
     remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
     if whole.ledger.has_unfit_snapshot():
@@ -284,7 +284,7 @@ def snapshot(whole: Whole) -> Iterator[Finding]:
     kept = whole.ledger.snapshot()
     if kept is None:
         return
-    if kept.made_for != made_for(whole.plan):
+    if kept.made_for != snapshot_key(whole.plan):
         yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
         return
     fold = SweepFold(whole.plan)
@@ -300,12 +300,12 @@ def snapshot(whole: Whole) -> Iterator[Finding]:
 def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
     from orchestrator.cli.reading import readable
-    from orchestrator.files.sqlite_files import never_made
+    from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger
 
     url = setup.ledger_url(folder)
-    if url == folder.ledger_url and (gone := never_made(folder.ledger)):
+    if url == folder.ledger_url and (gone := why_no_database(folder.ledger)):
         raise StoreError(f"the ledger {folder.ledger} must be there, and {gone}; restore a backup of it")
     connect(url).dispose()  # fail for an invalid file before copying it
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator.errors import StoreError
-from orchestrator.files.file_digests import sealed, unsealed
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.file_digests import seal_json, unseal_json
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.trials import Record
 from trainables.atomic import write_atomically
@@ -82,13 +82,13 @@ def apart(digests: str) -> frozenset[str]:
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
     """Write the list to the sweep's folder. Raise `OSError` if that fails."""
     values = {task: [list(each) for each in some] for task, some in sorted(inputs.items())}
-    write_atomically(folder.root / FILE, sealed({"inputs": values}))
+    write_atomically(folder.root / FILE, seal_json({"inputs": values}))
 
 
 def read_inputs(folder: SweepFolder) -> Inputs:
     """Return the list; empty if the file is missing. Raise `StoreError` if it is damaged."""
     try:
-        values = unsealed(read_ordinary(folder.root / FILE))["inputs"]
+        values = unseal_json(read_regular(folder.root / FILE))["inputs"]
         return {task: tuple(Input(*map(str, each)) for each in some) for task, some in values.items()}
     except FileNotFoundError:
         return {}

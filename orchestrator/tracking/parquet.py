@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import remedy
+from orchestrator.files.disk import disk_remedy
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import Fold
@@ -100,7 +100,7 @@ class ParquetFiles:
         except OSError as error:
             raise StoreError(
                 f"the Parquet files in {str(self._folder.root)!r} could not be written ({error}); "
-                f"{remedy(error)}, then run `haltsweep sync`: they are made from the ledger"
+                f"{disk_remedy(error)}, then run `haltsweep sync`: they are made from the ledger"
             ) from error
 
     def _update(self) -> int:

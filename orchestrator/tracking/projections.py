@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from orchestrator.errors import StoreError
-from orchestrator.files.abandoned import own_file
-from orchestrator.files.file_digests import digest_of, sealed, unsealed
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.abandoned import is_own_file
+from orchestrator.files.file_digests import digest_of, seal_json, unseal_json
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from trainables.atomic import write_atomically
 
@@ -24,14 +24,14 @@ class Projections:
         self._digests = read_digests(folder)
         for place in (folder.root, folder.measurements):
             for left in (*place.glob(".*.parquet.*"), *place.glob(f".{LIST}.*")):
-                if own_file(left):  # a file of a killed writer, since only one writer runs at a time
+                if is_own_file(left):  # a file of a killed writer, since only one writer runs at a time
                     left.unlink(missing_ok=True)
 
     def holds(self, file: Path, content: bytes) -> bool:
         """Return whether the file has this content and a matching digest in the list."""
         wanted = digest_of(content)
         try:
-            there = digest_of(read_ordinary(file))
+            there = digest_of(read_regular(file))
         except OSError:  # `put` reports the obstacle
             return False
         return there == wanted == self._digests.get(self._name(file))
@@ -48,7 +48,7 @@ class Projections:
         others = [
             file
             for file in self._folder.measurements.glob("*.parquet")
-            if file not in kept and own_file(file)
+            if file not in kept and is_own_file(file)
         ]
         for file in others:
             file.unlink()
@@ -63,13 +63,13 @@ class Projections:
         return file.relative_to(self._folder.root).as_posix()
 
     def _write(self) -> None:
-        write_atomically(self._folder.root / LIST, sealed({"files": self._digests}))
+        write_atomically(self._folder.root / LIST, seal_json({"files": self._digests}))
 
 
 def read_digests(folder: SweepFolder) -> dict[str, str]:
     """Return digests by name relative to the folder; empty if the list is missing or damaged."""
     try:
-        return dict(unsealed(read_ordinary(folder.root / LIST))["files"])
+        return dict(unseal_json(read_regular(folder.root / LIST))["files"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -83,7 +83,7 @@ def read_sound(folder: SweepFolder, file: Path) -> bytes:
     """
     name = file.relative_to(folder.root).as_posix()
     for left in reversed(range(TRIES)):
-        content = read_ordinary(file)
+        content = read_regular(file)
         if read_digests(folder).get(name) == digest_of(content):
             return content
         if left:

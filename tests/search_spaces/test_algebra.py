@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered, without
+from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Formula, Int, Space, When
 from search_spaces.grid import combinations
 from search_spaces.paths import MISSING
@@ -61,11 +61,6 @@ def test_a_constraint_reads_the_assignment() -> None:
     assert admits(constraint, {"model.chunk.size": 101, "task.length": 200}, SETTINGS)
 
 
-def test_what_cannot_be_ordered_is_told() -> None:
-    with pytest.raises(TypeError, match=r"model.chunk.by < 3 cannot be decided, got 'size' and 3"):
-        admits(Constraint("model.chunk.by", "<", 3), {}, SETTINGS)
-
-
 def test_the_later_space_wins_and_nothing_is_lost() -> None:
     low = Space((Dimension("model.a", Int(1, 2)), Dimension("model.b", Int(1, 2))))
     limit = Constraint("model.a", "<", "model.b")
@@ -76,17 +71,10 @@ def test_the_later_space_wins_and_nothing_is_lost() -> None:
     assert merged.constraints == (limit,)
 
 
-def test_without_keeps_the_rest() -> None:
-    space = Space((SIZE, Dimension("model.a", Int(1, 2))), (Constraint("model.a", "<", 2),))
-    assert without(space, ["model.chunk.size", "model.other"]) == Space(
-        space.dimensions[1:], space.constraints
-    )
-
-
 def test_a_circle_is_named() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
-    with pytest.raises(CyclicSpace, match=r"must not run in a circle, got model\.. -> model\.. -> model\.."):
+    with pytest.raises(CyclicSpace, match="must not run in a circle"):
         ordered((one, two))
     with pytest.raises(CyclicSpace, match="must not run in a circle"):
         merge(Space((one,)), Space((two,)))

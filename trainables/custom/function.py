@@ -173,7 +173,7 @@ class FunctionWorkload:
             return self._last
         self.finished = True
         if self._last is None:
-            returned = "" if reported is None else f" ({_article(reported)})"
+            returned = "" if reported is None else f" but with a value of type {type(reported).__name__}"
             raise ValueError(
                 f"a training function must report at least once, and it returned without a report{returned}: "
                 f"{self._how_to_report}"
@@ -261,11 +261,6 @@ def _is_at_most(step: Any, last: int) -> bool:
         return operator.index(step) <= last
     except TypeError:
         return False
-
-
-def _article(value: object) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -39,6 +39,27 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
     return _remembered.get(key) or _remember(key, _read(folder, listed))
 
 
+def source_folder(folder: str | Path | None, names: Iterable[str], content: str, remedy: str = "") -> Path:
+    """Return the folder of the source files of a task.
+
+    Args:
+        folder: Field `folder` of the task.
+        names: Files and folders that it must contain.
+        content: Description of the files, for messages.
+        remedy: What else a user can do without the files, for messages.
+
+    Raises:
+        ValueError: The folder is not set, or lacks some of `names`.
+    """
+    if folder is None:
+        raise ValueError(f"folder must name a folder that holds {content}, got none; set it{remedy}")
+    if lacking := [name for name in names if not (Path(folder) / name).exists()]:
+        raise ValueError(
+            f"folder must hold {content}, got {folder} without {', '.join(lacking)}; put them there{remedy}"
+        )
+    return Path(folder)
+
+
 def unreadable(file: Path, error: OSError) -> ValueError:
     """Return the error for a file that cannot be read."""
     return ValueError(

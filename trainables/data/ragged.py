@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,10 @@ class LabelledRows:
         flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
         return (flat[start:stop] for start, stop in pairwise(bounds))
 
+    def column(self) -> pa.LargeListArray:
+        """Return the tokens as a column of a table."""
+        return list_column(self.offsets, self.tokens)
+
     def take(self, indices: np.ndarray) -> Self:
         """Return the rows at `indices`, in that order."""
         lengths = self.lengths[indices]
@@ -56,6 +61,11 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def list_column(offsets: np.ndarray, values: np.ndarray) -> pa.LargeListArray:
+    """Return rows as a column of lists; arrays are shared, not copied."""
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
 def positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         ValueError: The task has no such split, or cannot read its source files.
         DataError: The disk cannot be read or written.
     """
-    known = tuple(info.name for info in task_splits(config))
+    known = tuple(info.name for info in task_splits(config) if not info.streamed)
     if split not in known:
         raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(known)}")
     path = split_path(config, split, data_dir)

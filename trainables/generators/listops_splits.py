@@ -107,5 +107,4 @@ def token_classes(config: Settings) -> tuple[str, ...]:  # noqa: ARG001 the same
 
 def table_of(trees: Trees) -> pa.Table:
     """Return columns `tokens` and `label`."""
-    tokens = pa.LargeListArray.from_arrays(pa.array(trees.offsets), pa.array(trees.tokens))
-    return pa.table({"tokens": tokens, "label": pa.array(trees.labels)})
+    return pa.table({"tokens": trees.column(), "label": pa.array(trees.labels)})

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from trainables.data.files import unreadable
+from trainables.data.files import source_folder, unreadable
 
 CLASSES = 10
 COLOURS = 3
 PIXELS = 1024
 RECORD = 1 + COLOURS * PIXELS
-TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
+TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), "test_batch"
 
 
 class Refused(ValueError):
@@ -97,21 +97,14 @@ def _latin(text: object, encoding: object) -> bytes:
     return text.encode("latin1")
 
 
-def names(folder: Path) -> dict[str, tuple[str, ...]]:
+def names(folder: str | None) -> dict[str, tuple[str, ...]]:
     """Return the files of the splits `train` and `test`, in the form that exists. Raises `ValueError`."""
-    forms = [{"train": TRAIN, "test": TEST}]
-    forms.append({split: tuple(f"{name}.bin" for name in each) for split, each in forms[0].items()})
-    lacking = [
-        [name for each in form.values() for name in each if not (folder / name).is_file()] for form in forms
-    ]
-    for form, missing in zip(forms, lacking, strict=True):
-        if not missing:
-            return form
-    fewest = min(lacking, key=len)
-    raise ValueError(
-        f"folder must hold {TRAIN[0]} .. {TRAIN[-1]} and {TEST[0]} (CIFAR-10 for Python) or the same with "
-        f".bin (the binary version), got {folder} without {', '.join(fewest)}; put them there"
-    )
+    is_binary = folder is not None and (Path(folder) / f"{TRAIN[0]}.bin").is_file()
+    suffix = ".bin" if is_binary else ""
+    found = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
+    content = f"{TRAIN[0]} .. {TRAIN[-1]} and {TEST} (CIFAR-10 for Python) or the same with .bin"
+    source_folder(folder, [*found["train"], *found["test"]], content)
+    return found
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trainables.data.files import unreadable
 from trainables.data.progress import COUNTED_AT_ONCE, report
+from trainables.data.ragged import list_column
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 """Special entries: ids without a word. Literal occurrences in a text count as unknown words."""
@@ -73,7 +74,7 @@ class Rows:
     def column(self) -> pa.LargeListArray:
         """Return all rows as a column of a split without copying; no row can be appended afterwards."""
         values, offsets = (np.frombuffer(part, dtype=part.typecode) for part in (self._values, self._offsets))
-        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+        return list_column(offsets, values)
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -147,11 +148,6 @@ def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
             "%s: %s of %s words are not in the vocabulary and are all read as %s; is it that of these files?",
             *(file, f"{count:,}", f"{len(ids):,}", UNKNOWN),
         )
-
-
-def missing(files: Iterable[Path]) -> str:
-    """Return the names of the missing files; empty if none is missing."""
-    return ", ".join(file.name for file in files if not file.is_file())
 
 
 def _text(line: bytes, file: Path, number: int) -> str:

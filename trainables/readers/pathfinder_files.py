@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from trainables.data.files import unreadable
+from trainables.data.files import source_folder, unreadable
 from trainables.data.progress import counted
 
 LOG = logging.getLogger(__name__)
@@ -34,14 +34,10 @@ class Listed:
 
 def root(folder: str | Path, contour_length: int, side: int) -> Path:
     """Return the folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
-    found = Path(folder) / FOLDERS[contour_length]
-    if not (found / "metadata").is_dir():
-        raise ValueError(
-            f"folder must hold {found.name}/metadata/<k>.npy and {found.name}/imgs/<k>/sample_<n>.png, got "
-            f"{folder} without {found.name}/metadata; put the published images (pathfinder{side}) there, or "
-            "leave folder out to generate images"
-        )
-    return found
+    name = FOLDERS[contour_length]
+    content = f"{name}/metadata/<k>.npy and {name}/imgs/<k>/sample_<n>.png (the published pathfinder{side})"
+    remedy = ", or leave folder out to generate images"
+    return source_folder(folder, [f"{name}/metadata"], content, remedy) / name
 
 
 def metadata(place: Path) -> list[Path]:

@@ -27,14 +27,13 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.acting import InSplits
-from trainables.data.files import content_digest
+from trainables.data.files import content_digest, source_folder
 from trainables.readers.parallel_text import (
     END,
     PADDING,
     UNKNOWN,
     Rows,
     Vocabulary,
-    missing,
     read_lines,
     read_pairs,
     read_words,
@@ -42,7 +41,7 @@ from trainables.readers.parallel_text import (
 )
 from trainables.readers.sparql import NotAQuery, simplified
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 1
@@ -103,18 +102,11 @@ def label_names(config: Config) -> tuple[str, ...]:
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test."""
-    lengths = 2, config.question_words_max + 1
-    return (
-        SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None),
-        SplitInfo("test", "test", *lengths, None),
-    )
+    return train_valid_test(2, config.question_words_max + 1)
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
-    if split not in PARTS:
-        raise ValueError(f"cfq has no split {split!r}. Known: {', '.join(PARTS)}")
+    """Return columns `tokens` and `answer`. Raises `ValueError` for a bad file."""
     files = _files(config)
     words = _vocabulary(config, "src"), _vocabulary(config, "tgt")
     _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
@@ -170,25 +162,16 @@ def score(
 
 def _files(config: Config) -> dict[str, Path]:
     """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
-    if config.folder is None:
-        raise ValueError(
-            f"folder must name a folder that holds {config.division}/ with {_layout()}, got none; set it, or "
-            "give source_vocabulary_size and target_vocabulary_size to plan without the files"
-        )
-    folder = Path(config.folder) / config.division
     names = [f"{part}.{side}" for part in PARTS.values() for side in ("src", "tgt")]
-    needed = {name: folder / name for name in names}
-    if lacking := missing(needed.values()):
-        raise ValueError(
-            f"folder must hold {config.division}/ with {_layout()}, got {config.folder} without {lacking} "
-            f"there; put the questions (.src) and queries (.tgt) there, one a line, words separated by spaces"
-        )
-    optional = {f"vocab.{side}": folder / f"vocab.{side}" for side in ("src", "tgt")}
-    return needed | {name: file for name, file in optional.items() if file.is_file()}
-
-
-def _layout() -> str:
-    return ", ".join(f"{part}.src, {part}.tgt" for part in PARTS.values())
+    folder = source_folder(
+        config.folder,
+        [f"{config.division}/{name}" for name in names],
+        f"{config.division}/ with {', '.join(names)} (questions and queries, one per line)",
+        ", or give source_vocabulary_size and target_vocabulary_size to plan without the files",
+    )
+    optional = ("vocab.src", "vocab.tgt")
+    files = {name: folder / config.division / name for name in (*names, *optional)}
+    return {name: file for name, file in files.items() if name in names or file.is_file()}
 
 
 def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:

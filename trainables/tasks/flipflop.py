@@ -26,6 +26,7 @@ from pydantic import AfterValidator, Field, model_validator
 from trainables.acting import InSplits
 from trainables.data.draws import first_unseen
 from trainables.data.progress import report
+from trainables.data.ragged import list_column
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -153,9 +154,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `targets` (int8). Raises `ValueError` for an unknown split."""
-    if split not in (parts := _parts(config)):
-        raise ValueError(f"flipflop has no split {split!r}. Known: {', '.join(parts)}")
+    """Return columns `tokens` (uint8) and `targets` (int8)."""
     inputs, targets, lengths = [], [], []
     for strings in _strings(config, split):
         tokens = np.concatenate([np.full_like(strings[:, :1], START), strings[:, :-1]], axis=1)
@@ -163,13 +162,9 @@ def build(config: Config, split: str) -> pa.Table:
         inputs.append(tokens.ravel())
         targets.append(answers.astype(np.int8).ravel())
         lengths += [strings.shape[1]] * len(strings)
-    offsets = pa.array(np.cumsum([0, *lengths]))
-    return pa.table(
-        {
-            "tokens": pa.LargeListArray.from_arrays(offsets, pa.array(np.concatenate(inputs))),
-            "targets": pa.LargeListArray.from_arrays(offsets, pa.array(np.concatenate(targets))),
-        }
-    )
+    offsets = np.cumsum([0, *lengths])
+    columns = {"tokens": inputs, "targets": targets}
+    return pa.table({name: list_column(offsets, np.concatenate(rows)) for name, rows in columns.items()})
 
 
 def decode(tokens: Sequence[int]) -> str:

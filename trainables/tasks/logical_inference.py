@@ -25,7 +25,7 @@ from pydantic import Field
 
 from trainables.acting import InForm
 from trainables.data.files import content_digest
-from trainables.data.ragged import concatenate
+from trainables.data.ragged import concatenate, list_column
 from trainables.generators.formula_pairs import (
     BUCKETS,
     RELATIONS,
@@ -145,14 +145,7 @@ def _length_range(bucket: int) -> tuple[int, int]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label` or `answer`.
-
-    Raises:
-        ValueError: The split is unknown or the folder is bad.
-    """
-    known = [info.name for info in splits(config)]
-    if split not in known:
-        raise ValueError(f"logical_inference has no split {split!r}. Known: {', '.join(known)}")
+    """Return columns `tokens` (uint8) and `label` or `answer`. Raises `ValueError` for a bad folder."""
     return _table(_pairs(config, split), config.form)
 
 
@@ -213,11 +206,7 @@ def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
 
 
 def _table(pairs: Pairs, form: str) -> pa.Table:
-    tokens = pa.LargeListArray.from_arrays(pa.array(pairs.offsets), pa.array(pairs.tokens))
-    labels = pa.array(pairs.labels)
     if form == "pair":
-        return pa.table({"tokens": tokens, "label": labels})
-    one_each = pa.array(np.arange(len(pairs) + 1))
-    return pa.table(
-        {"tokens": tokens, "answer": pa.LargeListArray.from_arrays(one_each, labels.cast(pa.uint8()))}
-    )
+        return pa.table({"tokens": pairs.column(), "label": pa.array(pairs.labels)})
+    answers = list_column(np.arange(len(pairs) + 1), pairs.labels.astype(np.uint8))
+    return pa.table({"tokens": pairs.column(), "answer": answers})

@@ -22,7 +22,8 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from trainables.acting import InForm
-from trainables.data.files import content_digest, unreadable
+from trainables.data.draws import permutation
+from trainables.data.files import content_digest, source_folder, unreadable
 from trainables.data.progress import counted
 from trainables.readers.byte_text import (
     IDS,
@@ -107,10 +108,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad split or folder."""
-    known = [info.name for info in splits(config)]
-    if split not in known:
-        raise ValueError(f"lra_text has no split {split!r}. Known: {', '.join(known)}")
+    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad folder."""
     folder = _folder(config)
     reviews = _chosen(config, folder, split)
     rows = Rows(IDS)
@@ -133,17 +131,9 @@ def source_digest(config: Config) -> str:
 
 def _folder(config: Config) -> Path:
     """Return the folder of reviews. Raises `ValueError` if it is incomplete."""
-    needed = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
-    layout = f"{', '.join(needed)} with a review in each .txt file (the published aclImdb)"
-    if config.folder is None:
-        raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
-    folder = Path(config.folder)
-    lacking = [place for place in needed if not (folder / place).is_dir()]
-    if lacking:
-        raise ValueError(
-            f"folder must hold {layout}, got {folder} without {', '.join(lacking)}; put the reviews there"
-        )
-    return folder
+    names = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
+    content = f"{', '.join(names)} with a review in each .txt file (the published aclImdb)"
+    return source_folder(config.folder, names, content)
 
 
 def _chosen(config: Config, folder: Path, split: str) -> list[str]:
@@ -159,8 +149,7 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
             f"valid_examples must leave reviews to train on, got {held_out} and {len(reviews)} reviews in "
             f"{folder / 'train'}; lower it"
         )
-    keys = numpy_stream(config.data_seed, "lra_text", "valid").bit_generator.random_raw(len(reviews))
-    order = np.argsort(keys, kind="stable")
+    order = permutation(numpy_stream(config.data_seed, "lra_text", "valid"), len(reviews))
     part = order[:held_out] if split == "valid" else order[held_out:]
     return [reviews[number] for number in np.sort(part).tolist()]
 

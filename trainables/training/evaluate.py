@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
-from trainables.threads import cpu_threads
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import NOT_ASKED, Batch, Encoded, Output
 
 PERCENTILES = (10, 50, 90)
@@ -109,16 +107,13 @@ def evaluate(
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     lengths: list[Tensor] = []
-    learner.model.eval()
-    drawn = evaluation_stream(learner.model, learner.seed)
-    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+    with evaluating(learner):
         for batch in batches:
             output = learner.model(batch)
             names = tuple(output.shares)
             rows.append(_rows(output))
             labels.append(batch.labels)
             lengths.append(batch.mask.sum(1))
-    learner.model.train()
     # Transfer the results of the split at once, so that the loop never waits for the device.
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}

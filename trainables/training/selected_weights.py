@@ -89,11 +89,11 @@ def read_candidates(
     Raises:
         CheckpointError: A file is damaged.
     """
-    return [ScoredWeights(score, step, _copied(_file(folder, step), device)) for score, step in listed]
+    return [ScoredWeights(score, step, read_copies(_file(folder, step), device)) for score, step in listed]
 
 
-def _copied(file: Path, device: torch.device) -> dict[str, Tensor]:
-    # Copy out of the memory-mapped file, which may be deleted or replaced during training.
+def read_copies(file: Path, device: torch.device) -> dict[str, Tensor]:
+    """Return copies of the tensors of a file, which may be replaced during training, on `device`."""
     return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
 
 

@@ -1,7 +1,7 @@
 """Run one optimiser step, for the training loop, the planner's ablation checks and cost estimates."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import evaluation_stream
 from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
 from trainables.training.config import ON_CUDA, TrainConfig
@@ -94,6 +95,16 @@ class Learner:
         """
         dtype = _AUTOCAST.get(self.config.precision)
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=caches)
+
+
+@contextmanager
+def evaluating(learner: Learner) -> Iterator[None]:
+    """Evaluate the model in the block, with the configured precision and threads and seeded randomness."""
+    learner.model.eval()
+    drawn = evaluation_stream(learner.model, learner.seed)
+    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+        yield
+    learner.model.train()
 
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:

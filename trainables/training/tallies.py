@@ -30,13 +30,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import PassSeen, watching
 from trainables.settings import Settings
 from trainables.task_catalog import decode, shape, token_classes
-from trainables.threads import cpu_threads
 from trainables.training.examples import MOST_LETTERS, sentences
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import Batch, Output
 
 MOST_EXAMPLES: Final = 256
@@ -68,22 +66,19 @@ def tallied(
     classes = token_classes(task)
     separator = getattr(learner.model, "separator_id", None)
     experts = _Experts(classes or (WORD,) * shape(task).vocabulary_size, separator)
-    learner.model.eval()
-    with cpu_threads(learner.config.threads), learner.autocast():
-        for split, batches in splits.items():
-            depths = _Depths(classes, separator)
-            with evaluation_stream(learner.model, learner.seed):
-                for batch in batches:
-                    with watching() as watch:
-                        output = learner.model(batch)
-                    # Transfer each batch once; reading row by row would wait for the device at each row.
-                    table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
-                    rows = [row[mask].tolist() for row, mask in table]
-                    depths.add(rows, output)
-                    if watch.passes:
-                        experts.add(rows, watch.passes[0])
-            yield from depths.kept(split)
-    learner.model.train()
+    for split, batches in splits.items():
+        depths = _Depths(classes, separator)
+        with evaluating(learner):
+            for batch in batches:
+                with watching() as watch:
+                    output = learner.model(batch)
+                # Transfer each batch once; reading row by row would wait for the device at each row.
+                table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
+                rows = [row[mask].tolist() for row, mask in table]
+                depths.add(rows, output)
+                if watch.passes:
+                    experts.add(rows, watch.passes[0])
+        yield from depths.records(split)
     if experts.uses:
         yield {"kind": "experts", "examples": experts.examples, "mixtures": [*experts.mixtures(task)]}
 
@@ -109,7 +104,7 @@ class _Depths:
     def _operators(self, tokens: list[int]) -> int:
         return sum(self.classes[token] == OPERATOR for token in tokens) if self.classes else 0
 
-    def kept(self, split: str) -> Iterator[dict[str, Any]]:
+    def records(self, split: str) -> Iterator[dict[str, Any]]:
         """Yield the records by tokens and, if the task has operators, by operators."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
         lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]

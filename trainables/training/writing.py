@@ -8,12 +8,10 @@ import torch
 
 from trainables.decoding.search import answers
 from trainables.heads.sequence import SequenceModel
-from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
-from trainables.threads import cpu_threads
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import NOT_ASKED, Batch
 
 Answers = Sequence[Sequence[int]]
@@ -47,13 +45,10 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
     hypotheses: list[list[int]] = []
     references: list[list[int]] = []
     model = cast(SequenceModel, learner.model)
-    model.eval()
-    drawn = evaluation_stream(model, learner.seed)
-    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+    with evaluating(learner):
         for batch in batches:
             hypotheses += answers(model, batch, learner.config)
             references += right_answers(batch)
-    model.train()
     return scores(task, hypotheses, references)
 
 

@@ -34,17 +34,17 @@ def best(
 ) -> None:
     """Write a spec of the best system to standard output; its first lines say what it was chosen by."""
     from orchestrator.cli.reading import opened
-    from orchestrator.files.file_digests import read_sound
+    from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.results.winner import winner
+    from orchestrator.report.results.winner import find_winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 
     with opened(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
-        found = winner(sweep.plan, records, report, arm, context)
-        read_sound(sweep.folder.spec, "restore it from a backup")
+        found = find_winner(sweep.plan, records, report, arm, context)
+        read_verified(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, found, sweep.plan.arm(found.arm))
         left_out = _left_out(spec.content(), content)
@@ -55,13 +55,13 @@ def best(
 
 
 def _state(found: "Winner", report: "Report") -> Iterator[str]:
-    from orchestrator.report.caveats.notices import notices
+    from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
         yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
     if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
         yield f"The report says{_said_of(found, report)}: {verdict.line}"
-        yield from notices(report, of_verdicts=True)
+        yield from warning_texts(report, of_verdicts=True)
 
 
 def _said_of(found: "Winner", report: "Report") -> str:
@@ -75,7 +75,7 @@ def _said_of(found: "Winner", report: "Report") -> str:
 
 def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
     """Yield the locations of the checkpoints of the winner's trials."""
-    from orchestrator.execution.checkpoints.checkpoint_uris import below
+    from orchestrator.execution.checkpoints.checkpoint_uris import child_uri
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
 
@@ -87,7 +87,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
         assert each.last is not None, "a confirm trial that finished was measured"
         step = checkpoint_name(each.last.step)
         if elsewhere is not None:
-            yield f"Checkpoint of seed {each.seed}: {below(elsewhere, each.trial_id, step)}"
+            yield f"Checkpoint of seed {each.seed}: {child_uri(elsewhere, each.trial_id, step)}"
         elif (place := sweep.folder.checkpoint(each.trial_id).resolve() / step).is_dir():
             yield f"Checkpoint of seed {each.seed}: {place}"
         else:

@@ -60,13 +60,13 @@ def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.file_digests import read_kept
+    from orchestrator.files.file_digests import read_edition
 
     folder = sweep.folder
     if refusal := contents.oversized(sweep.plan):
         raise InputError(refusal)
     files: dict[str, bytes | Path] = {
-        each.name: read_kept(each, "restore it from a backup")
+        each.name: read_edition(each, "restore it from a backup")
         for each in (folder.spec, folder.plan, folder.provenance)
     }
     for edition in editions(folder):
@@ -102,7 +102,7 @@ def report_files(
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.writers.write import write
+    from orchestrator.report.writers.write import write_report_folder
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
     kept: list[Event] = []
@@ -118,7 +118,7 @@ def report_files(
     known = records(passing(), plan)
     made = summarise(plan, known, budget_end(last, plan))
     folder = place / REPORT
-    write(made, folder, details(plan, made, known, measurements(kept)))
+    write_report_folder(made, folder, details(plan, made, known, measurements(kept)))
     return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known
 
 

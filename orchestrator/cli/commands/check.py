@@ -85,9 +85,9 @@ def plan(
 def _tell_what_is_missing(made: "Plan") -> None:
     """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
-    from orchestrator.execution.slots import require_means
+    from orchestrator.execution.slots import require_local_resources
 
-    for require in (require_files, partial(require_means, driver="ray", num_cpus=None)):
+    for require in (require_files, partial(require_local_resources, driver="ray", num_cpus=None)):
         try:
             require(made)
         except InputError as error:

@@ -13,8 +13,8 @@ from orchestrator.cli.options import Json, Runs
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.report.comparisons.comparison import Comparison, Side
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.comparisons.comparison import Comparison, SweepData
+    from orchestrator.report.results.types import Grid
 
 UNKNOWN = "not known: neither reads any that haltsweep stores"
 
@@ -27,13 +27,12 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare sweeps: arms that are the same by content, and what differs in spec, code, data and machine."""
-    from orchestrator.report.comparisons.comparison import NOTE
-    from orchestrator.report.comparisons.comparison import compare as compared
+    from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
 
     if len(names) < 2:
         raise InputError(f"at least two sweeps must be named, got {len(names)}; name another one")
     sides = [_side(name, runs_root(runs), names) for name in names]
-    found = [compared(sides[0], each) for each in sides[1:]]
+    found = [compare_sweeps(sides[0], each) for each in sides[1:]]
     if as_json:
         emit_json([_json(each) for each in found])
         return
@@ -44,21 +43,21 @@ def compare(
         say(NOTE)
 
 
-def _side(name: str, runs: Path, names: list[str]) -> "Side":
+def _side(name: str, runs: Path, names: list[str]) -> "SweepData":
     from orchestrator.cli.reading import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.file_digests import kept_file, read_kept
-    from orchestrator.report.comparisons.comparison import Side
+    from orchestrator.files.file_digests import find_edition, read_edition
+    from orchestrator.report.comparisons.comparison import SweepData
     from orchestrator.report.results.summary import summarise
     from orchestrator.spec.load import load_spec
 
     with opened(name, runs) as sweep:
         records = sweep.records()
-        read_kept(sweep.folder.spec, "restore it from a backup")
-        spec = load_spec(kept_file(sweep.folder.spec)).content()
+        read_edition(sweep.folder.spec, "restore it from a backup")
+        spec = load_spec(find_edition(sweep.folder.spec)).content()
         label = name if len({Path(each).name for each in names}) < len(names) else sweep.plan.name
-        return Side(
+        return SweepData(
             label,
             sweep.plan,
             summarise(sweep.plan, records),
@@ -115,16 +114,16 @@ def _unmatched(found: "Comparison") -> Iterator[str]:
 
 
 def _grid(found: "Comparison") -> "Grid":
-    from orchestrator.report.results.number_words import interval_words
-    from orchestrator.report.writers.tables import Grid
+    from orchestrator.report.results.number_formats import format_interval
+    from orchestrator.report.results.types import Grid
 
     rows = tuple(
         (
             each.arms[0] if each.arms[0] == each.arms[1] else f"{each.arms[0]} = {each.arms[1]}",
             each.metric,
-            interval_words(each.first),
-            interval_words(each.second),
-            "different test sets" if each.difference is None else interval_words(each.difference, "+"),
+            format_interval(each.first),
+            format_interval(each.second),
+            "different test sets" if each.difference is None else format_interval(each.difference, "+"),
             each.how,
             each.same,
         )

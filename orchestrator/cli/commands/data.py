@@ -67,10 +67,10 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
     path = _path(subject, split, root)
     there, _ = open_sealed(path)
     begin = time.monotonic()
-    made = _opened(subject, split, root, bars)
+    data = _opened(subject, split, root, bars)
     how = f"built in {time.monotonic() - begin:.1f} s" if there is None else "already there"
     size = split_path(subject.config, split, root).stat().st_size
-    say(f"{subject.name}/{split}: {how}: {len(made):,} examples, {size:,} bytes, {made.content_hash}, {path}")
+    say(f"{subject.name}/{split}: {how}: {len(data):,} examples, {size:,} bytes, {data.content_hash}, {path}")
 
 
 def _path(subject: "Subject", split: str, root: Path) -> Path:
@@ -85,12 +85,12 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
 
 def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
-    from orchestrator.execution.datasets import made
+    from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
 
     with bars.part(f"{subject.name}/{split}"):
         try:
-            return made(subject.config, split, root)
+            return open_or_build_split(subject.config, split, root)
         except DataError as error:
             raise StoreError(str(error)) from error
 

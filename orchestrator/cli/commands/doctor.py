@@ -124,11 +124,11 @@ def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
 
 
 def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
-    from orchestrator.ledger.sql.engine import ask
+    from orchestrator.ledger.sql.engine import require_answer
 
     findings = [_reach("tracking", tracking, _ask_tracking)]
     if storage is not None:
-        findings.append(_reach("storage", storage, ask))
+        findings.append(_reach("storage", storage, require_answer))
     return findings
 
 

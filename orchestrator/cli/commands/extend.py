@@ -16,7 +16,7 @@ from orchestrator.cli.display.fencing import tell_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
-from orchestrator.files.file_digests import kept_file, read_kept
+from orchestrator.files.file_digests import find_edition, read_edition
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount, hint
 
@@ -188,8 +188,8 @@ def _refuse_unplanned(
     from orchestrator.plan.extension.extending import changes_allowed
     from orchestrator.spec.load import load_spec
 
-    read_kept(folder.spec, "restore it from a backup")
-    kept = kept_file(folder.spec)
+    read_edition(folder.spec, "restore it from a backup")
+    kept = find_edition(folder.spec)
     before, after = load_spec(kept).content(), load_spec(kept, changes, profile).content()
     changes_allowed(old.name, before, after, begun)
 
@@ -202,10 +202,10 @@ def _planned(
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import look_in
 
-    read_kept(folder.spec, "restore it from a backup")
+    read_edition(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
         look_in(Path(code))
-    asked = path or kept_file(folder.spec)
+    asked = path or find_edition(folder.spec)
     return planned(asked, changes, profile, runs=runs)
 
 
@@ -221,9 +221,9 @@ def _extended(
 ) -> "Plan":
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
-    from orchestrator.execution.code_digests import origin_of, require_same_code
+    from orchestrator.execution.code_digests import collect_provenance, require_same_code
     from orchestrator.execution.datasets import require_unchanged
-    from orchestrator.execution.sweep.extend_folder import commit
+    from orchestrator.execution.sweep.extend_folder import commit_extension
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
@@ -241,19 +241,19 @@ def _extended(
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by somebody else meanwhile; try again")
             known = records(ledger.newest(), old)
-            before = load_spec(kept_file(folder.spec)).content()
+            before = load_spec(find_edition(folder.spec)).content()
             allowed = changes_allowed(old.name, before, spec.spec.content(), _begun(old, known))
             more = _extension(old, known, [str(each) for each in allowed])
             never = {each.trial_id for each in known if _unreadable(each)}
             made = extended(old, new, {each.trial_id for each in known}, more, never)
             require_checkpoints(folder, setup.checkpoints, made, known)
-            origin = origin_of(made, setup)
+            origin = collect_provenance(made, setup)
             if not changed_code:
                 require_same_code(old, known, origin)
             if write:
                 if not changed_code:
                     require_unchanged(old, known, setup)
-                commit(folder, made, to_yaml(spec.spec), origin)
+                commit_extension(folder, made, to_yaml(spec.spec), origin)
         finally:
             if lease is not None:
                 ledger.release(lease)
@@ -357,7 +357,7 @@ def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | N
             raise InputError(
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, known)}"
             )
-    kept = load_spec(kept_file(folder.spec)).content()
+    kept = load_spec(find_edition(folder.spec)).content()
     other = [str(each) for each in differences(kept["baseline"], asked["baseline"])]
     if other:
         complain(

@@ -124,7 +124,7 @@ def launch(
     read, made = planned(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
-    from orchestrator.execution.sweep.launch_undo import clear_unbegun
+    from orchestrator.execution.sweep.launch_undo import clear_unstarted
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
 
@@ -137,7 +137,7 @@ def launch(
     setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
     _check_stores(setup)
     on_fenced = tell_fenced if take_over else None
-    clear_unbegun(folder, on_fenced)
+    clear_unstarted(folder, on_fenced)
     refuse_existing(made, folder)
     if smoke:
         _smoke(made, setup.data_dir)
@@ -265,8 +265,8 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
-    from orchestrator.plan.display.render import look_twice
-    from orchestrator.plan.space_check.objective_words import objective_lines
+    from orchestrator.plan.display.render import plan_warnings
+    from orchestrator.plan.space_check.objective_descriptions import objective_lines
 
     counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
     say(f"{made.name}: {counts}, in {folder.root}")
@@ -275,7 +275,7 @@ def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver:
     _tell_missing_gpus(made, driver)
     for line in objective_lines(made, unusual=True):
         say(line)
-    for line in look_twice(made):
+    for line in plan_warnings(made):
         complain(line)
 
 
@@ -301,13 +301,13 @@ def _check_stores(setup: "Setup") -> None:
 
     An unreachable MLflow server does not block training, since it is synchronised later.
     """
-    from orchestrator.ledger.sql.engine import ask
+    from orchestrator.ledger.sql.engine import require_answer
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)
     if setup.storage is not None:
-        ask(setup.storage)
+        require_answer(setup.storage)
 
 
 def _run(
@@ -376,17 +376,17 @@ def _report(folder: SweepFolder) -> "Report":
 
 def _show(report: "Report") -> list[str]:
     """Print the headline tables, and return the verdicts as sentences."""
-    from orchestrator.report.caveats.notes import in_words
-    from orchestrator.report.caveats.notices import notices
-    from orchestrator.report.writers.tables import as_rich, headlines
+    from orchestrator.report.caveats.notes import verdict_lines
+    from orchestrator.report.caveats.warning_texts import warning_texts
+    from orchestrator.report.writers.tables import as_rich, screen_tables
 
-    for grid in headlines(report):
+    for grid in screen_tables(report):
         out().print(as_rich(grid))
-    for notice in notices(report):
+    for notice in warning_texts(report):
         complain(notice)
     if report.power:
         say(report.power)
-    return in_words(report)
+    return verdict_lines(report)
 
 
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:

@@ -102,7 +102,7 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     from orchestrator.cli.reading import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.sqlite_files import never_made
+    from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.summary import summaries
     from orchestrator.plan.serialise import read_plan
 
@@ -110,7 +110,7 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     if plan.name != folder.name:
         raise StoreError(f"the folder must bear the name of its sweep, which is {plan.name!r}")
     setup = read_setup(folder)
-    gone = "" if setup.storage is not None else never_made(folder.ledger)
+    gone = "" if setup.storage is not None else why_no_database(folder.ledger)
     summary = known.get(plan.name)
     if summary is None and not gone:
         with readable(setup.ledger_url(folder), folder) as url:

@@ -133,7 +133,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
 
 def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
     """Return the attempts in the ledger, with their stored output."""
-    from orchestrator.isolation.child_log import read
+    from orchestrator.isolation.child_log import read_log
     from orchestrator.ledger.events import EventKind
 
     found: list[AttemptLog] = []
@@ -143,7 +143,7 @@ def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
         if event.kind is EventKind.STARTED:
             number = event.payload["token"]
             file = SweepFolder(sweep.folder.root).log(trial_id, number)
-            found.append(AttemptLog(number, event.at, file=str(file), output=read(file)))
+            found.append(AttemptLog(number, event.at, file=str(file), output=read_log(file)))
         elif event.kind is EventKind.ENDED and found:
             kind, reason = event.payload["kind"], event.payload["reason"]
             found[-1] = replace(found[-1], ended_at=event.at, outcome=kind, reason=reason)

@@ -61,11 +61,11 @@ class _SweepToRemove:
 
 def _finished_leftovers(root: Path) -> bool:
     """Finish killed removals of the sweep; return whether nothing else is left to remove."""
-    from orchestrator.execution.sweep.removal import finish, leftovers
+    from orchestrator.execution.sweep.removal import finish_removal, unfinished_removals
 
-    found = leftovers(root) if root.name not in {"", "..", "."} else []
+    found = unfinished_removals(root) if root.name not in {"", "..", "."} else []
     for gone in found:
-        finish(gone)
+        finish_removal(gone)
     if found and not root.exists():
         say(f"{root.name}: removed; an earlier removal had been interrupted")
         return True
@@ -144,14 +144,14 @@ def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
 
 
 def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> None:
-    from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable
+    from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
     from orchestrator.execution.sweep import removal
 
     on_fenced = tell_fenced if take_over else None
     if subject.folder is not None:
         try:
             removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             raise InputError(f"{subject.name} was not removed: {error}") from error
         return
     assert subject.storage is not None, "what has no folder was found in a database"

@@ -19,7 +19,7 @@ from orchestrator.cli.display.tracked import tracking_of
 from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.conductor.overview import EndedTotals, Overview
 from orchestrator.errors import InputError
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
@@ -187,7 +187,7 @@ def _trial(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(ended: EndedTrials, count: int) -> None:
+def _print_failures(ended: EndedTotals, count: int) -> None:
     for each in ended.failures:
         say(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
     if count > len(ended.failures):

@@ -55,9 +55,9 @@ def report(
 ) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
-    from orchestrator.report.caveats.notes import in_words
-    from orchestrator.report.caveats.notices import notices
-    from orchestrator.report.writers.tables import as_rich, grids
+    from orchestrator.report.caveats.notes import verdict_lines
+    from orchestrator.report.caveats.warning_texts import warning_texts
+    from orchestrator.report.writers.tables import all_tables, as_rich
 
     if watch and as_json:
         raise InputError("--watch is for people and --json for scripts, got both; give one of them")
@@ -70,14 +70,14 @@ def report(
     if as_json:
         sys.stdout.write((sweep.folder.report / "report.json").read_text(encoding="utf-8"))
         return
-    for grid in grids(made):
+    for grid in all_tables(made):
         out().print(as_rich(grid))
     if made.power:
         say(made.power)
-    for notice in notices(made):
+    for notice in warning_texts(made):
         complain(notice)
     say(f"written to {sweep.folder.report}")
-    for line in in_words(made):
+    for line in verdict_lines(made):
         say(line)
 
 
@@ -141,11 +141,11 @@ def write_report(
     """Create the report of the complete ledger, write it to the sweep's folder and return it."""
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
-    from orchestrator.report.writers.write import write
+    from orchestrator.report.writers.write import write_report_folder
 
     records, measured = sweep.measured_records()
     made = summarise(sweep.plan, records, sweep.spent())
-    write(
+    write_report_folder(
         made, sweep.folder.report, details(sweep.plan, made, records, measured), figures=figures, latex=latex
     )
     return made

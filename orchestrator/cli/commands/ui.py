@@ -21,7 +21,7 @@ from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Tracking
 from orchestrator.errors import InputError
 from orchestrator.files.known_addresses import require_known
-from orchestrator.files.sqlite_files import file_of
+from orchestrator.files.sqlite_files import sqlite_file
 from orchestrator.identity import SweepFolder
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -94,7 +94,7 @@ def _check_uri(uri: str) -> None:
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
     check_uri(uri)
-    file = file_of(uri)
+    file = sqlite_file(uri)
     if file is not None and not file.is_file():
         raise InputError(
             f"there must be an MLflow store at {file}, found none; launch a sweep, or say where its store is "

@@ -150,18 +150,18 @@ def _repair_plan(folder: SweepFolder) -> None:
     Raises:
         StoreError: The recreated plan differs from the launched plan.
     """
-    from orchestrator.execution.sweep.extend_folder import complete
+    from orchestrator.execution.sweep.extend_folder import finish_extension
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from orchestrator.files.file_digests import damaged_files, digest_of, read_manifest, read_sound
+    from orchestrator.files.file_digests import damaged_files, digest_of, read_manifest, read_verified
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from trainables.atomic import write_atomically
     from trainables.custom.extensions import look_in
 
-    complete(folder)
+    finish_extension(folder)
     if not damaged_files(folder.root).get(folder.plan.name):
         return
-    read_sound(folder.spec, "restore it from a backup")
+    read_verified(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
         look_in(Path(code))
     _, plan = plan_file(folder.spec)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from orchestrator.execution.live_view import Snapshot
-    from orchestrator.execution.signals import Heard
+    from orchestrator.execution.signals import SignalEffect
     from orchestrator.ledger.sql.outage import Outage
 
 QUIET_S = 600.0
@@ -188,7 +188,7 @@ class View:
         ):
             self._say(text, now)
 
-    def show_interrupt(self, heard: "Heard") -> None:
+    def show_interrupt(self, heard: "SignalEffect") -> None:
         """Display the effect of Ctrl-C; called in another thread."""
         complain(HEARD[heard.name])
 

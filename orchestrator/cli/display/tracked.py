@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 from orchestrator.files.redact import redact_url
-from orchestrator.files.sqlite_files import file_of
+from orchestrator.files.sqlite_files import sqlite_file
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import is_writing, read_state
 from search_spaces.wording import amount
@@ -77,7 +77,7 @@ def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
         return Tracked(store, newest, "", "", None, active)
-    file = file_of(uri)
+    file = sqlite_file(uri)
     if state.position and file is not None and not file.exists():
         return Tracked(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
-from orchestrator.ledger.fold import measurement_of
+from orchestrator.ledger.fold import read_measurement
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.scopes import CountedReports
 from orchestrator.tracking.curves import ArmCurves
@@ -249,7 +249,7 @@ class DesiredRuns:
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
             running.hear(event.trial_id, at_ms)
-            measurement = self._with_counted(measurement_of(event), planned)
+            measurement = self._with_counted(read_measurement(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += points_of(measurement, at_ms)
             self.dirty[key] = None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.files.sqlite_files import file_of, snapshot, url_of
+from orchestrator.files.sqlite_files import copy_database, sqlite_file, sqlite_url
 from orchestrator.tracking.mlflow.mlflow_runs import Stored, open_client, outages, runs_of
 from search_spaces.wording import amount
 
@@ -44,11 +44,11 @@ def read_runs(
 @contextmanager
 def _readable(uri: str) -> Iterator[str | None]:
     """Yield a URI that is safe to open: of a copy of a database file, or None if the file is missing."""
-    file = file_of(uri)
+    file = sqlite_file(uri)
     if file is None:
         yield uri
     elif not file.exists():
         yield None
     else:
-        with snapshot(file) as copy:
-            yield url_of(copy)
+        with copy_database(file) as copy:
+            yield sqlite_url(copy)

@@ -16,7 +16,7 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.files import disk
 from orchestrator.files.known_addresses import require_known
 from orchestrator.files.redact import MASK, needs_encoding, redact_url
-from orchestrator.files.sqlite_files import file_of, url_for_mlflow, url_of
+from orchestrator.files.sqlite_files import sqlite_file, sqlite_url, url_for_mlflow
 from orchestrator.ledger.sql.engine import MOUNTS, refuse_network_file_system
 from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.mlflow.arms_view import view_tags
@@ -101,7 +101,7 @@ class Stored:
 
 def default_uri(sweep_folder: Path) -> str:
     """Return the URI of the SQLite store that all sweeps of one runs folder share."""
-    return url_of(sweep_folder.resolve().parent / "mlflow.db")
+    return sqlite_url(sweep_folder.resolve().parent / "mlflow.db")
 
 
 def is_server(uri: str) -> bool:
@@ -141,7 +141,7 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
             f"{_examples()}"
         )
     if scheme == "sqlite":
-        file = file_of(uri)
+        file = sqlite_file(uri)
         if file is None:
             raise InputError(
                 f"an MLflow store in SQLite must be a file, without user or host, got {shown}; {_examples()}"
@@ -374,7 +374,7 @@ def open_client(uri: str, artifacts: Path, mode: int = PRIVATE) -> "MlflowClient
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if (file := file_of(uri)) is not None:
+    if (file := sqlite_file(uri)) is not None:
         # Without open connections between requests, a replaced or restored file is detected.
         os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
         _make_database(file, artifacts, mode)
@@ -396,7 +396,7 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
 
     with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         made = Path(folder) / file.name
-        SqlAlchemyStore(url_for_mlflow(url_of(made)), artifacts.resolve().as_uri())  # type: ignore[no-untyped-call]
+        SqlAlchemyStore(url_for_mlflow(sqlite_url(made)), artifacts.resolve().as_uri())  # type: ignore[no-untyped-call]
         with closing(sqlite3.connect(made)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         content = made.read_bytes()

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.files.file_digests import read_sound
+from orchestrator.files.file_digests import read_verified
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
@@ -235,7 +235,7 @@ def _sweep_files(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
     """Yield the files of a sweep, each with its artifact path. Raise `StoreError` for a damaged file."""
     for file in (folder.spec, folder.plan, folder.provenance):
         if file.is_file():
-            read_sound(file, "restore it from a backup; all else is in MLflow")
+            read_verified(file, "restore it from a backup; all else is in MLflow")
             yield file, ""
     for file in sorted(folder.report.rglob("*")):
         if file.is_file():

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.files.sqlite_files import file_of
+from orchestrator.files.sqlite_files import sqlite_file
 
 _WAIT_S = 30.0
 _DEFAULT = "0"
@@ -22,7 +22,7 @@ def follow_move(uri: str, artifacts: Path) -> None:
 
     Databases in other folders, and experiments with other artifact folders, are unchanged.
     """
-    file, here = file_of(uri), artifacts.resolve()
+    file, here = sqlite_file(uri), artifacts.resolve()
     if file is None or not file.is_file() or file.resolve().parent != here.parent:
         return
     with closing(sqlite3.connect(file, timeout=_WAIT_S)) as connection:

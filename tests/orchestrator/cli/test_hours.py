@@ -11,7 +11,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import ArmPrice
+from orchestrator.plan.types import ArmEstimate
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.histories import measurement, trial_of
@@ -25,7 +25,7 @@ TOOK_S = 600.0
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(hours, "machine", lambda: HERE)
-    monkeypatch.setattr("orchestrator.execution.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
+    monkeypatch.setattr("orchestrator.execution.slots.local_resources", lambda _: {"CPU": 2.0, "GPU": 0.0})
 
 
 def ran(root, plan, kinds=(OutcomeKind.FINISHED,) * 3, machine=HERE):
@@ -104,7 +104,7 @@ def test_another_system_and_a_damaged_sweep_are_no_ground(tmp_path):
 
 def test_steps_that_were_timed_come_first(tmp_path):
     ran(tmp_path, named("before", OLD))
-    prices = (ArmPrice("old", {"search": 3, "confirm": 2, "posthoc": 7}, seconds_per_step=360.0),)
+    prices = (ArmEstimate("old", {"search": 3, "confirm": 2, "posthoc": 7}, seconds_per_step=360.0),)
     shown = hours_of(
         replace(named("after", OLD), prices=prices), tmp_path
     )  # 5 trials of 4 steps of 6 minutes

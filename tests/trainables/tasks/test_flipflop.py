@@ -49,15 +49,6 @@ def test_instructions_follow_the_law(length: int, ignore: float) -> None:
     assert bits.mean() == pytest.approx(0.5, abs=3 / np.sqrt(bits.size))
 
 
-def test_a_bit_and_its_instruction_are_independent() -> None:
-    """They share one raw number: bits under w and under i are even, within six standard errors."""
-    tokens = build("normal", test_examples=2000).batch(np.arange(2000)).tokens.numpy()
-    instructions, bits = tokens[:, 1:-1:2], tokens[:, 2::2] - task.ZERO
-    for instruction in (task.WRITE, task.IGNORE):
-        chosen = bits[instructions == instruction]
-        assert chosen.mean() == pytest.approx(0.5, abs=3 / np.sqrt(chosen.size))
-
-
 def test_answers_are_asked_at_reads_alone_and_stand_in_the_next_token() -> None:
     split = build("normal", **{key: SMALL[key] for key in SMALL if key != "name"})
     batch = split.batch(np.arange(len(split)))

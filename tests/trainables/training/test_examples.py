@@ -77,11 +77,6 @@ def test_layers_kept_are_those_of_the_pass(model: dict[str, Any]) -> None:
     assert all(-1 <= each <= 100 for layers in part["running"] for each in layers)
 
 
-def test_tokens_that_halt_for_themselves_differ() -> None:
-    (part,) = seen_of(learner(TOKEN), tree(9), TREES)["parts"]
-    assert len({sum(each >= 0 for each in layers) for layers in part["running"]}) > 1
-
-
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
 def test_early_exit_shows_the_same(model: dict[str, Any]) -> None:
     def parts(early_exit: str) -> list[dict[str, Any]]:
@@ -105,13 +100,6 @@ def test_weights_are_survival_probabilities() -> None:
     assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
 
 
-def test_chunks_halt_each_for_itself() -> None:
-    (part,) = seen_of(learner(HALTING[4]), tree(9), TREES)["parts"]
-    chunks = [part["running"][start : start + 3] for start in (0, 3, 6)]
-    assert all(layers == chunk[0] for chunk in chunks for layers in chunk), "a chunk halts as one"
-    assert any(chunk[0] != chunks[0][0] for chunk in chunks)
-
-
 def test_both_sentences_of_a_pair_are_there() -> None:
     seen = seen_of(learner(SUT, PAIRS), pair(), PAIRS)
     assert [len(part["words"]) for part in seen["parts"]] == [3 + NUM_BOUNDARIES, 2 + NUM_BOUNDARIES]
@@ -124,13 +112,6 @@ def test_both_sentences_of_a_pair_are_there() -> None:
 )
 def test_models_that_never_halt_show_nothing(model: dict[str, Any]) -> None:
     assert seen_of(learner(model), tree(9), TREES) == {}
-
-
-def test_an_input_that_halts_before_the_first_layer_is_shown_too() -> None:
-    trained = learner({**TOKEN, "halt": {"unit": "sequence", "threshold": 0.01}})
-    seen = seen_of(trained, tree(5), TREES)
-    assert seen["depth"] == 0
-    assert seen["parts"][0]["running"] == [[]] * (5 + NUM_BOUNDARIES)
 
 
 def test_long_inputs_and_many_layers_are_cut() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
-from trainables.task_catalog import stream, task_config, token_classes
+from trainables.task_catalog import task_config, token_classes
 from trainables.training.examples import seen_of
 from trainables.training.tallies import BOUNDARY, WORD, tallied
 from trainables.types import Batch
@@ -72,26 +72,6 @@ def test_depth_is_told_by_length_inside_each_split() -> None:
     assert found[1]["bins"][0][:3] == [50, 50, 1]
 
 
-def test_loops_are_told_by_length() -> None:
-    """Nothing is kept of single words there: a loop stops for a whole input."""
-    task = task_config({"name": "algorithms"})
-    model = {"name": "looped", "width": 16, "heads": 2, "max_loops": 64, "stop": "instance"}
-    trained = learner(model, task)
-    batch = stream(task, 20, 1, 0)
-    (found,) = tallied(trained, {"near-iid": [batch]}, task)
-    assert found["kind"] == "lengths"
-    trained.model.eval()
-    depth = trained.model(batch).encoded.depth.tolist()
-    shown = sum(mean * examples for _, _, examples, mean, *_ in found["bins"]) / len(depth)
-    assert shown == pytest.approx(np.mean(depth), abs=1e-3)
-
-
-def test_many_operators_share_bins() -> None:
-    row = [*[11] * 20, 1, *[14] * 20]
-    (only,) = kept(TOKEN, TREES, trees(row))["operators"]["bins"]
-    assert only[:3] == [17, 20, 1]
-
-
 def test_of_a_pair_the_sentence_with_more_operators_counts() -> None:
     words = token_classes(PAIRS)
     one, separator = words.index("operator"), 11
@@ -151,15 +131,6 @@ def test_words_of_an_expert_are_those_that_chose_it_most_often() -> None:
         ).tolist()
 
 
-def test_an_expert_keeps_five_words_at_most() -> None:
-    found = kept({**SUT, "halt": None, "max_layers": 1}, TREES, trees([*range(10), 0]))
-    counts = [len(words) for mixture in found["experts"]["mixtures"] for words in mixture["words"]]
-    assert max(counts) == 5
-    assert all(
-        words[0] == ["0", 2] for words in found["experts"]["mixtures"][1]["words"] if ["0", 2] in words
-    )
-
-
 def test_words_of_experts_are_counted_without_classes_of_words_too() -> None:
     task = task_config({"name": "digits"})
     found = kept({**SUT, "halt": None, "max_layers": 2}, task, trees([5, 5, 7]))["experts"]["mixtures"][1]
@@ -179,20 +150,3 @@ def test_both_sentences_of_a_pair_are_counted() -> None:
 def test_without_classes_nothing_and_without_experts_no_experts() -> None:
     assert [*kept(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
     assert [*kept(TOKEN, TREES, tree(5))] == ["lengths", "operators"]
-
-
-@pytest.mark.parametrize(
-    ("task", "classes"),
-    [
-        ("listops", {"digit", "operator", "bracket", "other"}),
-        ("listops_lra", {"digit", "operator", "bracket", "other"}),
-        ("logical_inference", {"variable", "operator", "bracket", "other"}),
-        ("flipflop", {"write", "ignore", "read", "bit", "other"}),
-    ],
-)
-def test_every_token_has_a_class(task: str, classes: set[str]) -> None:
-    from trainables.task_catalog import shape
-
-    config = task_config({"name": task})
-    assert len(token_classes(config)) == shape(config).vocabulary_size
-    assert set(token_classes(config)) == classes

@@ -14,7 +14,7 @@ from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.sql.engine import ask
+from orchestrator.ledger.sql.engine import require_answer
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_plan
@@ -212,7 +212,7 @@ def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind)
 
 def test_a_launch_into_a_device_is_bad_input():
     with pytest.raises(InputError, match="the ledger /dev/null must be a file, and is a device; "):
-        ask("sqlite:////dev/null")
+        require_answer("sqlite:////dev/null")
 
 
 def test_listing_changes_nothing(haltsweep, tmp_path):

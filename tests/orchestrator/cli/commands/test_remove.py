@@ -14,7 +14,7 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.execution.sweep import launch_folder, removal
 from orchestrator.execution.sweep.launch_folder import Setup, publish, read_setup
-from orchestrator.files.file_digests import sealed
+from orchestrator.files.file_digests import seal_json
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
@@ -157,7 +157,7 @@ def test_a_copy_leaves_the_runs_of_its_original_in_their_mlflow(tmp_path):
 def publish_setup(folder, setup):
     """As it would have been published with that setup."""
     file = folder.root / launch_folder.SETUP
-    file.write_text(sealed(to_json_values(setup)))
+    file.write_text(seal_json(to_json_values(setup)))
 
 
 def test_rows_without_a_folder_here(haltsweep, tmp_path):
