@@ -183,7 +183,7 @@ class Sweep:
             try:
                 return plan(file)
             except FaultyInput as error:
-                faults = [replace(each, file="spec", line=None) for each in error.faults]
+                faults = [replace(fault, file="spec", line=None) for fault in error.faults]
                 raise type(error)(faults) from None
 
 

@@ -26,7 +26,7 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
 
 def around(path: str, known: Iterable[str]) -> str | None:
     """Return the path in `known` that is a parent of `path`; None if there is none."""
-    return next((each for each in known if path.startswith(f"{each}.")), None)
+    return next((parent for parent in known if path.startswith(f"{parent}.")), None)
 
 
 def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
@@ -83,9 +83,9 @@ def merge(*spaces: Space) -> Space:
 
 def without(space: Space, paths: Iterable[str]) -> Space:
     """Return `space` without the dimensions at `paths`."""
-    gone = frozenset(paths)
-    kept = tuple(dimension for dimension in space.dimensions if dimension.path not in gone)
-    return Space(kept, space.constraints)
+    removed = frozenset(paths)
+    rest = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
+    return Space(rest, space.constraints)
 
 
 def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -99,8 +99,10 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         {
             path: [
                 needed
-                for each in dimension.when
-                if (needed := each.path if each.path in by_path else around(each.path, by_path))
+                for condition in dimension.when
+                if (
+                    needed := condition.path if condition.path in by_path else around(condition.path, by_path)
+                )
             ]
             for path, dimension in by_path.items()
         }
@@ -111,15 +113,15 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         circle = " -> ".join(error.args[1])
         raise CyclicSpace(f"conditions must not run in a circle, got {circle}") from error
     rank = {path: position for position, path in enumerate(by_path)}
-    found: list[Dimension] = []
+    order: list[Dimension] = []
     ready = set(sorter.get_ready())
     while ready:
         path = min(ready, key=rank.__getitem__)
         ready.remove(path)
-        found.append(by_path[path])
+        order.append(by_path[path])
         sorter.done(path)
         ready.update(sorter.get_ready())
-    return tuple(found)
+    return tuple(order)
 
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

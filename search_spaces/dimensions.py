@@ -93,10 +93,10 @@ class Powers:
     @property
     def values(self) -> tuple[float | int, ...]:
         """Return all values in ascending order."""
-        found = [self.low]
-        while (following := _times(found[-1], self.factor)) <= self.high * (1 + 1e-9):
-            found.append(following)
-        return tuple(found)
+        powers = [self.low]
+        while (following := _times(powers[-1], self.factor)) <= self.high * (1 + 1e-9):
+            powers.append(following)
+        return tuple(powers)
 
     @property
     def log(self) -> bool:
@@ -196,15 +196,15 @@ class Constraint:
 
     def __str__(self) -> str:
         left, right = (
-            f"`{each}`" if isinstance(each, str) and path_needs_quotes(each) else each
-            for each in (self.left, self.right)
+            f"`{side}`" if isinstance(side, str) and path_needs_quotes(side) else side
+            for side in (self.left, self.right)
         )
         return f"{left} {self.op} {right}"
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the compared fields."""
-        return tuple(each for each in (self.left, self.right) if isinstance(each, str))
+        return tuple(side for side in (self.left, self.right) if isinstance(side, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def key_of(value: Any) -> Hashable:
     """
     match value:
         case Mapping():
-            return "mapping", frozenset((key, key_of(each)) for key, each in value.items())
+            return "mapping", frozenset((key, key_of(item)) for key, item in value.items())
         case list() | tuple():
             return "list", tuple(map(key_of, value))
         case _:
@@ -331,7 +331,7 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
             whole = isinstance(domain.low, int)
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 return False
-            return any(math.isclose(value, each, rel_tol=1e-9) for each in domain.values)
+            return any(math.isclose(value, power, rel_tol=1e-9) for power in domain.values)
         case Int(low, high, _, step):
             if isinstance(value, bool) or not isinstance(value, int):
                 return False
@@ -389,6 +389,6 @@ def _is_finite(value: Any) -> bool:
 
 def _refuse(*problems: str) -> None:
     """Raise a ValueError that lists all non-empty `problems`."""
-    found = [problem for problem in problems if problem]
-    if found:
-        raise ValueError("; ".join(found))
+    faults = [problem for problem in problems if problem]
+    if faults:
+        raise ValueError("; ".join(faults))

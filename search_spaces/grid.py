@@ -60,14 +60,14 @@ def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignme
         settings: Settings of the arm, which conditions and constraints may refer to.
     """
     for assignment in _assigned(space, settings, 0, {}):
-        if all(admits(each, assignment, settings) for each in space.constraints):
+        if all(admits(rule, assignment, settings) for rule in space.constraints):
             yield assignment
 
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
     """Return the number of combinations; above `COUNTED_MAX`, ignore conditions and constraints."""
-    most = prod(count_values(each.domain) for each in space.dimensions)
-    if most > COUNTED_MAX or not (space.constraints or any(each.when for each in space.dimensions)):
+    most = prod(count_values(dimension.domain) for dimension in space.dimensions)
+    if most > COUNTED_MAX or not (space.constraints or any(dimension.when for dimension in space.dimensions)):
         return most
     return sum(1 for _ in islice(combinations(space, settings), COUNTED_MAX))
 

@@ -91,7 +91,7 @@ class Catalogue:
 
     def origin(self, name: str) -> str:
         """Return the origin of the listed `name`: `haltsweep`, or name and version of the distributions."""
-        return " and ".join(each.distribution for each in self._places(name))
+        return " and ".join(entry.distribution for entry in self._places(name))
 
     def load(self, name: str) -> ModuleType:
         """Return the module of `name`. Raises UnknownName, BadModule."""
@@ -99,9 +99,9 @@ class Catalogue:
             return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
         if len(places) > 1:
-            found = " and ".join(f"{each.module} of {each.distribution}" for each in places)
+            listed = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must be in one place, got {found}; uninstall one of them, or give "
+                f"the {self.noun} {name!r} must be in one place, got {listed}; uninstall one of them, or give "
                 "the name of the module itself, with its dots"
             )
         if places or is_module_name(name):
@@ -114,8 +114,8 @@ class Catalogue:
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
     def _places(self, name: str) -> list[Offer]:
-        own = [Offer(OURS, f"{self.package}.{name}")] if name in self.ours() else []
-        return own + list(self._offers().get(name, ()))
+        built_in = [Offer(OURS, f"{self.package}.{name}")] if name in self.ours() else []
+        return built_in + list(self._offers().get(name, ()))
 
     def _offers(self) -> Mapping[str, tuple[Offer, ...]]:
         return _offers(self.group, tuple(sys.path))
@@ -129,13 +129,13 @@ def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache 
 @cache
 def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]]:
     """Return the entry points of `group` by name, without those whose names are invalid in a spec."""
-    found: dict[str, tuple[Offer, ...]] = {}
+    by_name: dict[str, tuple[Offer, ...]] = {}
     for entry in _installed(path).select(group=group):
         if not NAME.fullmatch(entry.name):
             continue
         distribution = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        found[entry.name] = (*found.get(entry.name, ()), Offer(distribution, entry.value))
-    return found
+        by_name[entry.name] = (*by_name.get(entry.name, ()), Offer(distribution, entry.value))
+    return by_name
 
 
 def is_module_name(name: object) -> bool:
@@ -170,7 +170,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
                 sys.argv = [spec.origin]
                 if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
                     look_in(Path(spec.origin).parent)
-            found = importlib.import_module(module)
+            result = importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except ModuleNotFoundError as error:
@@ -189,7 +189,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     if is_first:
         # Other threads may have ended during the import, so the difference can be negative.
         _STARTED[module] = max(0, num_unforkable_threads() - threads)
-    return found
+    return result
 
 
 def started_threads(module: str) -> int:
@@ -237,12 +237,12 @@ def hides(module: ModuleType) -> str:
     because the current directory comes last in the search path.
     """
     top = module.__name__.partition(".")[0]
-    found = getattr(sys.modules.get(top), "__file__", None)
+    origin = getattr(sys.modules.get(top), "__file__", None)
     places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
-    own = next((each for each in places if each.is_file()), None)
-    if own is None or (found is not None and Path(found).resolve() == own.resolve()):
+    hidden = next((file for file in places if file.is_file()), None)
+    if hidden is None or (origin is not None and Path(origin).resolve() == hidden.resolve()):
         return ""
-    return f". It is {found or 'built in'}, which comes before {own}: give that another name"
+    return f". It is {origin or 'built in'}, which comes before {hidden}: give that another name"
 
 
 def _own_file(name: str) -> str:
@@ -264,8 +264,8 @@ def _sibling(module: str) -> str:
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
         return f". {parent} is a module and no package: give its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
-    beside = [f"{parent}.{each.name}" for each in pkgutil.iter_modules(folders)]
-    near = difflib.get_close_matches(module, beside, n=1)
+    siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
+    near = difflib.get_close_matches(module, siblings, n=1)
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
@@ -318,24 +318,26 @@ def said(error: BaseException) -> str:
 def fault_of_others(error: BaseException) -> str:
     """Return the message for an uncaught error of code that a spec names; empty for any other error."""
     files = {Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)}
-    theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
-    if not theirs:
+    custom_files = [
+        file for file in files if not _is_known(str(file)) and any(map(file.is_relative_to, _theirs()))
+    ]
+    if not custom_files:
         return ""
     return f"code that a spec names must not raise outside of trials, got {said(error)}; correct it"
 
 
 def _theirs() -> set[Path]:
     """Return the folders and files of modules named by specs."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for name in _NAMED:
         # Do not use getattr: a module's `__getattr__` may have raised the error.
-        top, own = (vars(sys.modules.get(each, object)) for each in (name.partition(".")[0], name))
+        top, attributes = (vars(sys.modules.get(module, object)) for module in (name.partition(".")[0], name))
         if top.get("__file__") is not None and (folders := top.get("__path__")):
-            found.update(map(Path, folders))
-        elif (file := own.get("__file__")) is not None:
+            paths.update(map(Path, folders))
+        elif (file := attributes.get("__file__")) is not None:
             # A folder of installed libraries also contains unrelated packages.
-            found.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
-    return found
+            paths.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
+    return paths
 
 
 def place(error: BaseException) -> str:

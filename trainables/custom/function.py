@@ -192,9 +192,9 @@ class FunctionWorkload:
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last is None else self._last.seconds
-        made = Measurement(step, seconds + perf_counter() - self._began, metrics)
+        measurement = Measurement(step, seconds + perf_counter() - self._began, metrics)
         assert self._running.parent is not None, "a function that runs was switched to"
-        self._running.parent.switch(made)
+        self._running.parent.switch(measurement)
 
     def save(self, folder: Path) -> None:
         """Write the files of the function and its last step into the empty `folder`."""
@@ -268,9 +268,9 @@ def _copy(source: Path, target: Path) -> None:
     links: list[Path] = []
 
     def linked(folder: str, names: list[str]) -> list[str]:
-        found = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
-        links.extend(found)
-        return [path.name for path in found]
+        folders = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
+        links.extend(folders)
+        return [path.name for path in folders]
 
     shutil.copytree(source, target, ignore=linked, dirs_exist_ok=True)
     for link in links:

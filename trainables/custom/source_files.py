@@ -89,23 +89,23 @@ def _found(module: str) -> Path | None:
 def _files_of(part: Path) -> list[Path]:
     if not part.is_dir():
         return [part]
-    return [each for each in part.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file()]
+    return [file for file in part.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
 
 
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
     """Return `first` and all local code that it imports, also indirectly, each with its place."""
-    sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
+    sent = [path for path in map(Path, sys.path) if _SENT in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.imported`.
     roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
-    found, waiting = {first: first.relative_to(root)}, [(first, root)]
+    places, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:
         part, root = waiting.pop()
         for file in _files_of(part):
             for new, place, home in _beside(file, root, roots):
-                if new not in found and not any(parent in found for parent in new.parents):
-                    found[new] = place
+                if new not in places and not any(parent in places for parent in new.parents):
+                    places[new] = place
                     waiting.append((new, home))
-    return found
+    return places
 
 
 def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
@@ -113,7 +113,7 @@ def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, P
     for level, names in _imports(file, file.stat().st_mtime_ns):
         start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
         if start is None or start == root:
-            looked = [(each, each) for each in roots]
+            looked = [(search_root, search_root) for search_root in roots]
         else:
             looked = [(start, root)] if start.is_relative_to(root) else []
         for folder, home in looked:
@@ -155,11 +155,11 @@ def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]: 
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):  # the file is compiled, or cannot be imported either
         return []
-    found: list[tuple[int, tuple[str, ...]]] = []
+    imports: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(0, tuple(each.name.split("."))) for each in node.names]
+            imports += [(0, tuple(alias.name.split("."))) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             start = node.module.split(".") if node.module else []
-            found += [(node.level, (*start, each.name)) for each in node.names]
-    return [(level, names) for level, names in found if level or names[0] not in OURS]
+            imports += [(node.level, (*start, alias.name)) for alias in node.names]
+    return [(level, names) for level, names in imports if level or names[0] not in OURS]

@@ -51,24 +51,24 @@ def inspect(data_dir: Path) -> Iterator[Found]:
 
     Other top-level entries, for example published files, are listed as one item each and not read.
     """
-    found: dict[Path, list[Path]] = {}
+    by_entry: dict[Path, list[Path]] = {}
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
-        found.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
-    ours = {path for files in found.values() for path in files if _is_ours(path, data_dir)}
-    total, done = sum(map(_size, ours)), 0
-    for top, files in found.items():
-        if ours.isdisjoint(files):
+        by_entry.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
+    data_files = {path for files in by_entry.values() for path in files if _is_ours(path, data_dir)}
+    total, done = sum(map(_size, data_files)), 0
+    for top, files in by_entry.items():
+        if data_files.isdisjoint(files):
             reason = f"no data set: {len(files):,} file{'s' * (len(files) > 1)}"
             yield Found(top, "unknown", reason, size=sum(map(_size, files)))
             continue
         for path in files:
-            if path not in ours:
+            if path not in data_files:
                 yield Found(path, "unknown", "not where data sets are", size=_size(path))
                 continue
             report("bytes", done, total)
             done += _size(path)
-            if (judged := look_at(path)) is not None:
-                yield judged
+            if (state := look_at(path)) is not None:
+                yield state
 
 
 def _is_ours(path: Path, data_dir: Path) -> bool:

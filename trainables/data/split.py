@@ -89,11 +89,11 @@ class Split:
 
     def repeated_in(self, other: "Split") -> int:
         """Return the number of examples whose tokens are identical to those of an example of `other`."""
-        ours, theirs = (
-            np.fromiter(_marks(each._values.astype(np.int64), each._offsets), np.uint64, len(each))
-            for each in (self, other)
+        hashes, other_hashes = (
+            np.fromiter(_marks(split._values.astype(np.int64), split._offsets), np.uint64, len(split))
+            for split in (self, other)
         )
-        return int(np.isin(ours, theirs).sum())
+        return int(np.isin(hashes, other_hashes).sum())
 
     def verify(self) -> bool:
         """Return whether the examples match their content hash; reads all of them."""
@@ -122,9 +122,9 @@ def content_hash(table: pa.Table) -> str:
 
 def _kind(table: pa.Table) -> str:
     """Return the name of the column with the targets."""
-    found = [name for name in ("label", "targets", "answer") if name in table.column_names]
-    assert len(found) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
-    return found[0]
+    columns = [name for name in ("label", "targets", "answer") if name in table.column_names]
+    assert len(columns) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
+    return columns[0]
 
 
 def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:

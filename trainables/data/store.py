@@ -115,7 +115,7 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
 
 def _check(table: pa.Table, config: Settings, split: str) -> None:
     """Raise `ValueError` if the examples differ from the declarations of the task."""
-    (info,) = (each for each in task_splits(config) if each.name == split)
+    (info,) = (candidate for candidate in task_splits(config) if candidate.name == split)
     check_table(table, task_shape(config), info)
 
 
@@ -132,9 +132,9 @@ def address_digest(made_from: Mapping[str, Any]) -> str:
 def address(config: Settings) -> dict[str, Any]:
     """Return all values that the content depends on."""
     module = task_module(task_name(config))
-    found = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
+    values = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
     source = source_digest(module, config)
-    return found if source is None else found | {"source": source}
+    return values if source is None else values | {"source": source}
 
 
 def read_seal(path: Path) -> dict[str, Any]:
@@ -170,10 +170,10 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
     return (None, fault) if fault else (table, "")
 
 
-def _unlike(seal: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _unlike(seal: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
     """Return a message for the first value in `found` that differs from the seal; empty if all are equal."""
     return next(
-        (f"{key} must be {seal[key]}, got {value}" for key, value in found.items() if seal[key] != value), ""
+        (f"{key} must be {seal[key]}, got {value}" for key, value in actual.items() if seal[key] != value), ""
     )
 
 

@@ -59,18 +59,18 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
 @lru_cache(maxsize=2)
 def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
     """Return the different pairs of each bucket among the first `pairs` draws, in the order of drawing."""
-    kept: list[tuple[Pairs, np.ndarray]] = []
+    parts: list[tuple[Pairs, np.ndarray]] = []
     missing = pairs
     for turn in count():
         drawn, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
         first = np.arange(min(missing, len(drawn)))
-        kept.append((drawn.take(first), operators[first]))
+        parts.append((drawn.take(first), operators[first]))
         missing -= len(first)
         report("pairs", pairs - missing, pairs)
         if not missing:
             break
-    everything = concatenate([part for part, _ in kept])
-    bucket = np.minimum(np.concatenate([operators for _, operators in kept]), BUCKETS - 1)
+    everything = concatenate([part for part, _ in parts])
+    bucket = np.minimum(np.concatenate([operators for _, operators in parts]), BUCKETS - 1)
     # Duplicates have equal operators, so pairs that are unique in total are unique in their bucket.
     unique = np.zeros(len(everything), dtype=bool)
     unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
@@ -82,7 +82,7 @@ def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)
-    contingent = [(each.truth != 0) & (each.truth != EVERYWHERE) for each in (first, second)]
+    contingent = [(formulas.truth != 0) & (formulas.truth != EVERYWHERE) for formulas in (first, second)]
     accepted = np.flatnonzero(contingent[0] & contingent[1])
     operators = np.maximum(first.operators, second.operators)
     return _join(first, second).take(accepted), operators[accepted]
@@ -106,9 +106,9 @@ def holding(pairs: Pairs, pattern: str) -> np.ndarray:
     """
     token = pairs.tokens
     after = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
-    found = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
+    matches = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
     if pattern == "A":
-        found &= after[2] == A
+        matches &= after[2] == A
     if pattern == "C":
-        found |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
-    return np.logical_or.reduceat(found, pairs.offsets[:-1])
+        matches |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
+    return np.logical_or.reduceat(matches, pairs.offsets[:-1])

@@ -79,17 +79,17 @@ def concatenate(parts: list[Measured]) -> Measured:
 def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
     """Return `wanted` different trees that are not in `seen`, in equal numbers for each dependency depth."""
     missing = law.shares(wanted)
-    kept: list[Trees] = []
+    parts: list[Trees] = []
     for turn in count():
         drawn = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
         drawn = drawn.take(np.flatnonzero(missing[drawn.dependency]))
         new = np.asarray(first_unseen(drawn.trees.rows(), seen, len(drawn)), dtype=np.int64)
         by_depth = [new[drawn.dependency[new] == depth][:most] for depth, most in enumerate(missing)]
-        kept.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
-        missing = missing - [len(each) for each in by_depth]
+        parts.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
+        missing = missing - [len(indices) for indices in by_depth]
         if not missing.any():
             break
-    return ragged.concatenate(kept)
+    return ragged.concatenate(parts)
 
 
 def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
@@ -113,11 +113,11 @@ def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
     owner = np.repeat(np.arange(len(inner)), others)
     forest, short = _sprout(stream, law, owner, inner.counted() + COUNTED_OPERATOR)
     inner, root = inner.take(short), Level(operators[short], others[short] + 1)
-    own = np.zeros(int(root.arity.sum()), dtype=bool)
-    own[offsets_of(root.arity)[:-1] + place[short]] = True
-    order = np.empty(len(own), dtype=np.int64)
-    order[own] = np.arange(len(inner))
-    order[~own] = len(inner) + np.arange(len(own) - len(inner))
+    is_inner = np.zeros(int(root.arity.sum()), dtype=bool)
+    is_inner[offsets_of(root.arity)[:-1] + place[short]] = True
+    order = np.empty(len(is_inner), dtype=np.int64)
+    order[is_inner] = np.arange(len(inner))
+    order[~is_inner] = len(inner) + np.arange(len(is_inner) - len(inner))
     return _joined(root, concatenate([inner, measure(forest)]).take(order))
 
 
@@ -154,10 +154,10 @@ def _sprout(
         owners.append(owner)
         owner = np.repeat(owner, arity)
     short = counted <= COUNTED_MAX
-    kept = [short[each] for each in owners]
+    masks = [short[node_owners] for node_owners in owners]
     forest = [
         Level(nodes.symbols[here], nodes.arity[here])
-        for nodes, here in zip(levels, kept, strict=True)
+        for nodes, here in zip(levels, masks, strict=True)
         if here.any()
     ]
     return forest, np.flatnonzero(short)
@@ -189,7 +189,7 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
 
 def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
     """Return the dependency depth of each subtree. Operators of equal arity are processed together."""
-    found = np.ones(len(nodes.arity), dtype=np.int64)
+    dependencies = np.ones(len(nodes.arity), dtype=np.int64)
     first = offsets_of(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
         here = np.flatnonzero(nodes.arity == arity)
@@ -199,5 +199,5 @@ def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.nda
         greatest = depths[np.arange(len(here)), values.argmax(axis=1)]
         median = np.maximum(by_value[:, (arity - 1) // 2], by_value[:, arity // 2])
         outcomes = np.stack([by_value[:, 0], greatest, median, depths.max(axis=1)])
-        found[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
-    return found
+        dependencies[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+    return dependencies

@@ -76,15 +76,15 @@ def _nested(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
 
 def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
     """Return the first `wanted` trees of `draws` that are not in `seen`, without duplicates."""
-    kept: list[Trees] = []
+    parts: list[Trees] = []
     missing = wanted
     while missing:
         drawn = next(draws)
         new = np.asarray(first_unseen(drawn.rows(), seen, missing), dtype=np.int64)
-        kept.append(drawn.take(new))
+        parts.append(drawn.take(new))
         missing -= len(new)
         report("trees", wanted - missing, wanted)
-    return concatenate(kept)
+    return concatenate(parts)
 
 
 def listops_shape(length_max: int) -> TaskShape:

@@ -101,10 +101,10 @@ def names(folder: str | None) -> dict[str, tuple[str, ...]]:
     """Return the files of the splits `train` and `test`, in the form that exists. Raises `ValueError`."""
     is_binary = folder is not None and (Path(folder) / f"{TRAIN[0]}.bin").is_file()
     suffix = ".bin" if is_binary else ""
-    found = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
+    files = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
     content = f"{TRAIN[0]} .. {TRAIN[-1]} and {TEST} (CIFAR-10 for Python) or the same with .bin"
-    source_folder(folder, [*found["train"], *found["test"]], content)
-    return found
+    source_folder(folder, [*files["train"], *files["test"]], content)
+    return files
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     seen: dict[str, int] = {}
     for number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
-        if not word or word in marks or len(count) > 1 or not all(each.isdecimal() for each in count):
+        if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
             raise ValueError(
                 f"{file}, line {number}: expected a word or a word and its count, without "
                 f"{' '.join(marks)}, got {line[:200]!r}"

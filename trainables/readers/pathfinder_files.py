@@ -42,32 +42,32 @@ def root(folder: str | Path, contour_length: int, side: int) -> Path:
 
 def metadata(place: Path) -> list[Path]:
     """Return the files that list the images, by number. Raises `ValueError` if there are none."""
-    found = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
-    if not found:
+    files = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
+    if not files:
         raise ValueError(
             f"{place / 'metadata'} must hold the files <k>.npy that list the images, got none; put them there"
         )
-    return sorted(found, key=lambda file: int(file.stem))
+    return sorted(files, key=lambda file: int(file.stem))
 
 
 def listed(place: Path) -> list[Listed]:
     """Return all images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
-    found: dict[str, Listed] = {}
+    images: dict[str, Listed] = {}
     for file in metadata(place):
         for number, image in enumerate(_lines(file), start=1):
-            if image.path in found:
+            if image.path in images:
                 raise ValueError(
                     f"{file}, line {number}: expected each image once, so that none is in two splits, got "
                     f"{image.path} again; remove the line"
                 )
-            found[image.path] = image
-    return list(found.values())
+            images[image.path] = image
+    return list(images.values())
 
 
 def present(place: Path, images: list[Listed]) -> list[Listed]:
     """Return the images with non-empty files. Raises `ValueError` for missing files."""
     sizes: dict[str, dict[str, int]] = {}
-    kept = []
+    nonempty_images = []
     for image in images:
         folder, _, name = image.path.rpartition("/")
         if folder not in sizes:
@@ -77,12 +77,15 @@ def present(place: Path, images: list[Listed]) -> list[Listed]:
                 f"{place / image.path} is listed in {place / 'metadata'} and must be there; put it there"
             )
         if sizes[folder][name]:
-            kept.append(image)
-    if len(kept) < len(images):
+            nonempty_images.append(image)
+    if len(nonempty_images) < len(images):
         LOG.warning(
-            "%s: %d of %d images are empty files and left out", place, len(images) - len(kept), len(images)
+            "%s: %d of %d images are empty files and left out",
+            place,
+            len(images) - len(nonempty_images),
+            len(images),
         )
-    return kept
+    return nonempty_images
 
 
 def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
@@ -116,7 +119,7 @@ def _opened(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | N
 
 
 def _lines(file: Path) -> list[Listed]:
-    found = []
+    images = []
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -131,8 +134,8 @@ def _lines(file: Path) -> list[Listed]:
                 f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
                 f"parameters, separated by single spaces, got {shown!r}"
             )
-        found.append(Listed(str(path), int(fields[3])))
-    return found
+        images.append(Listed(str(path), int(fields[3])))
+    return images
 
 
 def _sizes(folder: Path) -> dict[str, int]:

@@ -99,7 +99,7 @@ def _gathered(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
 
 def _grouped(pairs: Iterable[tuple[Key, str]]) -> dict[Key, tuple[str, ...]]:
     """Return the words of each key, in the order of first occurrence."""
-    found: defaultdict[Key, list[str]] = defaultdict(list)
+    groups: defaultdict[Key, list[str]] = defaultdict(list)
     for key, word in pairs:
-        found[key].append(word)
-    return {key: tuple(words) for key, words in found.items()}
+        groups[key].append(word)
+    return {key: tuple(words) for key, words in groups.items()}

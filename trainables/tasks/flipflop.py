@@ -205,15 +205,15 @@ def _marks_of(strings: np.ndarray) -> Iterator[bytes]:
 
 def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Generator]) -> np.ndarray:
     """Return the first strings of the part's distribution that are not in `seen`."""
-    kept = np.empty((part.examples, part.length), dtype=np.uint8)
-    have = 0
-    while have < part.examples:
+    rows = np.empty((part.examples, part.length), dtype=np.uint8)
+    count = 0
+    while count < part.examples:
         drawn = _draw(next(streams), part, max(1, min(part.examples, ROUND_TOKENS // part.length)))
-        new = drawn[first_unseen(_marks_of(drawn), seen, part.examples - have)]
-        kept[have : have + len(new)] = new
-        have += len(new)
-        report("strings", have, part.examples)
-    return kept
+        new = drawn[first_unseen(_marks_of(drawn), seen, part.examples - count)]
+        rows[count : count + len(new)] = new
+        count += len(new)
+        report("strings", count, part.examples)
+    return rows
 
 
 def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:

@@ -156,7 +156,7 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
 
 def _reviews(folder: Path, part: str) -> list[str]:
     """Return all reviews of a part as paths below `folder`, by opinion and name."""
-    found: list[str] = []
+    reviews: list[str] = []
     for opinion in OPINIONS:
         place = f"{part}/{opinion}"
         try:
@@ -168,8 +168,8 @@ def _reviews(folder: Path, part: str) -> list[str]:
             raise ValueError(
                 f"{folder / place} must hold a review in each .txt file, got none; put them there"
             )
-        found += [f"{place}/{name}" for name in names]
-    return found
+        reviews += [f"{place}/{name}" for name in names]
+    return reviews
 
 
 def _read(file: Path, most: int) -> bytes:

@@ -166,11 +166,11 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
     )
     assert info.examples is not None, "every split has a number of examples"
     streams = (numpy_stream(config.data_seed, "transduction", split, turn) for turn in count())
-    kept: list[String] = []
-    while missing := info.examples - len(kept):
+    strings: list[String] = []
+    while missing := info.examples - len(strings):
         drawn = _draw(next(streams), config.symbols, info, info.examples)
-        kept += [drawn[index] for index in first_unseen(drawn, seen, missing)]
-    return tuple(kept)
+        strings += [drawn[index] for index in first_unseen(drawn, seen, missing)]
+    return tuple(strings)
 
 
 def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:

@@ -26,7 +26,7 @@ def metrics_of(
     kinds = set(heads)
     tasks = tuple(tasks)
     parts: list[Iterable[Metric]] = [
-        *(sorted(task_catalog.metrics(name), key=lambda each: each.name) for name in tasks),
+        *(sorted(task_catalog.metrics(name), key=lambda metric: metric.name) for name in tasks),
         writing.metrics if "sequence" in kinds else (),
         evaluate.quality,
         *(_of_head(head) for head in get_args(HeadKind) if head in kinds),
@@ -35,17 +35,19 @@ def metrics_of(
         workload.metrics,
         work.metrics,
     ]
-    found: dict[tuple[str, str], Metric] = {}
-    for each in chain.from_iterable(parts):
-        found.setdefault((each.split, each.name), each)
-    return _judged_first(found.values(), dict.fromkeys(map(task_catalog.headline, tasks)))
+    by_name: dict[tuple[str, str], Metric] = {}
+    for metric in chain.from_iterable(parts):
+        by_name.setdefault((metric.split, metric.name), metric)
+    return _judged_first(by_name.values(), dict.fromkeys(map(task_catalog.headline, tasks)))
 
 
-def _judged_first(metrics: Iterable[Metric], judged: Collection[str]) -> tuple[Metric, ...]:
+def _judged_first(metrics: Iterable[Metric], headlines: Collection[str]) -> tuple[Metric, ...]:
     """Return the metrics with the main quantities of the tasks first, displayed as main quantities."""
-    known = {each.name: replace(each, shown=HEADLINE_PLACES) for each in metrics if each.name in judged}
-    first = [known[name] for name in judged if name in known]
-    return (*first, *(each for each in metrics if each.name not in known))
+    first_metrics = {
+        metric.name: replace(metric, shown=HEADLINE_PLACES) for metric in metrics if metric.name in headlines
+    }
+    first = [first_metrics[name] for name in headlines if name in first_metrics]
+    return (*first, *(metric for metric in metrics if metric.name not in first_metrics))
 
 
 def _of_head(head: HeadKind) -> tuple[Metric, ...]:

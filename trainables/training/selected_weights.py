@@ -39,10 +39,10 @@ def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[
     if tensors is None:
         yield
         return
-    own = copied(weights(model))
+    previous = copied(weights(model))
     load_weights(model, tensors, Path("held"))
     yield
-    load_weights(model, own, Path("own"))
+    load_weights(model, previous, Path("own"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,26 +58,26 @@ class ScoredWeights:
 
 def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
     """Return the `count` candidates of highest score, ordered by step; equal scores prefer earlier steps."""
-    chosen = sorted(candidates, key=lambda each: (-each.score, each.step))[:count]
-    return sorted(chosen, key=lambda each: each.step)
+    chosen = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.step))[:count]
+    return sorted(chosen, key=lambda candidate: candidate.step)
 
 
 def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
     """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
-    found = dict(candidates[-1].weights)
-    for name, last in found.items():
+    averages = dict(candidates[-1].weights)
+    for name, last in averages.items():
         if last.is_floating_point():
-            total = torch.stack([each.weights[name].double() for each in candidates]).mean(0)
-            found[name] = total.to(last.dtype)
-    return found
+            total = torch.stack([candidate.weights[name].double() for candidate in candidates]).mean(0)
+            averages[name] = total.to(last.dtype)
+    return averages
 
 
 def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
     """Write the weights of each candidate and return scores and steps, the input of `read_candidates`."""
     listed = []
-    for each in candidates:
-        write_tensors(_file(folder, each.step), each.weights)
-        listed.append((each.score, each.step))
+    for candidate in candidates:
+        write_tensors(_file(folder, candidate.step), candidate.weights)
+        listed.append((candidate.score, candidate.step))
     return listed
 
 

@@ -185,21 +185,21 @@ def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float
 
 
 def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
-    each = learner.config.accumulate
-    return _backward_of_parts(learner, batch, step, range(rank * each, (rank + 1) * each))
+    count = learner.config.accumulate
+    return _backward_of_parts(learner, batch, step, range(rank * count, (rank + 1) * count))
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
     """Return the sums of `compute_gradients` over the parts with these `numbers`; zeros if none exists."""
     whole = len(batch.labels)
-    found = torch.zeros(4, dtype=torch.float64, device=learner.device)
+    totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
         if number in numbers:
             with running_on(part):
                 rows = batch.rows(part.first, part.first + part.rows)
-                seen = _backward_of_part(learner, rows, step, number, part.rows / whole)
-            found += torch.stack([each.double() for each in seen])
-    return found
+                sums = _backward_of_part(learner, rows, step, number, part.rows / whole)
+            totals += torch.stack([value.double() for value in sums])
+    return totals
 
 
 def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:

@@ -183,23 +183,23 @@ class Training:
         accumulator.flush()
         seconds = perf_counter() - begin
         progress.step = until
-        found = accumulator.metrics() | {
+        metrics = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": accumulator.tokens / seconds,
             TRAIN_FLOPS: until * self._work.step,
         }
         epoch = self._sources.epoch
-        return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
+        return metrics if epoch is None else metrics | {EPOCH_SECONDS: seconds * epoch / examples}
 
     def _measure(self, split: str) -> dict[str, float]:
         """Return the metrics of `split` with the present weights."""
         learner, sources = self._state.learner, self._sources
-        found = evaluate(learner, sources.batches(split), self._work.samples)
+        values = evaluate(learner, sources.batches(split), self._work.samples)
         if isinstance(learner.model, SequenceModel):
-            found |= measure_writing(learner, sources.to_write(split), sources.task)
-        metrics = {f"{split}/{name}": value for name, value in found.items()}
+            values |= measure_writing(learner, sources.to_write(split), sources.task)
+        metrics = {f"{split}/{name}": value for name, value in values.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
-            raise Diverged(self._state.progress.step, found["loss"])
+            raise Diverged(self._state.progress.step, values["loss"])
         return metrics
 
     def _measure_tests(self) -> dict[str, float]:
@@ -218,7 +218,7 @@ class Training:
                 if seen := seen_of(self._state.learner, batch, self._sources.task):
                     yield {"kind": "map", "split": split, "number": number, **seen}
             several = {
-                each: self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,)
+                name: self._sources.several(name, MOST_EXAMPLES) for name in self._job.splits or (VALID,)
             }
             yield from tallied(self._state.learner, several, self._sources.task)
         except Exception as error:
