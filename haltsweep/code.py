@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from orchestrator.errors import InputError
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import DECLARES
 
 PACKAGE = "haltsweep_code"
@@ -64,7 +64,7 @@ def _module_of_script(main: ModuleType) -> str | None:
     below = script.with_suffix("").relative_to(Path.cwd()).parts if script.is_relative_to(Path.cwd()) else ()
     if not all(part.isidentifier() for part in (*below, script.stem)):
         return None
-    look_in(script.parent)
+    add_to_path(script.parent)
     return ".".join(below) or script.stem
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from search_spaces.formulas import parsed, path_needs_quotes
+from search_spaces.formulas import parse_formula, path_needs_quotes
 from search_spaces.paths import path_problem
 from search_spaces.wording import shown
 
@@ -214,7 +214,7 @@ class Formula:
     formula: str
 
     def __post_init__(self) -> None:
-        parsed(self.formula)
+        parse_formula(self.formula)
 
     def __str__(self) -> str:
         return self.formula
@@ -222,7 +222,7 @@ class Formula:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the fields of the formula."""
-        return tuple(parsed(self.formula).fields.values())
+        return tuple(parse_formula(self.formula).fields.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,24 +280,24 @@ Assignment = Mapping[str, Value]
 
 def same(first: Value, second: Value) -> bool:
     """Return whether two values are equal; 1 equals 1.0, but True does not equal 1."""
-    return key_of(first) == key_of(second)
+    return equality_key(first) == equality_key(second)
 
 
-def key_of(value: Any) -> Hashable:
+def equality_key(value: Any) -> Hashable:
     """Return a hashable key that is equal for equal values, including lists and mappings.
 
     1 and 1.0 have the same key; True and 1 do not.
     """
     match value:
         case Mapping():
-            return "mapping", frozenset((key, key_of(item)) for key, item in value.items())
+            return "mapping", frozenset((key, equality_key(item)) for key, item in value.items())
         case list() | tuple():
-            return "list", tuple(map(key_of, value))
+            return "list", tuple(map(equality_key, value))
         case _:
             return isinstance(value, bool), value
 
 
-def is_real(domain: "Domain") -> bool:
+def is_continuous(domain: "Domain") -> bool:
     """Return whether `domain` is a continuous range, in which no value is drawn twice."""
     return isinstance(domain, Float) and domain.step is None
 
@@ -306,13 +306,13 @@ def _repeated(values: Iterable[Value]) -> Iterator[Value]:
     """Yield every value that equals an earlier one."""
     seen: set[Hashable] = set()
     for value in values:
-        key = key_of(value)
+        key = equality_key(value)
         if key in seen:
             yield value
         seen.add(key)
 
 
-def among(value: Value, values: Iterable[Value]) -> bool:
+def is_among(value: Value, values: Iterable[Value]) -> bool:
     """Return whether `value` equals one of `values`, as defined by `same`."""
     return any(same(value, other) for other in values)
 
@@ -324,7 +324,7 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
     """
     match domain:
         case Choice(values):
-            return among(value, values)
+            return is_among(value, values)
         case Fixed(fixed):
             return same(value, fixed)
         case Powers():

@@ -44,7 +44,7 @@ class BadFormula(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedFormula:
     """A parsed formula."""
 
     tree: ast.expr
@@ -59,7 +59,7 @@ def path_needs_quotes(path: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def parsed(text: str) -> Parsed:
+def parse_formula(text: str) -> ParsedFormula:
     """Return the parsed formula; raise `BadFormula` if the text is not valid."""
     if len(text) > MOST_CHARACTERS:
         raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
@@ -93,7 +93,7 @@ def parsed(text: str) -> Parsed:
         raise BadFormula(f"must compare something, e.g. 'width % heads == 0', got {text!r}")
     if not fields:
         raise BadFormula(f"must name a field, got {text!r}")
-    return Parsed(tree, fields)
+    return ParsedFormula(tree, fields)
 
 
 def holds(text: str, value_of: Callable[[str], Any]) -> bool:
@@ -110,7 +110,7 @@ def holds(text: str, value_of: Callable[[str], Any]) -> bool:
         BadFormula: The formula is not valid.
         TypeError: Operands have unsuitable types.
     """
-    formula = parsed(text)
+    formula = parse_formula(text)
     values = {name: value_of(path) for name, path in formula.fields.items()}
     if MISSING in values.values():
         return True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from search_spaces.algebra import CyclicSpace, ordered
+from search_spaces.algebra import CyclicSpace, order_dimensions
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Powers, Value, When
 from search_spaces.paths import built_in_problem
 from search_spaces.wording import hint, shown
@@ -62,7 +62,7 @@ def parse_space(
         if dimension is not None:
             dimensions.append(dimension)
     try:
-        return ordered(dimensions), tuple(problems)
+        return order_dimensions(dimensions), tuple(problems)
     except CyclicSpace as error:
         return tuple(dimensions), (*problems, Problem((), str(error)))
 

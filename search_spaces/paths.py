@@ -104,7 +104,7 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
         if parent is None or not isinstance(_at(settings, parent), Mapping):
             raise ValueError(f"{path} is nowhere: {_obstacle(settings, path)}")
         keys = (*parent, last)
-    changed: dict[str, Any] = _replaced(settings, keys, value)
+    changed: dict[str, Any] = _replace(settings, keys, value)
     return changed
 
 
@@ -129,15 +129,15 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
     return f"{path} is not there"
 
 
-def _replaced(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
+def _replace(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
     """Return a copy of `inside` with `value` at `keys`; other values are shared."""
     if not keys:
         return value
     head, *rest = keys
     if isinstance(inside, Mapping):
-        return {**inside, head: _replaced(inside.get(head), rest, value)}
+        return {**inside, head: _replace(inside.get(head), rest, value)}
     assert isinstance(head, int), "items of lists are found by position"
-    return [*inside[:head], _replaced(inside[head], rest, value), *inside[head + 1 :]]
+    return [*inside[:head], _replace(inside[head], rest, value), *inside[head + 1 :]]
 
 
 def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

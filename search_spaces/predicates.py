@@ -32,7 +32,7 @@ def predicate_at(target: str) -> Callable[..., bool]:
     except (Exception, SystemExit) as error:  # user code may raise any exception
         raise PredicateFailed(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
     if isinstance(named_object, type) and hasattr(named_object, "model_validate"):
-        return _validates(named_object)
+        return _model_predicate(named_object)
     if isinstance(named_object, type) or not callable(named_object):
         raise PredicateFailed(
             f"{target} must be a function of the settings that returns True or False, or a pydantic model, "
@@ -42,7 +42,7 @@ def predicate_at(target: str) -> Callable[..., bool]:
     return predicate
 
 
-def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
+def _model_predicate(model: Any) -> Callable[[dict[str, Any]], bool]:
     def validates(settings: dict[str, Any]) -> bool:
         try:
             model.model_validate(settings)

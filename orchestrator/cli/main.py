@@ -236,9 +236,9 @@ def _answered(arguments: Sequence[str] | None) -> int:
     except BaseException as error:
         if was_heard():
             raise _Interrupted("interrupted") from None
-        from trainables.custom.extensions import fault_of_others
+        from trainables.custom.extensions import custom_code_error
 
-        fault = fault_of_others(error)
+        fault = custom_code_error(error)
         if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):
             raise
         raise InputError(fault) from None

@@ -136,9 +136,9 @@ def _warnings(plan: "Plan") -> list[str]:
 
 def _blamed(path: Path, raised: BaseException) -> InputError:
     """Return an exception of custom code as a fault of the spec; reraise any other exception."""
-    from trainables.custom.extensions import fault_of_others
+    from trainables.custom.extensions import custom_code_error
 
-    if not (fault := fault_of_others(raised)):
+    if not (fault := custom_code_error(raised)):
         raise raised
     return InputError(f"{path}: {fault}")
 

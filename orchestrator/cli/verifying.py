@@ -200,11 +200,11 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 
 def _split(path: Path) -> Finding:
-    from trainables.data.inventory import look_at
+    from trainables.data.inventory import inspect_file
 
     if not path.exists():
         return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
-    found = look_at(path)
+    found = inspect_file(path)
     assert found is not None, "data are looked at themselves"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(found.verdict, "unknown" if found.verdict == "unknown" else "damaged")

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from trainables.custom.extensions import remedy
+from trainables.custom.extensions import error_remedy
 from trainables.custom.generator_state import GeneratorFiles, process_and_thread
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
@@ -109,11 +109,11 @@ class FunctionTrial:
             RuntimeError: Another thread or process than that of the training function calls it.
         """
         if not isinstance(metrics, Mapping):
-            raise TypeError(_misused(step, metrics))
+            raise TypeError(_report_error(step, metrics))
         self._hand_over(step, metrics)
 
 
-def _misused(step: object, metrics: object) -> str:
+def _report_error(step: object, metrics: object) -> str:
     """Return what is wrong with the arguments of a report."""
     call = "trial.report(step, metrics)"
     if isinstance(step, Mapping):
@@ -151,7 +151,7 @@ class FunctionWorkload:
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._reported)
         # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
-        self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
+        self._running = greenlet(lambda: _run_function(train, copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
         """Run the function until its next report; None if it returned without another report.
@@ -231,7 +231,7 @@ def running_trial() -> FunctionTrial | None:
     return _RUNNING[-1] if _RUNNING else None
 
 
-def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
+def _run_function(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
     """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
     _RUNNING.append(trial)
     try:
@@ -239,7 +239,7 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
-        if what_to_do := remedy(error):
+        if what_to_do := error_remedy(error):
             error.add_note(what_to_do)
         raise
     finally:

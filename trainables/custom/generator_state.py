@@ -286,14 +286,17 @@ def _watch_files() -> None:
 
     sys.addaudithook(heard)
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    _when_loaded("torch", lambda torch: _announce(torch, "save", 1, "f", write))
-    _when_loaded("safetensors.torch", lambda library: _announce(library, "save_file", 1, "filename", write))
+    _when_loaded("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
     _when_loaded(
-        "safetensors.torch", lambda library: _announce(library, "load_file", 0, "filename", os.O_RDONLY)
+        "safetensors.torch", lambda library: _raise_audit_events(library, "save_file", 1, "filename", write)
+    )
+    _when_loaded(
+        "safetensors.torch",
+        lambda library: _raise_audit_events(library, "load_file", 0, "filename", os.O_RDONLY),
     )
 
 
-def _announce(library: Any, name: str, position: int, argument: str, flags: int) -> None:
+def _raise_audit_events(library: Any, name: str, position: int, argument: str, flags: int) -> None:
     """Wrap a function that opens files in native code, so that it raises Python's audit event."""
     original = getattr(library, name)
 

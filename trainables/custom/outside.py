@@ -25,7 +25,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from trainables.custom.extensions import BadName, hides, imported, said
+from trainables.custom.extensions import BadName, describe_error, import_named, shadowed_file_hint
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
 from trainables.custom.source_files import SCRIPT
@@ -66,7 +66,7 @@ def load(path: str) -> Trainable:
         return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
     module_name, _, name = path.partition(":")
     try:
-        module = imported(module_name, "a trainable's module", with_siblings=True)
+        module = import_named(module_name, "a trainable's module", with_siblings=True)
     except BadName as error:
         raise ValueError(str(error)) from error
     try:
@@ -77,7 +77,7 @@ def load(path: str) -> Trainable:
         names = _names(module)
         meant = "".join(f"Did you mean {near!r}? " for near in get_close_matches(name, names, n=1))
         there = ", ".join(names) or "no class and no function"
-        message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
+        message = f"{module_name} has no {name}. {meant}It has {there}{shadowed_file_hint(module)}"
         raise ValueError(message) from None
     if not callable(target):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
@@ -137,7 +137,7 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     return given
 
 
-def unkept_fields(given: Any, parsed: Any, path: str) -> Iterator[str]:
+def dropped_fields(given: Any, parsed: Any, path: str) -> Iterator[str]:
     """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
 
     Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
@@ -146,12 +146,12 @@ def unkept_fields(given: Any, parsed: Any, path: str) -> Iterator[str]:
         for key, value in given.items():
             here = f"{path}.{key}" if path else str(key)
             if key in parsed:
-                yield from unkept_fields(value, parsed[key], here)
+                yield from dropped_fields(value, parsed[key], here)
             else:
                 yield here
     elif isinstance(given, list | tuple) and isinstance(parsed, list | tuple) and len(given) == len(parsed):
         for place, (one, other) in enumerate(zip(given, parsed, strict=True)):
-            yield from unkept_fields(one, other, f"{path}.{place}")
+            yield from dropped_fields(one, other, f"{path}.{place}")
 
 
 def _names(module: Any) -> list[str]:
@@ -165,11 +165,11 @@ def _config(declared_type: Any, path: str) -> type[BaseModel] | None:
     if declared_type is None or (isinstance(declared_type, type) and issubclass(declared_type, BaseModel)):
         return declared_type
     if isinstance(declared_type, type) and dataclasses.is_dataclass(declared_type):
-        return _model_of(declared_type, path)
+        return _pydantic_model(declared_type, path)
     raise ValueError(f"config of {path} must be a pydantic model or a dataclass, got {declared_type!r}")
 
 
-def _model_of(declared_type: Any, path: str) -> type[BaseModel]:
+def _pydantic_model(declared_type: Any, path: str) -> type[BaseModel]:
     """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
 
     def field_of(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
@@ -194,7 +194,7 @@ def _model_of(declared_type: Any, path: str) -> type[BaseModel]:
         )
     except Exception as error:  # a type that pydantic cannot validate, or an undefined name
         raise ValueError(
-            f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
+            f"config of {path} must have fields of types that pydantic knows, got {describe_error(error)}"
         ) from error
 
 
@@ -209,10 +209,10 @@ def _workload(target: Any, path: str, evaluate: Evaluate | None) -> Callable[[Jo
             )
         _check_class(target, path)
         make_workload = target
-    return make_workload if evaluate is None else partial(_of_phase, make_workload, evaluate)
+    return make_workload if evaluate is None else partial(_phase_workload, make_workload, evaluate)
 
 
-def _of_phase(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
+def _phase_workload(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
     return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial
 from trainables.custom.source_files import SCRIPT, source_files
 
@@ -41,7 +41,7 @@ def find_script(path: str) -> Path:
     """
     for place in (Path.cwd(), *map(Path, sys.path)):
         if (file := place / path).is_file():
-            look_in(file.parent)
+            add_to_path(file.parent)
             return file.resolve()
     raise ValueError(f"must be a script that is there, got {path}; it is looked for from {Path.cwd()}")
 

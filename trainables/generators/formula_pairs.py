@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from trainables.data.progress import report
-from trainables.data.ragged import LabelledRows, concatenate, offsets_of, positions
+from trainables.data.ragged import LabelledRows, concatenate, positions, row_offsets
 from trainables.generators.formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 from trainables.streams import numpy_stream
 
@@ -46,7 +46,7 @@ def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
     """Return training and test pairs of each bucket, from `pairs` draws without duplicates."""
     train, test = [], []
     for members in unique_pairs(pairs, data_seed):
@@ -90,7 +90,7 @@ def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
 
 def _join(first: Formulas, second: Formulas) -> Pairs:
     lengths = np.diff(first.offsets), np.diff(second.offsets)
-    offsets = offsets_of(lengths[0] + 1 + lengths[1])
+    offsets = row_offsets(lengths[0] + 1 + lengths[1])
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     middle = offsets[:-1] + lengths[0]
     tokens[positions(offsets[:-1], lengths[0])] = first.tokens
@@ -99,7 +99,7 @@ def _join(first: Formulas, second: Formulas) -> Pairs:
     return Pairs(tokens, offsets, relate(first.truth, second.truth))
 
 
-def holding(pairs: Pairs, pattern: str) -> np.ndarray:
+def has_pattern(pairs: Pairs, pattern: str) -> np.ndarray:
     """Return which pairs (bool) have a sentence with the pattern A, B or C of Shen et al. 2019.
 
     A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.

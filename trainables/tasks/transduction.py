@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainables.acting import InSplits
-from trainables.data.draws import below, first_unseen
+from trainables.data.draws import below, find_new
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -169,7 +169,7 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
     strings: list[String] = []
     while missing := info.examples - len(strings):
         drawn = _draw(next(streams), config.symbols, info, info.examples)
-        strings += [drawn[index] for index in first_unseen(drawn, seen, missing)]
+        strings += [drawn[index] for index in find_new(drawn, seen, missing)]
     return tuple(strings)
 
 

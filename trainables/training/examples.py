@@ -38,13 +38,13 @@ MOST_LETTERS: Final = 24
 _SEED: Final = 0
 
 
-def chosen(examples: int, count: int) -> np.ndarray:
+def fixed_sample(examples: int, count: int) -> np.ndarray:
     """Return the indices of the `count` recorded examples, drawn once and identical in every trial."""
     return np.sort(permutation(numpy_stream(_SEED, "halting-examples"), examples)[:count])
 
 
 @torch.inference_mode()
-def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
+def record_example(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
     with evaluating(learner), watching() as watch:
         output = learner.model(batch)

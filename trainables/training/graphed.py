@@ -22,7 +22,7 @@ from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.constant_shapes import ConstantShapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.seeds import derive
-from trainables.training.step import Learner, parts_of, weighted_objective
+from trainables.training.step import Learner, split_batch, weighted_objective
 from trainables.types import Batch, Output
 
 TOKEN_STEP = 128
@@ -167,7 +167,7 @@ class GraphedPasses:
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
         """Compute what `step.compute_gradients` computes, for a batch on the host."""
         learner = self._learner
-        parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
+        parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
         given = [self._filler.filled(batch.rows(part.first, part.first + part.rows)) for part in parts]
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
         passes = [self._pass_of(*part, step) for part in zip(given, parts, strict=True)]
@@ -194,7 +194,7 @@ class GraphedPasses:
         batch = Batch(
             *(tensor.to(learner.device, copy=True) for tensor in (filled.tokens, filled.mask, filled.labels))
         )
-        others = other_lengths(filled).to(learner.device)
+        others = change_lengths(filled).to(learner.device)
         for number in range(WARM_UPS):
             given = others if number == 0 else batch
             self._engine.warm_up(lambda given=given: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
@@ -216,7 +216,7 @@ class GraphedPasses:
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if salts is None else shapes.capturing(salts)
         with running_on(filled_part), running, learner.autocast(caches=False):
-            total, sums = weighted_objective(_of_first(learner.model(filled), part.rows), learner, share)
+            total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.
         gradients = torch.autograd.grad(total, self._weights, allow_unused=True)
         used = {number: value for number, value in enumerate(gradients) if value is not None}
@@ -231,7 +231,7 @@ class GraphedPasses:
         return torch.stack([value.double() for value in sums])
 
 
-def other_lengths(batch: Batch) -> Batch:
+def change_lengths(batch: Batch) -> Batch:
     """Return a batch of the same shape and number of tokens with other row lengths, if possible."""
     lengths, width = batch.mask.sum(1), batch.mask.shape[1]
     longest, shortest = int(lengths.argmax()), int(lengths.argmin())
@@ -243,7 +243,7 @@ def other_lengths(batch: Batch) -> Batch:
     return replace(batch, mask=torch.arange(width) < lengths[:, None])
 
 
-def _of_first(output: Output, rows: int) -> Output:
+def _first_rows(output: Output, rows: int) -> Output:
     """Return the first `rows` rows of an output, in the fields that an objective reads."""
     encoded, uniform = output.encoded, output.uniform
     auxiliary = None if encoded.auxiliary is None else encoded.auxiliary[:rows]

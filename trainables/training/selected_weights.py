@@ -18,12 +18,12 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from trainables.checkpoint import load_weights, read_tensors, weights, write_tensors
 
 
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return copies of the tensors."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
+def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
     """Move `average` towards the weights of `model`: decay * average + (1 - decay) * weights."""
     present = weights(model)
     moving = [name for name, tensor in average.items() if tensor.is_floating_point()]
@@ -34,12 +34,12 @@ def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> Non
 
 
 @contextmanager
-def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+def temporary_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
     """Replace the weights of `model` by `tensors` in the block; None changes nothing."""
     if tensors is None:
         yield
         return
-    previous = copied(weights(model))
+    previous = copy_tensors(weights(model))
     load_weights(model, tensors, Path("held"))
     yield
     load_weights(model, previous, Path("own"))
@@ -56,13 +56,13 @@ class ScoredWeights:
     weights: Mapping[str, Tensor]
 
 
-def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
+def best_candidates(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
     """Return the `count` candidates of highest score, ordered by step; equal scores prefer earlier steps."""
     chosen = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.step))[:count]
     return sorted(chosen, key=lambda candidate: candidate.step)
 
 
-def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
+def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
     """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
     averages = dict(candidates[-1].weights)
     for name, last in averages.items():

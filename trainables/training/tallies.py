@@ -59,7 +59,7 @@ _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 
 
 @torch.inference_mode()
-def tallied(
+def tally_examples(
     learner: Learner, splits: Mapping[str, Iterable[Batch]], task: Settings
 ) -> Iterator[dict[str, Any]]:
     """Yield the records for all batches of `splits`, which maps names to batches."""

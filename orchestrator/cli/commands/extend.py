@@ -200,11 +200,11 @@ def _planned(
     """Return the extended spec and its plan, as for a launch."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     read_kept(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
+        add_to_path(Path(code))
     asked = path or kept_file(folder.spec)
     return planned(asked, changes, profile, runs=runs)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.cli.subjects import Subject
-from trainables.data.facts import Example, Facts, examples, of_batch, of_split
-from trainables.data.inventory import Found
+from trainables.data.facts import Example, Facts, batch_facts, examples, split_facts
+from trainables.data.inventory import DataFile
 from trainables.data.order import batch_indices
 from trainables.data.split import Split
 from trainables.task_catalog import stream
@@ -57,8 +57,8 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
-        return Shown(subject, info, of_batch(batch, subject.config), rows, "")
-    facts = of_split(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
+        return Shown(subject, info, batch_facts(batch, subject.config), rows, "")
+    facts = split_facts(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if wanted:
         chosen = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
@@ -166,12 +166,12 @@ def cut(text: str) -> str:
     return text if left <= 0 else f"{text[:TEXT_SHOWN]} ... and {left:,} characters more"
 
 
-def line_of(found: Found, *, removed: bool) -> str:
+def line_of(found: DataFile, *, removed: bool) -> str:
     """Return one output line of `haltsweep data verify`."""
     verdict = f"{found.verdict}, removed" if removed else found.verdict
     return f"{verdict}: {found.path}: " + (found.reason or f"{found.size:,} bytes, {found.content_hash}")
 
 
-def found_as_plain(found: Found, *, removed: bool) -> dict[str, Any]:
+def found_as_plain(found: DataFile, *, removed: bool) -> dict[str, Any]:
     """Return the values of `line_of` for scripts."""
     return asdict(found) | {"path": str(found.path), "removed": removed}

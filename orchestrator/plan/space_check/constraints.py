@@ -9,7 +9,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
-from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_real
+from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_continuous
 from search_spaces.formulas import path_needs_quotes
 from search_spaces.paths import MISSING, leaves, lookup, overlap
 from search_spaces.predicates import PredicateFailed, predicate_at
@@ -120,7 +120,7 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
             words = f"{constraint.left} is {_words(left)} there"
         if _never(constraint.op, left, right):
             return f"{constraint}: can never hold in {arm.name}: {words}"
-        real = any(path in space.paths and is_real(space[path].domain) for path in constraint.paths)
+        real = any(path in space.paths and is_continuous(space[path].domain) for path in constraint.paths)
         # A continuous value is never drawn equal to a given value.
         always.append(_never(_OPPOSITE[constraint.op], left, right) or (constraint.op == "!=" and real))
     if always and all(always):

@@ -33,9 +33,9 @@ from search_spaces.dimensions import (
     Rule,
     Space,
     Value,
+    equality_key,
     greatest,
-    is_real,
-    key_of,
+    is_continuous,
 )
 from search_spaces.grid import count_values
 from search_spaces.grid import values as finite_values
@@ -146,9 +146,9 @@ def _check_left(
     for dimension in drawing.space.dimensions:
         path = dimension.path
         asked = [each for each in search.constraints if path in each.paths]
-        tried = {key_of(draw[path]) for draw in draws if path in draw}
+        tried = {equality_key(draw[path]) for draw in draws if path in draw}
         left = [draw for draw in admitted if path in draw]
-        if not asked or len(tried) < 2 or len({key_of(draw[path]) for draw in left}) != 1:
+        if not asked or len(tried) < 2 or len({equality_key(draw[path]) for draw in left}) != 1:
             continue
         if isinstance(dimension.domain, Float):  # only few of its values were tried
             finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
@@ -312,7 +312,9 @@ class _Drawing:
         """Return whether the constraint requires a continuous field to equal another field."""
         if not isinstance(constraint, Constraint) or constraint.op != "==" or len(constraint.paths) < 2:
             return False
-        return any(path in self.space.paths and is_real(self.space[path].domain) for path in constraint.paths)
+        return any(
+            path in self.space.paths and is_continuous(self.space[path].domain) for path in constraint.paths
+        )
 
     def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
         """Return `wanted` without dimensions that do not exist; None for duplicates.

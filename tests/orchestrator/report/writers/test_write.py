@@ -15,7 +15,7 @@ from orchestrator.report.results.types import ArmTally, Cell, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import markdown, write
 from trainables.metrics import look_up
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
 CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
@@ -30,7 +30,7 @@ REPORT = Report(
     floors={},
     arms=("one",),
     power="",
-    quantities=(look_up(metrics_of(), "valid/accuracy"),),
+    quantities=(look_up(declared_metrics(), "valid/accuracy"),),
 )
 
 
@@ -63,7 +63,9 @@ def test_a_spreadsheet_reads_no_formula() -> None:
 
 def test_speed_is_told_to_be_the_machine_s() -> None:
     both = ("valid/accuracy", "train/tokens_per_s")
-    speed = replace(REPORT, metrics=both, quantities=tuple(look_up(metrics_of(), each) for each in both))
+    speed = replace(
+        REPORT, metrics=both, quantities=tuple(look_up(declared_metrics(), each) for each in both)
+    )
     assert "tokens_per_s is what the machine gave at that time" in markdown(speed, [])
     assert "tokens_per_s" not in markdown(REPORT, [])
 
