@@ -18,7 +18,7 @@ from orchestrator.identity import derive_seed
 from orchestrator.plan.planned_trials import search_root
 from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.search.samplers import (
-    Chosen,
+    ComponentChoice,
     SamplerRefused,
     chosen_sampler,
     chosen_stopper,
@@ -265,7 +265,7 @@ def _position(values: Sequence[Value], value: Value) -> int:
     return next(position for position, each in enumerate(values) if same(each, value))
 
 
-def _chosen(plan: SearchPlan) -> tuple[Chosen, optuna.pruners.BasePruner]:
+def _chosen(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:
     """Return the sampler and the stopper of the plan.
 
     Raises:

@@ -111,7 +111,7 @@ class Remaining:
 
 
 @dataclass(slots=True)
-class Watch:
+class OutlookBuilder:
     """Builder of an `Outlook` from trials in any order."""
 
     plan: Plan

@@ -11,7 +11,7 @@ from orchestrator.plan.training_code.settings import (
     System,
     checked,
     differences,
-    fields_of,
+    field_names,
     readable_parts,
     undeclared,
 )
@@ -284,7 +284,7 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
-        shared = fields_of(root, name)
+        shared = field_names(root, name)
     except BadName:
         return dict(settings)
     return {**settings, root: {key: value for key, value in settings[root].items() if key in shared}}

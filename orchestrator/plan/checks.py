@@ -20,7 +20,7 @@ from trainables.task_catalog import splits, task_name
 from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
@@ -30,7 +30,7 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 """Training fields with the value that requires a GPU, its name in messages, and the alternative."""
 
 
-def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
+def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     """Create and try sampler and stopper and note their problems; return the stopper or None."""
     from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
     from orchestrator.search.samplers import DRAWN_AT_RANDOM
@@ -57,7 +57,11 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
 
 
 def check_stopper(
-    stopper: "Chosen | None", search: Search, arm: BuiltInArm, metrics: Sequence[Metric], faults: Faults
+    stopper: "ComponentChoice | None",
+    search: Search,
+    arm: BuiltInArm,
+    metrics: Sequence[Metric],
+    faults: Faults,
 ) -> None:
     """Note a stopper that can never stop a trial.
 

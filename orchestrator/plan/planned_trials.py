@@ -54,7 +54,7 @@ def planned_trials(
             yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
         known = [
-            (_found(arm, search, repeat, limits, confirm), pairs_of(confirm, search, repeat))
+            (_found(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
             for repeat, arm in cells
         ]
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
@@ -62,7 +62,7 @@ def planned_trials(
         if search is not None and confirm.cross:
             yield from _crossed(arms, search, confirm, limits)
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _reread(arm, repeat, found, pairs, rereads(arm, posthoc))
+            yield from _reread(arm, repeat, found, pairs, posthoc_overrides(arm, posthoc))
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -127,22 +127,19 @@ def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
+def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
     each = len(confirm.seeds) // (search.repeats if search is not None else 1)
     return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
 
 
-def with_data_of(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the data seed of one confirm seed.
-
-    The data seed is the same in all arms with equal `data_seed`.
-    """
+def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with the data seed of one confirm seed, which arms with equal `data_seed` share."""
     path = "task.data_seed"
     return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 
 
-def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
     """Return the posthoc settings that apply to `arm`, which are those whose fields it has."""
     return [
         overrides
@@ -190,7 +187,7 @@ def _crossed(
         others = [reference for one, reference in pairs if one.name == arm.name]
         others += [one for one, reference in pairs if reference.name == arm.name]
         own = _found(arm, search, repeat, limits, confirm)
-        wanted = product(others, pairs_of(confirm, search, repeat))
+        wanted = product(others, confirm_pairs(confirm, search, repeat))
         for number, (other, (rank, seed)) in enumerate(wanted):
             chosen = [other.digest, _found(other, search, repeat, limits, confirm)]
             name = digest(arm.digest, own, CROSS, chosen, seed)

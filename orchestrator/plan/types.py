@@ -126,7 +126,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmProof:
+class ArmCheck:
     """Result of the ablation check: size, FLOPs, loss and differences of a built arm from its reference."""
 
     arm: str
@@ -158,7 +158,7 @@ class ArmProof:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmPrice:
+class ArmEstimate:
     """Computed cost estimate of an arm; durations require a calibration."""
 
     arm: str
@@ -248,8 +248,8 @@ class Plan:
     resources: Resources
     wall_clock_hours: float | None
     trials: tuple[PlannedTrial, ...]
-    proofs: tuple[ArmProof, ...] = ()
-    prices: tuple[ArmPrice, ...] = ()
+    proofs: tuple[ArmCheck, ...] = ()
+    prices: tuple[ArmEstimate, ...] = ()
     power: Power | None = None
     published: tuple[Mapping[str, Any], ...] = field(default=())
     """Rows of published tables that the report displays next to the results."""

@@ -46,7 +46,7 @@ def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
     return f"minus-{'-and-'.join(away)}"
 
 
-def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
+def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     """Return the components that each created arm removes, by the name of the arm."""
     if spec.combine is None:
         return {}
@@ -71,17 +71,14 @@ def expand(found: Document) -> list[Problem]:
         for place, name in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(name, str) and name not in known
     ]
-    if (asked := _asked(found)) is None:
+    if unknown or (asked := _asked(found)) is None:
         return unknown  # all other problems are reported as faults of the section
     names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
-        return [
-            *unknown,
-            ((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}"),
-        ]
-    if too_many(found) or unknown or not all(_is_arm(known[name]) for name in names):
-        return unknown
+        return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
+    if too_many(found) or not all(_is_arm(known[name]) for name in names):
+        return []
     return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
 
 

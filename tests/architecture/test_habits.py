@@ -36,7 +36,7 @@ WORDS_NOT_METRICS = {
     "orchestrator/plan/ablation_check/passes.py": {"loss", "depth"},
     "orchestrator/plan/ablation_check/probe.py": {"loss"},
     "orchestrator/plan/ablation_check/searched_fields.py": {"depth"},
-    "orchestrator/plan/ablation_check/twins.py": {"loss"},
+    "orchestrator/plan/ablation_check/equal_arms.py": {"loss"},
     "orchestrator/plan/extension/extension_rules.py": {"flops"},
     "orchestrator/report/halting/halting_maps.py": {"depth"},
     "orchestrator/report/writers/csv_file.py": {"floor"},

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from orchestrator.report.writers.page import page as page_of
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.page import html_page as page_of
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
@@ -94,7 +94,9 @@ def made() -> Study:
 @pytest.fixture(scope="module")
 def file(made: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its page."""
-    return write(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name("report.html")
+    return write_report_folder(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name(
+        "report.html"
+    )
 
 
 def test_pictures_are_taken_of_every_section(

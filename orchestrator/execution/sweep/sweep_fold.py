@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.conductor import snapshot
 from orchestrator.conductor.attempts import Attempts
-from orchestrator.conductor.budget import HeldOpen
+from orchestrator.conductor.budget import WallClock
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
@@ -34,7 +34,7 @@ class SweepFold:
         self._plan = plan
         self.conductor = Conductor(plan)
         self.attempts: dict[str, Attempts] = {}
-        self.held = HeldOpen()
+        self.held = WallClock()
         self.seq = 0
         """Number of events so far."""
         self._asked: dict[str, int] = {}
@@ -121,7 +121,7 @@ class SweepFold:
         yield from snapshot.to_chunks(self.conductor)
 
 
-def made_for(plan: Plan) -> str:
+def snapshot_key(plan: Plan) -> str:
     """Return a digest of all inputs of the state except the events."""
     ids = "".join(each.trial_id for each in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)

@@ -11,10 +11,10 @@ from orchestrator.plan.ablation_check.differences import (
     LEARNS_MOVED,
     differ,
     evidence,
-    evidence_where_searched,
+    evidence_at_searched_values,
     shows,
 )
-from orchestrator.plan.ablation_check.named_otherwise import named_otherwise
+from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_outside
 from orchestrator.plan.ablation_check.structure import tree_difference
@@ -23,7 +23,7 @@ from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.training_code.settings import System, checked
-from orchestrator.plan.types import ArmProof
+from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables.assembly import batch_cost, build_model
@@ -44,7 +44,7 @@ ALLOWED = (
 
 def prove(
     arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
-) -> ArmProof | None:
+) -> ArmCheck | None:
     """Build and run `arm` and its reference.
 
     Args:
@@ -83,7 +83,7 @@ def prove(
             noted = (*noted, ALLOWED.format(reference=reference.name))
         else:
             _refuse_no_effect(arm, reference, found, faults)
-    return ArmProof(
+    return ArmCheck(
         arm=arm.name,
         parameters=structure.parameters,
         module_tree_added=tree_difference(before, structure),
@@ -107,7 +107,7 @@ def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: S
     if shows(found):
         return found
     drop = arm.request.drop
-    return evidence_where_searched(probe, reference.system, arm.system, sweep, drop) or found
+    return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or found
 
 
 def _require_training(system: System) -> None:
@@ -153,7 +153,7 @@ def _notes(
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
-        yield from named_otherwise(arm, reference, probe)
+        yield from find_name_mismatches(arm, reference)
         yield from _idle_fields(arm, reference, probe, sweep)
         if found == ("measuring",):
             yield "it learns what it is compared with learns, and is only measured otherwise"

@@ -28,10 +28,10 @@ from orchestrator.plan.display.format import (
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.readings.published_rows import name_of, read_nowhere
-from orchestrator.plan.space_check.objective_words import objective_lines, reversed_goals
-from orchestrator.plan.training_code.running import running_lines
+from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
+from orchestrator.plan.training_code.device_choices import device_lines
 from orchestrator.plan.training_code.settings import differences
-from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
+from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
@@ -70,7 +70,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _silence(plan)
         ),
     ]
-    parts += map(Text, running_lines(plan))
+    parts += map(Text, device_lines(plan))
     parts += map(Text, budget_lines(plan))
     if plan.selected_on:
         parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
@@ -106,7 +106,7 @@ def _proved(plan: Plan) -> str:
     )
 
 
-def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableType:
+def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmCheck]) -> RenderableType:
     title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
     body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(plan, arm)]
     body += [Text(line) for line in _space_lines(plan, arm)]
@@ -173,7 +173,7 @@ def _point(arm: Arm, point: Assignment) -> str:
     return f"{words} (its own settings)" if own else words
 
 
-def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
+def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
     base = reference.parameters if reference else proof.parameters
     delta = f" ({signed(proof.parameters - base)})" if proof.parameters != base else ""
     size = f"{count(proof.parameters)} parameters{delta}"
@@ -223,7 +223,7 @@ def _phases(plan: Plan) -> tuple[str, ...]:
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
 
-def _price_cells(plan: Plan, price: ArmPrice, *, timed: bool) -> list[str]:
+def _price_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
     cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
     if plan.trainable is None:
         cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
@@ -238,18 +238,18 @@ def _span(least: float, most: float, to: str) -> str:
     return low if low == high else f"{low} {to} {high}"
 
 
-def _trained(price: ArmPrice) -> int:
+def _trained(price: ArmEstimate) -> int:
     return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
-def _steps(plan: Plan, price: ArmPrice) -> int:
+def _steps(plan: Plan, price: ArmEstimate) -> int:
     """Return the optimizer steps of all training trials of an arm, if none stops early."""
     steps = lookup(plan.arm(price.arm).settings, "train.steps")
     assert steps is not MISSING
     return _trained(price) * int(steps)
 
 
-def _seconds(plan: Plan, price: ArmPrice) -> float:
+def _seconds(plan: Plan, price: ArmEstimate) -> float:
     return (price.seconds_per_step or 0.0) * _steps(plan, price)
 
 
@@ -316,7 +316,7 @@ def _repeated(plan: Plan) -> str:
     )
 
 
-def look_twice(plan: Plan) -> list[str]:
+def plan_warnings(plan: Plan) -> list[str]:
     """Return the warnings of a plan, for output that does not display the plan."""
     own = plan.proofs if plan.trainable else ()
     repeated = [line] if (line := _repeated(plan).strip()) else []
@@ -329,7 +329,7 @@ def look_twice(plan: Plan) -> list[str]:
 
 def _unlikely(plan: Plan) -> list[str]:
     found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
-    return [*found, *reversed_goals(plan), *_of_own_code(plan)]
+    return [*found, *reversed_goal_warnings(plan), *_of_own_code(plan)]
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
-from orchestrator.plan.ablation_check.differences import draws, read_alike
+from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -192,7 +192,7 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
         written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
         return one.shape.head != "sequence" or written[0] == written[1]
     try:
-        return read_alike(probe, one, other, sweep)
+        return evaluates_alike(probe, one, other, sweep)
     except ValueError:
         return False  # the ablation check refuses arms that cannot be run
 

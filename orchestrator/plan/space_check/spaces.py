@@ -33,7 +33,7 @@ from search_spaces.wording import hint, shown
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class ArmSpace:
     """Search space of an arm."""
 
     space: Space = field(default_factory=Space)
@@ -48,7 +48,7 @@ def common_space(search: Search) -> Space:
     )
 
 
-def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
+def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
     common = common_space(search)
     kept = without(common, arm.request.drop)
@@ -60,7 +60,7 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label)
-    return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
+    return ArmSpace(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:

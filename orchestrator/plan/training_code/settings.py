@@ -93,7 +93,7 @@ def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
 
 
-def task_of(raw: Mapping[str, Any]) -> Settings | None:
+def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     """Return the task of `raw`; None if its settings are invalid."""
     found = _read("task", raw["task"])
     return found.config if isinstance(found, ReadPart) else None
@@ -371,7 +371,7 @@ def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def fields_of(root: str, name: str) -> frozenset[str]:
+def field_names(root: str, name: str) -> frozenset[str]:
     """Return the top-level fields of the task or model called `name`; raise `BadName` if it is unknown."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MARK, LETTERS, LETTER, LINE = 11.0, 7.5, 5.0, 9.0
 """Sizes in points: diameter of a mark, font size, width of a letter, height of a line of letters."""
-ROOM = 0.12
+MARGIN = 0.12
 """Margin around the outermost marks, as a part of the range."""
 
 
@@ -24,7 +24,7 @@ class _Label:
 
     @property
     def words(self) -> str:
-        return ranges(self.numbers)
+        return format_ranges(self.numbers)
 
     def words_at(self, width: float) -> tuple[float, float]:
         """Return the centre of the words: above the highest mark, inside axes of this width."""
@@ -42,7 +42,7 @@ class _Label:
         return found
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Return ascending numbers in few letters, e.g. `1, 3-6`."""
     runs: list[list[int]] = []
     for each in sorted(numbers):
@@ -57,7 +57,7 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
     """Draw a mark at each place in data coordinates, with its number in or above it."""
     across, up = zip(*places.values(), strict=True)
     axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
-    axes.margins(ROOM)
+    axes.margins(MARGIN)
     axes.autoscale_view()
     figure = axes.figure.get_figure(root=True)
     scale = 72 / figure.dpi
@@ -68,7 +68,7 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
         x, y = (axes.transData.transform(place) - corner) * scale
         groups.append(_Label((number,), ((float(x), float(y)),)))
     data = axes.transData.inverted()
-    for each in _apart(groups, width):
+    for each in _merge_overlapping(groups, width):
         at = places[each.numbers[0]]
         if len(each.numbers) > 1:
             x, y = each.words_at(width)
@@ -77,15 +77,17 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
         axes.text(*at, each.words, ha="center", va="center_baseline", fontsize=LETTERS, color=INK)
 
 
-def _apart(groups: list[_Label], width: float) -> list[_Label]:
+def _merge_overlapping(groups: list[_Label], width: float) -> list[_Label]:
     """Merge labels that overlap until none do."""
     for at, one in enumerate(groups):
         for other in groups[at + 1 :]:
-            if any(_touch(a, b) for a in one.boxes(width) for b in other.boxes(width)):
+            if any(_overlap(a, b) for a in one.boxes(width) for b in other.boxes(width)):
                 joined = _Label(one.numbers + other.numbers, one.marks + other.marks)
-                return _apart([joined, *(each for each in groups if each not in (one, other))], width)
+                return _merge_overlapping(
+                    [joined, *(each for each in groups if each not in (one, other))], width
+                )
     return groups
 
 
-def _touch(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -99,7 +99,7 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     sentence = read.report("tossed").data_versions
     assert sentence.startswith("Trials read 2 versions of tosses.coin/test (digest ")
     assert ": 8 trials; " in sentence
-    assert sentence.endswith("differences between trials may be differences of data.")
+    assert sentence.endswith("differences between trials may be caused by the data.")
     assert sentence[:40] in shown.err
     text = (tmp_path / "runs/tossed/report/report.md").read_text()
     assert text.index(f"**{sentence}**") < text.index("## Answer")

@@ -72,7 +72,7 @@ def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep)
     before = {each["arm"]: each for each in found["verdicts"]}
     added = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
     assert added.code == 0, added
-    assert "8 trials to run beside 16" in added.out
+    assert "8 trials added to 16" in added.out
     found = report()
     assert found["answer"]["family"] == 4
     assert decided(found).keys() == {*before, "no-attention[dataset=odd]", "no-attention"}
@@ -84,7 +84,7 @@ def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep)
     arm = "arms.slow={why: less, set: {attention: false, rate: 0.1}}"
     added = haltsweep("extend", "datasets", arm, *INLINE)
     assert added.code == 0, added
-    assert "12 trials to run beside 24" in added.out
+    assert "12 trials added to 24" in added.out
 
 
 @pytest.mark.slow

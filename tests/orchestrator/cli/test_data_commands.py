@@ -16,7 +16,7 @@ from matplotlib import image
 
 from orchestrator.cli.display import building, console
 from orchestrator.cli.display.building import Bars
-from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
+from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_text, sparkline
 from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
 from tests.support.processes.commands import TINY, Shell, answer
@@ -48,7 +48,7 @@ class TestBuild:
             for name, text in zip(("valid", "near-iid"), lines, strict=True)
         ] == [True, True]
         again = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
-        assert again.out == re.sub(r"built in \S+ s", "already there", lines[0]) + "\n"
+        assert again.out == re.sub(r"built in \S+ s", "exists", lines[0]) + "\n"
 
     def test_a_spec_stands_for_what_launch_would_build(self, haltsweep, tmp_path):
         shown = haltsweep("data", "build", "tiny.yaml", "--data", "d")
@@ -57,18 +57,16 @@ class TestBuild:
             "listops/valid",
             "listops/near-iid",
         ]
-        assert "already there" not in shown.out
+        assert ": exists:" not in shown.out
         again = haltsweep("data", "build", "tiny.yaml", "--profile", "short", "--data", "d")
-        assert again.out.count("already there") == 3
+        assert again.out.count(": exists:") == 3
 
     def test_what_is_streamed_is_left_out_or_refused(self, haltsweep):
         few = ("test_examples=5", "valid_examples=5", "test_lengths=[30]")
         assert haltsweep("data", "build", "algorithms", *few).out.count("built in") == 2
         shown = haltsweep("data", "build", "algorithms", *few, "--split", "train")
         assert shown.code == 2
-        assert (
-            "the split train of algorithms is drawn anew for every batch, so it cannot be built" in shown.err
-        )
+        assert "--split train: algorithms draws new examples" in shown.err
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),
@@ -343,7 +341,7 @@ class TestVerify:
     def test_a_folder_that_is_not_there_is_refused(self, haltsweep):
         shown = haltsweep("data", "verify", "nowhere")
         assert shown.code == 2
-        assert "the datasets must be in a folder, and nowhere is not there" in shown.err
+        assert "nowhere does not exist" in shown.err
 
 
 class TestBars:
@@ -409,10 +407,10 @@ def test_small_histograms():
     assert sparkline(np.asarray([5])) == "█"
     assert sparkline(np.asarray([1, 1, 1, 1, 1, 1, 1, 1, 3])) == "█ ▁"
     assert len(sparkline(np.arange(1000))) == 40
-    assert label_words({"a": 3, "b": 1}) == "a: 75.0%, b: 25.0%"
+    assert label_text({"a": 3, "b": 1}) == "a: 75.0%, b: 25.0%"
     many = {str(number): number + 1 for number in range(LABELS_SHOWN + 1000)}
-    assert label_words(many).startswith("1011: 0.2%")
-    assert label_words(many).endswith(", and 1,000 more")
+    assert label_text(many).startswith("1011: 0.2%")
+    assert label_text(many).endswith(", and 1,000 more")
 
 
 def test_long_examples_are_cut():

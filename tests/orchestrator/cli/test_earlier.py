@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.earlier import found_by
+from orchestrator.cli.earlier import read_best_params
 from orchestrator.cli.reading import opened
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
@@ -61,7 +61,7 @@ def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp
         ledger.release(lease)
         ended = records(ledger.events(), plan)
     best = max((each for each in ended if each.arm == "arm-1"), key=lambda each: each.judged_by(SCORE))
-    assert found_by(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
+    assert read_best_params(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
     assert f"{best.judged_by(SCORE)[0]:.3f}" in haltsweep("status", plan.name).out
 
 

@@ -116,7 +116,7 @@ def test_unknown_sweeps_are_answered_with_all_known():
 
 def test_a_folder_that_was_renamed_is_refused():
     sweep("gates", called="gates-old")
-    with pytest.raises(InputError, match="must bear its name, and runs/gates-old holds 'gates'; call"):
+    with pytest.raises(InputError, match="runs/gates-old must have the name of its sweep, 'gates'"):
         found("gates-old", Path("runs"))
 
 

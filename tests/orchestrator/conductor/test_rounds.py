@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
-from orchestrator.conductor.rounds import Rounds, decisions, measured
-from orchestrator.ledger.fold import records
+from orchestrator.conductor.rounds import Rounds, decisions
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from tests.support.processes.logs import MemoryLog, content, record
@@ -181,17 +180,3 @@ def test_a_session_that_died_after_any_transaction_decides_the_same(trials, each
         log = MemoryLog(whole.written[:cut])
         run_in_turn(record(plan, log))
         assert content(log.written) == content(whole.written), f"cut after {cut} events"
-
-
-def test_whoever_has_the_records_finds_the_decisions_again():
-    plan, log = synthetic(), MemoryLog()
-    run_in_turn(record(plan, log))
-    confirmed = {
-        (each.arm, each.seed): measured(each.outcome, each.last.metrics if each.last else None)
-        for each in records(log.written, plan)
-        if each.phase == "confirm" and each.outcome is not OutcomeKind.SKIPPED
-    }
-    found = decisions(plan, confirmed)
-    assert set(found) == {"far"}
-    spared = [each for each, kind in log.outcomes().items() if kind is OutcomeKind.SKIPPED]
-    assert len(spared) == 2 * (8 - found["far"].seeds)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Change, ConfirmPlan, Plan, SearchPlan
+from orchestrator.plan.types import AnswerPlan, Arm, ArmCheck, Change, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.results.details import Details, details
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
@@ -131,7 +131,7 @@ def _plan(
         wall_clock_hours=None,
         trials=tuple(planned),
         proofs=tuple(
-            ArmProof(name, 10_000 + at, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
+            ArmCheck(name, 10_000 + at, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
             for at, name in enumerate(names)
         ),
         answer=AnswerPlan((f"{SPLITS[0]}/accuracy",), 0.01, 0.05, max(1, len(names) - 1)) if seeds else None,

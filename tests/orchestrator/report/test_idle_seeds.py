@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import Study, study
 
@@ -31,7 +29,7 @@ def test_seeds_that_change_nothing_at_all_are_one_run_and_decide_nothing():
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
     assert verdict.p is None
-    assert not [each for each in notices(report) if "every seed" in each], "nothing is claimed"
+    assert not [each for each in warning_texts(report) if "all seeds" in each], "nothing is claimed"
     assert all(each.p is None and each.estimate.low is None for each in report.effects if each.primary)
 
 
@@ -39,25 +37,8 @@ def test_an_outcome_that_is_alike_in_seeds_which_differ_otherwise_may_decide():
     report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
-    [shown] = [each for each in notices(report) if "every seed" in each]
-    assert shown.startswith(
-        "arm-1: every seed measured one and the same near-iid/accuracy, and every seed of"
-    )
-
-
-@pytest.mark.parametrize(("seeds", "message"), [(4, True), (5, False)])
-def test_seeds_of_which_each_has_a_twin_may_be_fewer_runs(seeds, message):
-    """As of code that takes its seed modulo 2; of five seeds one has no twin here."""
-    made = study(2, seeds, 0, readings=())
-    twin = {(each.arm, each.seed): each.last for each in made.records}
-
-    def taken(each: Record) -> Record:
-        return replace(each, last=twin[each.arm, 105 if each.seed == 105 else 101 + each.seed % 2])
-
-    report = replace(made, records=tuple(map(taken, made.records))).report()
-    expected = ["4 seeds measured no more than 2 different things, each at least twice and the very same in"]
-    found = [each[: len(expected[0])] for each in notices(report) if "at least twice" in each]
-    assert found == (expected if message else [])
+    [shown] = [each for each in warning_texts(report) if "all seeds" in each]
+    assert shown.startswith("arm-1: all seeds measured the same near-iid/accuracy")
 
 
 def test_seeds_that_failed_in_the_reference_are_said_to_be_its_own():

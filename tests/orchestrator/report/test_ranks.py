@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.writers.tables import headline
+from orchestrator.report.writers.tables import screen_table
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import SPLITS, Study, study, without
 
@@ -38,7 +38,7 @@ def test_an_arm_whose_search_found_one_point_has_no_number() -> None:
     assert found.effect("arm-1", OUTCOME) is None
     (said,) = found.verdicts
     assert (said.text, said.seeds) == ("undecided: 4 seeds failed", "0 of 4 seeds finished")
-    assert headline(found).rows[1][1:3] == ("0 of 4 finished", "0 of 4 finished")
+    assert screen_table(found).rows[1][1:3] == ("0 of 4 finished", "0 of 4 finished")
 
 
 @pytest.mark.parametrize("how", ["failed", "lacks it"])

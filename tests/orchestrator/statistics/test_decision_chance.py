@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from orchestrator.statistics.decision_chance import EFFECT_SPREAD, log_odds, outlooks
+from orchestrator.statistics.decision_chance import EFFECT_SPREAD, decision_chances, log_odds
 from orchestrator.statistics.power import chance
 from tests.orchestrator.statistics.outlooks import BINS, chances, compared, none, of_the_prior, one
 
@@ -60,7 +60,7 @@ def test_the_odds_of_an_effect_as_by_quadrature():
 
 def test_the_difference_is_the_one_found_8_times_in_10():
     found = compared(np.array([0.3, -0.2, 0.4, 0.1, -0.3]), 3)
-    for each in outlooks(found):
+    for each in decision_chances(found):
         runs = each.difference / found.spread * math.sqrt(2)
         assert chance(runs, 5 + each.more, 3) == pytest.approx(0.8, abs=1e-4)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from orchestrator.statistics.missing import MOST_MISSING, settled
+from orchestrator.statistics.missing import MOST_MISSING, verdict_despite_missing
 from orchestrator.statistics.paired import Paired, compare
 from orchestrator.statistics.verdicts import verdict
 
@@ -17,7 +17,7 @@ def compared(values: dict[int, float], family: int = 1) -> Paired:
 
 def settle(values, bounds, family=1, **goal) -> Paired:
     known = dict(enumerate(values))
-    return settled(
+    return verdict_despite_missing(
         compared(known, family), bounds, lambda given: compared({**known, **given}, family), **goal
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.paired import Paired, compare
-from orchestrator.statistics.verdicts import unseen, verdict
+from orchestrator.statistics.verdicts import no_collapse_probability, verdict
 from tests.orchestrator.statistics import studies
 
 SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)
@@ -87,5 +87,5 @@ def test_simulated_verdicts_are_these() -> None:
 
 
 def test_collapses_that_no_seed_shows() -> None:
-    assert unseen(0.2, 4) == pytest.approx(0.4096)
-    assert unseen(0.1, 8) == pytest.approx(0.43046721)
+    assert no_collapse_probability(0.2, 4) == pytest.approx(0.4096)
+    assert no_collapse_probability(0.1, 8) == pytest.approx(0.43046721)

@@ -185,8 +185,8 @@ def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
     assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
 
 
-def writer_of_states(folder: SweepFolder, *lines: str) -> "Callable[[], subprocess.Popen[bytes]]":
-    """Return a starter of a process that runs lines of Python once it is told to finish."""
+def writer_of_states(folder: SweepFolder, *lines: str) -> "subprocess.Popen[bytes]":
+    """Return a process that runs lines of Python once it is told to finish."""
     notes = "\n".join(
         (
             "import sys, time",
@@ -198,12 +198,12 @@ def writer_of_states(folder: SweepFolder, *lines: str) -> "Callable[[], subproce
             *lines,
         )
     )
-    return lambda: subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
 
 
 def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: SweepFolder) -> None:
     """It failed after the follower was told to finish, and takes longer than an outage is waited for."""
-    start = writer_of_states(
+    process = writer_of_states(
         folder,
         "failed = time.time()",
         "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
@@ -213,18 +213,18 @@ def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: S
     )
 
     # The process has to start first, within the minute that nothing is told.
-    assert Follower(start, folder, SummaryFile()).drain(60.0, outage_s=1.0) is None
+    assert Follower(process, folder, SummaryFile()).drain(60.0, outage_s=1.0) is None
 
 
 def test_an_outage_is_seen_though_the_clock_was_set_back(folder: SweepFolder) -> None:
-    start = writer_of_states(
+    process = writer_of_states(
         folder,
         "failed = time.time() - 3600",
         "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
         "time.sleep(600)",
     )
 
-    follower = Follower(start, folder, SummaryFile())
+    follower = Follower(process, folder, SummaryFile())
     state = follower.drain(120.0, outage_s=0.5)
     assert state is not None
     assert (state.error, follower.detached) == ("away", False)

@@ -98,4 +98,4 @@ def test_a_name_in_both_is_not_said_to_be_in_one_alone():
 def test_one_sweep_is_none_to_compare(haltsweep):
     shown = haltsweep("compare", "tiny")
     assert shown.code == 2
-    assert "at least two sweeps must be named, got 1; name another one" in shown.err
+    assert "at least two sweeps are needed, got 1" in shown.err

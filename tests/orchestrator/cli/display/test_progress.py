@@ -14,7 +14,7 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial
 from orchestrator.execution.live_view import Snapshot
-from orchestrator.execution.signals import Heard
+from orchestrator.execution.signals import SignalEffect
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record
@@ -307,5 +307,5 @@ def test_the_first_interrupt_is_answered(capsys, monkeypatch):
     shown = []
     monkeypatch.setattr(progress, "complain", shown.append)
     with View(make_plan(1), clock=Clock()) as view:
-        view.show_interrupt(Heard.DRAIN)
+        view.show_interrupt(SignalEffect.DRAIN)
     assert shown == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]

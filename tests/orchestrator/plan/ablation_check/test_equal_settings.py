@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
-from orchestrator.spec.types import OwnSpec
+from orchestrator.spec.types import CustomSpec
 from search_spaces.dimensions import equality_key
 from tests.orchestrator.plan.small import BASELINE, baseline, one_arm, spec
 from tests.support.specs.planned import plan as plan_quickly
@@ -63,7 +63,7 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def own(base: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> OwnSpec:
+def own(base: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> CustomSpec:
     written = {
         "name": "own",
         "question": "Is it told?",
@@ -72,7 +72,7 @@ def own(base: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> OwnSpec:
         "arms": {f"arm-{place}": {"why": "as it says", "set": sets} for place, sets in enumerate(arms)},
         "confirm": {"seeds": [1, 2]},
     }
-    return OwnSpec.model_validate({**written, **parts}, context={"own": True})
+    return CustomSpec.model_validate({**written, **parts}, context={"own": True})
 
 
 @pytest.mark.usefixtures("plain")

@@ -7,7 +7,7 @@ import torch
 
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
-from tests.orchestrator.plan.ablation_check.test_lying_arms import CHUNKED, SPARSE, spec_of, system
+from tests.orchestrator.plan.ablation_check.test_empty_arms import CHUNKED, SPARSE, spec_of, system
 from tests.support.specs.planned import plan
 
 

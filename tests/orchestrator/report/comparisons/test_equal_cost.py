@@ -7,16 +7,15 @@ import pytest
 
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
-from orchestrator.report.caveats.notices import notices
-from orchestrator.report.comparisons.equal_cost import interpolated
+from orchestrator.report.caveats.warning_texts import warning_texts
+from orchestrator.report.comparisons.equal_cost import interpolate
 from orchestrator.report.results.details import details
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.write import markdown
+from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
 from trainables.custom.extensions import add_to_path
-from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -71,12 +70,12 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
 def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
     report = summarise(STUDY, study())
     assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [shown] = [each for each in notices(report) if "spends" in each]
+    [shown] = [each for each in warning_texts(report) if "spends" in each]
     assert shown.startswith(
         "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
     )
     undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
-    assert not [each for each in notices(replace(report, verdicts=undecided)) if "spends" in each]
+    assert not [each for each in warning_texts(replace(report, verdicts=undecided)) if "spends" in each]
 
 
 def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
@@ -92,9 +91,9 @@ def test_readings_that_do_not_reach_the_cost_give_no_number():
     deep = equal(report)["deep"]
     assert deep.equal is None
     assert deep.reached == 0
-    text = markdown(report, [])
+    text = as_markdown_report(report, [])
     assert "not known: 0 of 8 seeds reach that cost" in text
-    assert "exploratory: arms at the cost of what they are compared with" in text
+    assert "exploratory: arms at the cost of their references" in text
 
 
 OWN = """
@@ -150,13 +149,6 @@ def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
     assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
 
 
-def test_an_arm_that_was_read_under_no_other_setting_is_told():
-    own = [each for each in study() if each.phase == "confirm" or each.arm != "thinker"]
-    report = summarise(STUDY, own)
-    assert equal(report)["thinker"].path == ""
-    assert "not known: read under no other setting" in markdown(report, [])
-
-
 def test_fields_are_interpolated_each_for_itself():
     both = replace(STUDY, posthoc=(*STUDY.posthoc, {LAYERS: 3}))
     more = [
@@ -178,7 +170,7 @@ def test_settings_are_compared_with_as_trained_seed_by_seed():
     assert found.n == 8
     assert found.mean == pytest.approx(-0.06)
     assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
-    assert "other settings minus as trained, paired by seed" in markdown(report, [])
+    assert "other settings minus as trained, paired by seed" in as_markdown_report(report, [])
 
 
 def test_differences_end_where_quantities_do():
@@ -207,22 +199,16 @@ def test_differences_end_where_quantities_do():
             assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
 
 
-def test_without_readings_again_there_is_no_table():
-    report = summarise(plan(), [record(each.name, seed) for each in plan().arms for seed in SEEDS])
-    assert report.equal_costs == report.setting_effects == ()
-    assert "at equal cost" not in markdown(report, [])
-
-
 def test_interpolation():
     points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
-    assert interpolated(points, 2.0) == pytest.approx(0.25)
-    assert interpolated(points, 3.0) == pytest.approx(0.4)
-    assert interpolated(points, 5.0) == 0.9
-    assert interpolated(points, 5.01) is None
-    assert interpolated(points, 0.99) is None
-    assert interpolated([(2.0, 0.7)], 2.0) == 0.7
-    assert interpolated([(2.0, 0.7)], 2.1) is None
-    assert interpolated([], 1.0) is None
+    assert interpolate(points, 2.0) == pytest.approx(0.25)
+    assert interpolate(points, 3.0) == pytest.approx(0.4)
+    assert interpolate(points, 5.0) == 0.9
+    assert interpolate(points, 5.01) is None
+    assert interpolate(points, 0.99) is None
+    assert interpolate([(2.0, 0.7)], 2.0) == 0.7
+    assert interpolate([(2.0, 0.7)], 2.1) is None
+    assert interpolate([], 1.0) is None
 
 
 def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
@@ -235,23 +221,3 @@ def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
     found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
     assert (found.reached, found.seeds, found.equal) == (7, 8, None)
     assert found.as_trained.n == 8
-
-
-def test_of_several_assignments_it_is_said_which_is_compared():
-    assert "of several assignments the best of each arm alone" not in markdown(summarise(STUDY, study()), [])
-    several = replace(STUDY, confirm=replace(STUDY.confirm, best=2))
-    assert "; of several assignments the best of each arm alone" in markdown(summarise(several, study()), [])
-
-
-def test_quantities_of_readings_alone_are_drawn_against_cost_too():
-    shown = replace(STUDY, metrics=(*STUDY.metrics, Metric("doubt", shown=("posthoc",))))
-    records = [
-        replace(each, last=replace(each.last, metrics=dict(each.last.metrics) | {"iid/doubt": 0.1}))
-        for each in study()
-    ]
-    drawn = details(shown, summarise(shown, records), records, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy", "iid/doubt"}
-    without = replace(shown, posthoc=())
-    trained = [each for each in records if each.phase == "confirm"]
-    drawn = details(without, summarise(without, trained), trained, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy"}

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 from scipy import stats
 
-from orchestrator.report.figures.interval_figures import LINES, NAMED, SEEDS
+from orchestrator.report.figures.interval_figures import LINE_ENDS, NAMED, SEEDS
 from orchestrator.report.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 from orchestrator.report.halting.tally_figures import SHADES
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings
@@ -103,24 +103,24 @@ def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(made, d
         )
         assert [x for x, y in panel.points("o") if y == row + SEEDS] == pytest.approx(paired)
     assert panel.lines("-", INK) == beneath_names(0.0, 2)
-    bands = [{row + end: (-0.01, 0.01) for end in LINES} for row in range(2)]
+    bands = [{row + end: (-0.01, 0.01) for end in LINE_ENDS} for row in range(2)]
     assert panel.upright_bands() == bands, "the margin of the study"
 
 
 def beneath_names(value, rows):
     """A line at a value in so many rows, that crosses no name."""
-    return [[(value, pytest.approx(row + end)) for end in LINES] for row in range(rows)]
+    return [[(value, pytest.approx(row + end)) for end in LINE_ENDS] for row in range(rows)]
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 16), (16, 1)])
 def test_numbers_of_arms_stand_beside_the_axes_where_nothing_crosses_them(arms, seeds):
     made = study(arms, seeds, 0, readings=())
     drawn, report = drawings(made), made.report()
-    shown = {row: interval_words(each.difference, "+") for row, each in enumerate(report.verdicts)}
+    shown = {row: format_interval(each.difference, "+") for row, each in enumerate(report.verdicts)}
     assert len(shown) == arms - 1
     for name, words in (
         ("difference-1", shown),
-        ("outcome-1", {row: interval_words(each.estimate) for row, each in enumerate(of_outcome(report))}),
+        ("outcome-1", {row: format_interval(each.estimate) for row, each in enumerate(of_outcome(report))}),
     ):
         texts = drawn[name].places()
         for row, each in words.items():
@@ -149,21 +149,6 @@ def test_claims_have_colours_that_the_verdicts_have():
     assert len(worse.points("s", colour=ORANGE)) == 2
     assert len(nothing.points("s", colour=MUTED)) == 2
     assert not nothing.points("s", colour=GREEN)
-
-
-def test_that_no_difference_matters_is_drawn_as_the_claim_that_it_is():
-    made = study(2, 8, 0, readings=())
-    value = {seed: found + 0.001 * (-1) ** seed for seed, found in confirmed(made, "arm-0").items()}
-    records = tuple(
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: value[each.seed]}))
-        if each.arm == "arm-1"
-        else each
-        for each in made.records
-    )
-    found = drawings(replace(made, records=records))["difference-1"]
-    assert "no difference larger than 0.01" in found.panel.label
-    assert len(found.points("s", colour=INK)) == 1
-    assert "within margin, interval of the family" in found.key()
 
 
 @pytest.mark.parametrize("axis", ["trials", "hours"])
@@ -387,15 +372,6 @@ def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
     of_layer = {(0, 0): 6 / 13, (1, 0): 2 / 13, (2, 0): 5 / 13, (2, 1): 1}
     assert layers.cells() == pytest.approx(of_layer, abs=0.5 / SHADES)
     assert layers.rows() == ["layer 1", "layer 2"]
-
-
-def test_splits_that_decide_nothing_are_drawn_alike(made, drawn):
-    panels = {each.panel.title: each for name, each in drawn.items() if name.startswith("values-")}
-    assert {"length-20-40/accuracy", "near-iid/depth"} <= set(panels)
-    for metric in ("length-20-40/accuracy", "near-iid/depth"):
-        for row, arm in enumerate(each.name for each in made.plan.arms):
-            values = confirmed(made, arm, metric).values()
-            assert panels[metric].points("s")[row] == pytest.approx((statistics.fmean(values), row))
 
 
 def test_differences_that_are_all_rounding_errors_are_drawn_at_zero():

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from orchestrator.report.figures.number_marks import paint_numbers, ranges
+from orchestrator.report.figures.number_marks import format_ranges, paint_numbers
 
 
 def painted(places):
@@ -37,7 +37,7 @@ def numbers_of(texts):
     [((3,), "3"), ((2, 1), "1-2"), ((1, 3, 4, 5, 9), "1, 3-5, 9"), ((7, 5, 3), "3, 5, 7")],
 )
 def test_numbers_that_follow_each_other_are_a_range(numbers, words):
-    assert ranges(numbers) == words
+    assert format_ranges(numbers) == words
 
 
 def test_arms_that_lie_apart_have_their_numbers_in_them():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from tests.orchestrator.report.studies import Study, study
 from tests.orchestrator.report.writers.test_page import EVIL, read, shown
 
@@ -61,16 +61,10 @@ def test_sessions_that_differ_are_both_told() -> None:
     ]
 
 
-def test_sweeps_from_before_show_what_they_have() -> None:
-    made = made_with({"commit": "f01de2"})
-    assert not made.details().listings
-    assert "details" not in shown(made).tags
-
-
 def test_texts_of_others_are_no_mark_up() -> None:
     bad = {**KNOWN, "code_diff": f"+{EVIL}\n</pre>", "packages": [EVIL], "data": {EVIL: EVIL}}
     made = made_with(bad)
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html
     assert "</pre>" in read(html).text

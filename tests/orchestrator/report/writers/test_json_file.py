@@ -10,7 +10,7 @@ import pytest
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.results.details import Details
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.page_sections import sections
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
@@ -86,7 +86,7 @@ def test_every_number_on_the_page_is_in_it(made):
     texts, numbers = [], []
     held(json.loads(as_json(report, details)), texts, numbers)
     seen = Shown()
-    seen.feed(page(report, details))
+    seen.feed(html_page(report, details))
     explained = set(notes(report))
     for section in sections(report, details):
         explained |= {*section.texts, *(text for part in section.parts for text in part.texts)}

@@ -1,6 +1,7 @@
 """Names and texts that MLflow takes, whatever they are made of."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -107,6 +108,23 @@ def test_an_arm_says_how_many_of_its_seeds_failed(
     shown = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
     assert shown == (status, outcome, reason)
     assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
+
+
+def test_an_arm_has_the_confirmed_values_of_searched_fields_as_parameters() -> None:
+    plan = make_plan(1, seeds=(101, 102))
+    (path,) = (dimension.path for dimension in plan.arms[0].space.dimensions)
+    desired = DesiredRuns(plan, "ledger")
+    confirmed = 0
+    for number, planned in enumerate(plan.trials):
+        trial = trial_of(plan, number)
+        if planned.phase == "confirm":
+            confirmed += 1
+            trial = replace(trial, assignment={path: 0.25 * confirmed})
+        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.started(1.0, trial.trial_id, 1))
+        assert path not in desired.runs["arm/arm-0"].params, "nothing is confirmed yet"
+        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
+    assert desired.runs["arm/arm-0"].params[path] == "0.25, 0.5"
 
 
 def test_a_verdict_is_a_tag_of_its_arm() -> None:
