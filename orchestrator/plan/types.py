@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Fixed, Space, Value, key_of
+from search_spaces.dimensions import Fixed, Space, Value, equality_key
 from trainables.metrics import Metric
 
 
@@ -288,7 +288,7 @@ class Plan:
         """
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
-            groups.setdefault(key_of(arm.context), []).append(arm)
+            groups.setdefault(equality_key(arm.context), []).append(arm)
         return tuple(map(tuple, groups.values()))
 
     @property

@@ -16,7 +16,7 @@ from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog
 from trainables.custom.extensions import BadModule, UnknownName
-from trainables.data.inventory import look_at
+from trainables.data.inventory import inspect_file
 from trainables.data.store import open_split, split_path
 
 WORKLOAD = "trainables.training:Training"
@@ -210,11 +210,11 @@ def test_data_of_an_unimportable_task_are_not_removed(installed: Path, tmp_path:
     config = catalog.config_class("tasks", "gru_kit.majority")()
     assert len(open_split(config, "test", tmp_path)) == 67
     path = split_path(config, "test", tmp_path)
-    assert look_at(path).verdict == "whole"
+    assert inspect_file(path).verdict == "whole"
     for name in ("gru_kit.majority", "gru_kit"):
         sys.modules.pop(name)  # monkeypatch would bring them back when all others are forgotten
     (installed / "gru_kit" / "majority.py").write_text("import nowhere_at_all\n")
-    found = look_at(path)
+    found = inspect_file(path)
     assert found.verdict == "unknown"
     assert "nowhere_at_all" in found.reason
 

@@ -195,11 +195,11 @@ def _plan_extended_spec(
     """Return the extended spec and its plan, as for a launch."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     read_edition(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
+        add_to_path(Path(code))
     spec = path or find_edition(folder.spec)
     return planned(spec, changes, profile, runs=runs)
 

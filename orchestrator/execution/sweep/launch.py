@@ -54,7 +54,7 @@ from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 
 RAY_LOG = "ray.log"
 """File in the folder of the sweep with the output of Ray."""
@@ -207,7 +207,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
     if setup.code is not None:
-        look_in(Path(setup.code))
+        add_to_path(Path(setup.code))
     load_workload(setup.workload)
     if address is not None:
         check_address(address)

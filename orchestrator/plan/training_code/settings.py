@@ -167,7 +167,7 @@ def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
 
 def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
     assert isinstance(train.config, TrainConfig)
-    return sources.misfit(task.config, train.config)
+    return sources.find_misfit(task.config, train.config)
 
 
 def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | None:

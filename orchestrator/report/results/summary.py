@@ -237,13 +237,13 @@ def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
     """Return the metrics declared by the plan; for older plans, those of the installed tasks and heads."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
-    from trainables.training.measured import metrics_of
+    from trainables.training.measured import declared_metrics
 
     named = [lookup(arm.settings, "task.name") for arm in plan.arms]
     try:
-        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
+        return declared_metrics(dict.fromkeys(name for name in named if isinstance(name, str)))
     except (LookupError, ValueError):  # a custom task that no longer exists
-        return metrics_of()
+        return declared_metrics()
 
 
 def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -123,7 +123,7 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
     (tmp_path / "calling.py").write_text(OWN)
     (tmp_path / "own.yaml").write_text(json.dumps(spec))
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_to_path(tmp_path)
         _, planned = plan_file(tmp_path / "own.yaml")
     readings = [
         replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})

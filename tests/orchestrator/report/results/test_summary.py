@@ -23,7 +23,7 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 BASE = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
@@ -380,7 +380,7 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
 
 
 def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> None:
-    asked = replace(plan(), metrics=metrics_of())
+    asked = replace(plan(), metrics=declared_metrics())
     assert summarise(asked, records()) == report()
     back = from_json(to_json(asked))
     assert back.metrics == asked.metrics

@@ -14,7 +14,7 @@ from orchestrator.report.results.types import ArmTally, Cell, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import as_markdown_report, write_report_folder
 from trainables.metrics import look_up
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
 CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
@@ -29,7 +29,7 @@ REPORT = Report(
     floors={},
     arms=("one",),
     power="",
-    quantities=(look_up(metrics_of(), "valid/accuracy"),),
+    quantities=(look_up(declared_metrics(), "valid/accuracy"),),
 )
 
 
