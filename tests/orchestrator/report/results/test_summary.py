@@ -364,7 +364,7 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
 ) -> None:
     monkeypatch.setattr("orchestrator.report.writers.write.outcome_panels", lambda _: [])
     monkeypatch.setattr("orchestrator.report.writers.write.metric_panels", lambda _: [])
-    monkeypatch.setattr("orchestrator.report.writers.write.page", lambda *_: "")
+    monkeypatch.setattr("orchestrator.report.writers.write.html_page", lambda *_: "")
     made = report()
     with ThreadPoolExecutor(4) as pool:
         places = list(pool.map(lambda _: write_report_folder(made, tmp_path / "report"), range(80)))
