@@ -181,11 +181,11 @@ def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(
 
 
 EXTREMES = {
-    "many": study(16, 16, 3, readings=()),
-    "one seed": study(2, 1, 0, readings=()),
-    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, readings=()),
-    "nothing": study(2, 2, 2, readings=(), fate=lambda *_: None),
-    "failures": study(2, 2, 2, readings=(), fate=lambda *_: OutcomeKind.DIVERGED),
+    "many": study(16, 16, 3, thresholds=()),
+    "one seed": study(2, 1, 0, thresholds=()),
+    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "nothing": study(2, 2, 2, thresholds=(), fate=lambda *_: None),
+    "failures": study(2, 2, 2, thresholds=(), fate=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')
@@ -246,7 +246,7 @@ def test_figures_take_the_colours_of_the_page(
         assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
 
 
-def test_it_is_printed(browser: "Browser", file: Path) -> None:
+def test_page_can_be_printed(browser: "Browser", file: Path) -> None:
     with mlflow_page.new_page(browser, color_scheme="dark") as page:
         page.goto(file.as_uri())
         assert page.pdf(format="A4").startswith(b"%PDF")
