@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files.sqlite_files import url_of
+from orchestrator.files.sqlite_files import sqlite_url
 
 DIGEST_CHARACTERS = 16
 
@@ -61,7 +61,7 @@ class SweepFolder:
     def ledger_url(self) -> str:
         """Return the SQLAlchemy URL of the embedded ledger."""
         # The file itself is not resolved: opening the ledger reports a symbolic link that points to itself.
-        return url_of(self.root.resolve() / self.ledger.name)
+        return sqlite_url(self.root.resolve() / self.ledger.name)
 
     @property
     def records(self) -> Path:

@@ -1,6 +1,5 @@
 """Collect the provenance of results: code, versions, machine, command; without slow imports."""
 
-import inspect
 import os
 import platform
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.files.redact import redact_arguments, redact_code, storable
+from orchestrator.files.redact import escape_unstorable, redact_arguments, redact_code
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
@@ -36,9 +35,6 @@ OURS = "haltsweep"
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 NAME, VERSION = (re.compile(rf"^{each}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for each in ("Name", "Version"))
-RECORD = "RECORD"
-LISTS = (RECORD, "installed-files.txt", "SOURCES.txt")
-"""Files in which a distribution may list its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,7 @@ def _shortened(changes: str) -> str:
     if len(changes) > DIFF_MOST:
         first = first[: first.rfind("\n") + 1]
     left = len(changes) - len(first)
-    return storable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
+    return escape_unstorable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:
@@ -190,37 +186,9 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
     packages = {module.partition(".")[0] for module in modules}
     if not packages:
         return {}
-    names = {_identity(each)[0] for each in metadata.distributions() if _holds(each, packages)}
-    return {name: metadata.version(name) for name in sorted(filter(None, names))}
-
-
-def _holds(distribution: metadata.Distribution, packages: set[str]) -> bool:
-    """Return whether a distribution contains one of these top-level packages.
-
-    The result is that of `importlib.metadata.packages_distributions`, which looks for every file of every
-    distribution on the disk. Here the files are examined only if a list of files may name one of the
-    packages.
-    """
-    declared = (distribution.read_text("top_level.txt") or "").split()
-    if declared:
-        return not packages.isdisjoint(declared)
-    if not any(_may_name(distribution.read_text(name) or "", packages, name) for name in LISTS):
-        return False
-    files = distribution.files or ()
-    tops = {file.parts[0] if len(file.parts) > 1 else inspect.getmodulename(file.name) for file in files}
-    return not packages.isdisjoint(tops)
-
-
-def _may_name(listed: str, packages: set[str], name: str) -> bool:
-    """Return whether a list of files may have a file at the top level of these packages.
-
-    Only the start of each line of a RECORD is matched. Otherwise a nested folder called `tests` would cause
-    every line of a long RECORD to be parsed as a path.
-    """
-    if name != RECORD:  # paths in the other lists may start in another folder
-        return any(package in listed for package in packages)
-    tops = "|".join(map(re.escape, packages))
-    return re.search(rf'^[ "./]*(?:{tops})[/.]', listed, re.MULTILINE) is not None
+    known = metadata.packages_distributions()
+    names = {name for package in packages for name in known.get(package, ())}
+    return {name: metadata.version(name) for name in sorted(names)}
 
 
 def _cpu() -> str:

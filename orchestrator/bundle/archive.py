@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.errors import InputError
-from orchestrator.files.regular_files import found_instead, open_ordinary
+from orchestrator.files.regular_files import describe_non_file, open_regular
 from trainables.atomic import replacing
 
 MAX_FILES: Final = 2000
@@ -103,7 +103,7 @@ def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
 
 
 def _opened(content: bytes | Path) -> IO[bytes]:
-    return io.BytesIO(content) if isinstance(content, bytes) else open_ordinary(content)
+    return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
 
 
 def unpack(path: Path, folder: Path) -> list[str]:
@@ -128,7 +128,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
 
 def _refuse_odd(path: Path) -> None:
     """Check the end of the archive, which states the size of its directory, before the directory is read."""
-    if kind := found_instead(path):
+    if kind := describe_non_file(path):
         raise _refused(path, f"it is {kind}")
     size = path.stat().st_size
     if not _END_BYTES <= size <= MAX_BYTES:

@@ -8,8 +8,8 @@ from typing import IO, Any, Final
 
 import orchestrator
 from orchestrator.errors import InputError, StoreError
-from orchestrator.files.file_digests import digest_of, file_digest, sealed, unsealed
-from orchestrator.files.json_values import parsed
+from orchestrator.files.file_digests import digest_of, file_digest, seal_json, unseal_json
+from orchestrator.files.json_values import parse_json
 from orchestrator.identity import digest
 from orchestrator.ledger import chain
 from orchestrator.ledger.events import Event
@@ -101,13 +101,13 @@ def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, An
         name: digest_of(content) if isinstance(content, bytes) else file_digest(content)
         for name, content in sorted(files.items())
     }
-    return sealed({"format": FORMAT, "sweep": sweep, "files": digests, **more}).encode()
+    return seal_json({"format": FORMAT, "sweep": sweep, "files": digests, **more}).encode()
 
 
 def read_listing(folder: Path) -> dict[str, Any]:
     """Return the content of bundle.json in an unpacked bundle. Raise StoreError if it is invalid."""
     try:
-        return _of_this_format(unsealed(bounded((folder / LIST).read_bytes())))
+        return _of_this_format(unseal_json(bounded((folder / LIST).read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{LIST} must be as `haltsweep bundle` wrote it: {error}") from error
 
@@ -167,8 +167,8 @@ def read_events(folder: Path) -> Iterator[Event]:
     """Yield all events, oldest first. Raise StoreError at the first that was changed since it was written."""
     with (folder / LEDGER).open("rb") as stream:
         try:
-            (uid,) = parsed(bounded(_line(stream)))
-            previous, after = chain.first(str(uid)), 0
+            (uid,) = parse_json(bounded(_line(stream)))
+            previous, after = chain.first_digest(str(uid)), 0
             while line := _line(stream):
                 row = _row(line, previous, after)
                 previous, after = row[-1], row[0]
@@ -187,10 +187,10 @@ def _line(stream: IO[bytes]) -> bytes:
 
 def _row(line: bytes, previous: str, after: int) -> list[Any]:
     """Return the columns of the event after position `after`. Raise ValueError if its digest is wrong."""
-    row = [*parsed(bounded(line))]
+    row = [*parse_json(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
         raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
-    for broken in chain.breaks(previous, after, [row]):
+    for broken in chain.find_breaks(previous, after, [row]):
         raise ValueError(f"{broken.place} {broken.what}")
     return row
 
@@ -224,7 +224,7 @@ def disagreements(
 def data_fault(folder: Path) -> str:
     """Return the fault of data.json if it has no digests of data; empty if it has, or if it is missing."""
     try:
-        found = parsed(bounded((folder / DATA).read_bytes()))
+        found = parse_json(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:
         return ""
     except (ValueError, RecursionError) as error:

@@ -30,7 +30,7 @@ from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 
 TRIES = 1000
 """Maximum number of draws before the search reports that a constraint cannot be satisfied."""
@@ -179,7 +179,7 @@ class ArmSearch:
             assert given is not None, "only what there is can fail"
             raise SearchError(
                 f"the {part} {given['name']} failed at search trial {number} of arm {self._arm.name!r}, with "
-                f"{said(error)}"
+                f"{describe_error(error)}"
             ) from error
 
     def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:

@@ -38,7 +38,7 @@ def task_names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({task["name"] for task in tasks})
 
 
-def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
+def collect_provenance(plan: Plan, setup: Setup) -> dict[str, Any]:
     """Return the provenance of the results of `plan` as JSON values.
 
     Raises:
@@ -50,7 +50,7 @@ def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
     return provenance(code=digest(parts), code_parts=parts, modules=modules).to_json()
 
 
-def parts_of(plan: Plan, setup: Setup) -> dict[str, str]:
+def sweep_code_parts(plan: Plan, setup: Setup) -> dict[str, str]:
     """Return the `code_parts` of a sweep. Raise `InputError` if custom code is missing."""
     tasks, models = tasks_and_models(plan, setup)
     return code_parts(setup.workload, task_names(tasks), models)
@@ -89,7 +89,7 @@ def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, 
     Args:
         plan: The plan of the sweep.
         known: Trials in the ledger.
-        origin: Current provenance, as returned by `origin_of`.
+        origin: Current provenance, as returned by `collect_provenance`.
 
     Raises:
         InputError: The code has changed.

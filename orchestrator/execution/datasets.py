@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
+from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -49,7 +49,7 @@ def build_datasets(
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     wanted = [
         (config, info.name)
-        for config, infos in needed(tasks_of(plan), confirmed)
+        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed)
         for info in infos
         if not info.streamed
     ]
@@ -57,12 +57,12 @@ def build_datasets(
         for ready, (config, name) in enumerate(wanted):
             if on_data is not None:
                 on_data(task_name(config), name, ready, len(wanted))
-            made(config, name, data_dir)
+            open_or_build_split(config, name, data_dir)
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
 
 
-def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
+def arm_tasks(plan: Plan) -> Iterator[Mapping[str, Any]]:
     """Yield the task settings of all arms, with `confirm.resample_data` also those of all confirm seeds."""
     for arm in plan.arms:
         yield arm.settings["task"]
@@ -70,7 +70,7 @@ def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
             yield from (with_data_seed(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
 
 
-def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
+def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
     """Yield a warning for each evaluated split that contains training inputs; build the data first.
 
     Only custom tasks are checked, since splits of built-in tasks share no examples by contract.
@@ -79,13 +79,13 @@ def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
     from trainables.task_catalog import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
+    for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), confirmed):
         trained = next(info for info in infos if info.role == "train")
         if trained.streamed or not is_outside("tasks", task_name(config)):
             continue
-        train = made(config, trained.name, data_dir)
+        train = open_or_build_split(config, trained.name, data_dir)
         for name in (info.name for info in infos if info is not trained and not info.streamed):
-            split = made(config, name, data_dir)
+            split = open_or_build_split(config, name, data_dir)
             if shared := split.repeated_in(train):
                 yield (
                     f"Warning: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
@@ -93,7 +93,7 @@ def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
                 )
 
 
-def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
+def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
     """Return the splits that each arm reads, by digest of its task settings; build missing data first.
 
     A search over task settings reads further splits, which are not included.
@@ -103,14 +103,14 @@ def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     found: dict[str, list[Input]] = {}
-    for raw in tasks_of(plan):
+    for raw in arm_tasks(plan):
         if (key := digest(raw)) in found:
             continue
-        ((config, infos),) = needed([raw], confirmed)
+        ((config, infos),) = tasks_with_splits([raw], confirmed)
         found[key] = [
             Input(
                 f"{task_name(config)}/{info.name}",
-                made(config, info.name, data_dir).content_hash,
+                open_or_build_split(config, info.name, data_dir).content_hash,
                 info.role,
                 split_path(config, info.name, data_dir).relative_to(data_dir).as_posix(),
             )
@@ -152,7 +152,7 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
 def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
     """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
-        require_same_data(plan, known, digests_of(inputs_of(plan, setup.data_dir)))
+        require_same_data(plan, known, split_digests(collect_inputs(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:
@@ -181,10 +181,10 @@ def content_hashes(
     from trainables.data.store import split_path
 
     return {
-        str(split_path(config, info.name, data_dir).relative_to(data_dir)): made(
+        str(split_path(config, info.name, data_dir).relative_to(data_dir)): open_or_build_split(
             config, info.name, data_dir
         ).content_hash
-        for config, infos in needed(tasks, confirmed)
+        for config, infos in tasks_with_splits(tasks, confirmed)
         for info in infos
         if not info.streamed
     }
@@ -197,14 +197,14 @@ def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
         return
     from trainables.task_catalog import require_files, task_name
 
-    for config, _ in needed(tasks, ()):
+    for config, _ in tasks_with_splits(tasks, ()):
         try:
             require_files(config)
         except ValueError as error:
             raise InputError(f"the data of {task_name(config)} cannot be read: {error}") from error
 
 
-def needed(
+def tasks_with_splits(
     raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
 ) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
     """Yield each distinct task config with the splits that a sweep reads, including streamed splits."""
@@ -215,7 +215,7 @@ def needed(
         yield config, [info for info in splits(config) if info.role != "test" or info.name in confirmed]
 
 
-def made(config: "Settings", split: str, data_dir: Path) -> "Split":
+def open_or_build_split(config: "Settings", split: str, data_dir: Path) -> "Split":
     """Return a split, building it first if it is missing.
 
     Raises:
@@ -235,18 +235,18 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     """Return digests of the splits that the arms read, by task and split; empty for custom training code."""
     if setup.workload != DEFAULT_WORKLOAD:
         return {}
-    from trainables.data.inventory import look_at
+    from trainables.data.inventory import inspect_file
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
     found: dict[str, set[str]] = defaultdict(set)
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a custom task that is no longer installed
-        for config, infos in needed(tasks_of(plan), confirmed):
+        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed):
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue
-                seen = look_at(path)
+                seen = inspect_file(path)
                 assert seen is not None, "data are looked at themselves"
                 found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in found.items()}

@@ -12,7 +12,7 @@ from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.execution.checkpoints.checkpoint_stores import store_at
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.jobs import Attempt, JobEncoder, WorkerJob
-from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot, Slot
+from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.execution.trial.worker import Harness, load_workload
 from orchestrator.isolation.working_folder import Mode
@@ -69,7 +69,7 @@ def run_inline(
     orders = JobEncoder(
         workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
     )
-    slot: Slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
+    slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
     run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
@@ -87,7 +87,7 @@ def _nothing() -> None:
 @dataclass(frozen=True)
 class _InlineRun:
     recorder: Recorder
-    slot: Slot
+    slot: "ProcessSlot | DebuggedSlot"
     orders: JobEncoder
     stop: threading.Event
     changed: Callable[[], None]
@@ -123,7 +123,7 @@ class _InlineRun:
 
     def _take(self, attempt: Attempt, reply: Reply) -> bool:
         """Record a reply and answer it; return whether the attempt has ended."""
-        decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
+        decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
         self.changed()
         if reply.ended is not None:
             return True
@@ -139,7 +139,7 @@ class _InlineRun:
         if died.outcome is not None:
             self._take(attempt, Reply(ended=died.outcome))
         else:
-            self.recorder.lost(attempt.trial_id, died.reason, died.cause)
+            self.recorder.record_death(attempt.trial_id, died.reason, died.cause)
             self.changed()
 
     def _wait_until_written(self) -> bool:
@@ -152,7 +152,10 @@ class _InlineRun:
 
 
 class DebuggedSlot:
-    """Slot that runs trials in this process for a debugger. Changes to the process persist after a trial."""
+    """Slot with the methods of `ProcessSlot` that runs trials in this process, for a debugger.
+
+    Changes to the process persist after a trial.
+    """
 
     def __init__(self, orders: JobEncoder, stop: threading.Event) -> None:
         """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.execution.datasets import OnData
-from orchestrator.execution.signals import undisturbed
+from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.ledger.sql.outage import OnOutage
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.trials import Outcome
@@ -20,14 +20,6 @@ LOOK_SHARE = 20
 
 With thousands of trials a snapshot takes longer.
 """
-SETTLED_S = 1.0
-"""Maximum seconds between the end of a trial and the next start in its slot without a display.
-
-Most changes are ends of trials, and a display right after an end would show a slot as free that is filled at
-once.
-"""
-GAP_LOOK_S = 0.04
-"""Minimum seconds between two snapshots while such a slot is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +38,6 @@ class Snapshot:
     def running(self) -> int:
         """Number of trials that workers run."""
         return sum(each.running for each in self.arms)
-
-    @property
-    def waiting(self) -> int:
-        """Number of trials that neither run nor have ended."""
-        return sum(each.planned - each.ended - each.running for each in self.arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +73,7 @@ class ThrottledView:
     _looked_at: float = float("-inf")
     _look_s: float = 0.0
     """Seconds that the last snapshot took."""
-    _stale: bool = False
-    _running: int = 0
-    """Number of running trials in the last displayed snapshot."""
-    _gap_since: float | None = None
+    _has_changed: bool = False
 
     def show(self) -> None:
         """Display a snapshot now."""
@@ -99,32 +83,19 @@ class ThrottledView:
     def changed(self) -> None:
         """Note a change, and display it if the last snapshot is old enough."""
         self.begin()
-        self._stale = True
+        self._has_changed = True
         self.catch_up()
 
     def catch_up(self) -> None:
         """Display noted changes if the last snapshot is old enough; must be called often."""
         began = self.clock()
-        least = VIEW_S if self._gap_since is None else GAP_LOOK_S
-        if self._stale and began - self._looked_at >= max(least, LOOK_SHARE * self._look_s):
+        if self._has_changed and began - self._looked_at >= max(VIEW_S, LOOK_SHARE * self._look_s):
             snapshot = self.look()
             self._looked_at = self.clock()
             self._look_s = self._looked_at - began
-            if not self._in_between(snapshot):
-                self._display(snapshot)
-
-    def _in_between(self, snapshot: Snapshot) -> bool:
-        """Return whether a trial has ended and the next waiting trial has not started yet."""
-        now = self.clock()
-        if snapshot.running >= self._running or snapshot.draining or not snapshot.waiting:
-            self._gap_since = None
-            return False
-        if self._gap_since is None:
-            self._gap_since = now
-        return now - self._gap_since < SETTLED_S
+            self._display(snapshot)
 
     def _display(self, snapshot: Snapshot) -> None:
-        self._stale, self._gap_since = False, None
-        self._running = snapshot.running
-        with undisturbed():
+        self._has_changed = False
+        with delayed_interrupts():
             self.display(snapshot)

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
 
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.execution.inline import INTERRUPTED
@@ -39,36 +38,6 @@ class Turn:
     """Whether no further run may start."""
 
 
-class Hooks(Protocol):
-    """Calls of a scheduler to the session, possibly from another process."""
-
-    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
-        """Return an attempt for the new run `key` if one of `num_slots` slots is free."""
-
-    def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """Record the replies of a worker.
-
-        Returns:
-            A `Stop`, returned once, if the worker must end the trial; and whether the ledger contains all
-            reports. Until it does, the worker must not write a checkpoint.
-        """
-
-    def tell(self, text: str) -> None:
-        """Display a warning to the user."""
-
-    def turn(self, begun: Sequence[str]) -> Turn:
-        """Update the session with the runs that workers have taken; must be called often."""
-
-    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
-        """Record that the worker of a run died, or was killed because it was silent."""
-
-    def refused(self, key: str) -> None:
-        """Assign the run to another worker, since a worker refused to start it."""
-
-    def give_up(self) -> None:
-        """End the runs that no worker has started, while the session drains."""
-
-
 @dataclass(slots=True)
 class Session:
     """One driver's execution of a sweep."""
@@ -80,76 +49,81 @@ class Session:
     """Called after every recorded change."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
-    tell: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None
     """Called with warnings for the user."""
     silence_s: float | None = None
     """Seconds without a report after which a worker is killed; None for no limit."""
     clock: Callable[[], float] = time.monotonic
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
-    _again: deque[Attempt] = field(default_factory=deque)
-    _heard_at: dict[str, float] = field(default_factory=dict)
+    _reassigned: deque[Attempt] = field(default_factory=deque)
+    _reported_at: dict[str, float] = field(default_factory=dict)
     _silent: set[str] = field(default_factory=set)
-    """Keys of runs that `silent` has returned."""
+    """Keys of silent runs that `update` has returned."""
 
     @property
     def running(self) -> tuple[str, ...]:
         """Keys of runs that have not ended."""
         return tuple(self._running)
 
-    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
+    def next_attempt(self, key: str, num_slots: int) -> Attempt | NoAttempt:
         """Return an attempt for the new run `key` if one of `num_slots` slots is free."""
-        self.tick()
+        self.check_stop()
         if not self._running and (self.recorder.finished or self.recorder.draining):
-            self.give_up()
+            self.end_unstarted()
             return NoAttempt.NEVER
         if not self.recorder.written() or len(self._running) >= num_slots:
             return NoAttempt.LATER
-        attempt = self._again.popleft() if self._again else self.recorder.ask()
+        attempt = self._reassigned.popleft() if self._reassigned else self.recorder.ask()
         if attempt is None:
             over = self.recorder.finished or self.recorder.draining
             assert self._running or over, "with nothing running, something must be left to hand out"
             return NoAttempt.LATER if self._running else NoAttempt.NEVER
         if not self.recorder.written():
-            self._again.appendleft(attempt)
+            self._reassigned.appendleft(attempt)
             return NoAttempt.LATER
         self._running[key] = attempt
         self.changed()
         return attempt
 
-    def tick(self) -> None:
+    def check_stop(self) -> None:
         """Check for reasons to drain or to end at once."""
         self.check()
         self.recorder.written()
         if self.stop.is_set() and not self.recorder.draining:
             self.recorder.drain(INTERRUPTED)
 
-    def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """Record the replies of a worker. See `Hooks.reported`."""
-        return self.heard(key, replies), self.recorder.written()
+    def report(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
+        """Record the replies of a worker.
 
-    def turn(self, begun: Sequence[str]) -> Turn:
-        """Update the session with the runs that workers have taken. See `Hooks.turn`."""
-        self.tick()
-        for key in begun:
-            self.began(key)
-        return Turn(self.silent(), bool(self.recorder.draining))
+        Returns:
+            A `Stop`, returned once, if the worker must end the trial; and whether the ledger contains all
+            reports. Until it does, the worker must not write a checkpoint.
+        """
+        return self._record(key, replies), self.recorder.written()
 
-    def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
-        """Record the replies of a worker. Return a `Stop`, once, if the worker must end the trial."""
+    def update(self, started: Sequence[str]) -> Turn:
+        """Update the session with the runs that workers have taken; must be called often."""
+        self.check_stop()
+        for key in started:
+            if key in self._running:
+                self._reported_at.setdefault(key, self.clock())
+        return Turn(self._silent_runs(), bool(self.recorder.draining))
+
+    def _record(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         attempt = self._running[key]
-        self._heard_at[key] = self.clock()
+        self._reported_at[key] = self.clock()
         stop: Stop | None = None
         ended = False
         with self.recorder.together():
             for reply in replies:
-                decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
+                decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
                 ended = reply.ended is not None
                 if isinstance(decision, Stop):
                     stop = decision
         self.changed()
         if ended:
-            del self._running[key], self._heard_at[key]
+            del self._running[key], self._reported_at[key]
             self._stopping.discard(key)
         if ended or stop is None or key in self._stopping:
             return None
@@ -158,58 +132,55 @@ class Session:
         self._stopping.add(key)
         return stop
 
-    def began(self, key: str) -> None:
-        """Note that a worker has taken the run, and must report regularly from now on."""
-        if key in self._running and key not in self._heard_at:
-            self._heard_at[key] = self.clock()
-
-    def silent(self) -> list[str]:
+    def _silent_runs(self) -> list[str]:
         """Return runs without a recent report, each once, whose workers must be killed."""
         if self.silence_s is None:
             return []
         now = self.clock()
-        found = [
-            key for key, at in self._heard_at.items() if now - at > self.silence_s and key not in self._silent
+        silent = [
+            key
+            for key, at in self._reported_at.items()
+            if now - at > self.silence_s and key not in self._silent
         ]
-        self._silent.update(found)
-        return found
+        self._silent.update(silent)
+        return silent
 
-    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
+    def record_death(self, key: str, reason: str, cause: DeathCause) -> None:
         """Record that the worker of a run died, or was killed because it was silent."""
         attempt = self._running.pop(key)
         self._stopping.discard(key)
-        self._heard_at.pop(key, None)
+        self._reported_at.pop(key, None)
         if key in self._silent:
             assert self.silence_s is not None, "only with a limit is a run silent"
             outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
-            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+            self.recorder.record(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
-            self.recorder.lost(attempt.trial_id, reason, cause)
+            self.recorder.record_death(attempt.trial_id, reason, cause)
         self._silent.discard(key)
         self.changed()
 
-    def all_lost(self, reason: str) -> None:
+    def record_all_deaths(self, reason: str) -> None:
         """Record that all workers died with their scheduler."""
         if self.recorder.draining:
-            self.give_up()
+            self.end_unstarted()
         for key in self.running:
-            if key in self._heard_at:
-                self.lost(key, reason, DeathCause.OUTSIDE)
+            if key in self._reported_at:
+                self.record_death(key, reason, DeathCause.OUTSIDE)
             else:
-                self.refused(key)
+                self.reassign(key)
 
-    def refused(self, key: str) -> None:
+    def reassign(self, key: str) -> None:
         """Assign the run to another worker, since a worker refused to start it."""
-        self._again.append(self._running.pop(key))
-        self._heard_at.pop(key, None)
+        self._reassigned.append(self._running.pop(key))
+        self._reported_at.pop(key, None)
 
-    def give_up(self) -> None:
+    def end_unstarted(self) -> None:
         """End the runs that no worker has started, while the session drains."""
-        left = [*self._running.values(), *self._again]
+        unstarted = [*self._running.values(), *self._reassigned]
         self._running.clear()
-        self._heard_at.clear()
-        self._again.clear()
-        for attempt in left:
+        self._reported_at.clear()
+        self._reassigned.clear()
+        for attempt in unstarted:
             outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)
-            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+            self.recorder.record(attempt.trial_id, attempt.token, Reply(ended=outcome))
             self.changed()

@@ -24,7 +24,7 @@ INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
 
 
-class Heard(Enum):
+class SignalEffect(Enum):
     """Effect of a signal."""
 
     DRAIN = auto()
@@ -38,7 +38,7 @@ class Heard(Enum):
 class Interrupts:
     """State of the signals received so far, with their handlers."""
 
-    def __init__(self, on_signal: Callable[[Heard], None]) -> None:
+    def __init__(self, on_signal: Callable[[SignalEffect], None]) -> None:
         """Create a state without signals; `on_signal` is called in another thread."""
         self.stop = threading.Event()
         """Set by the first signal, or by other code to drain the sweep."""
@@ -47,7 +47,7 @@ class Interrupts:
         self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
-        self._first: Heard | None = None
+        self._first: SignalEffect | None = None
         """Effect of the first signal, once its handler has run."""
         self._left = threading.Event()
 
@@ -95,15 +95,15 @@ class Interrupts:
                 self._on_signal(self._first or self._meaning())
             elif count == 2:
                 self.hurry.set()
-                self._on_signal(Heard.HURRY)
+                self._on_signal(SignalEffect.HURRY)
                 threading.Thread(target=self._hasten, daemon=True).start()
 
     def leave(self) -> None:
         """Record that the main thread has left the context of `interrupts`."""
         self._left.set()
 
-    def _meaning(self) -> Heard:
-        return Heard.DRAIN if self._gentle else Heard.LEAVE
+    def _meaning(self) -> SignalEffect:
+        return SignalEffect.DRAIN if self._gentle else SignalEffect.LEAVE
 
     def _raise(self) -> None:
         self._pending, self._raised = False, True
@@ -122,7 +122,7 @@ _CURRENT: Interrupts | None = None
 
 
 @contextmanager
-def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
+def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Iterator[Interrupts]:
     """Handle signals inside the context.
 
     A nested context yields the state of the outer one. Outside the main thread, where Python allows no
@@ -162,7 +162,7 @@ def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Int
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def delayed_interrupts() -> Iterator[None]:
     """Delay KeyboardInterrupt until the end of the context, e.g. of a transaction."""
     if _CURRENT is None or threading.current_thread() is not threading.main_thread():
         yield
@@ -171,7 +171,7 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
-def as_interrupt(stop: threading.Event) -> Callable[[object], None]:
+def interrupt_function(stop: threading.Event) -> Callable[[object], None]:
     """Return a function for other threads that interrupts this thread like Ctrl-C.
 
     If this is not the main thread, the function sets `stop`, since only the main thread handles signals.

@@ -18,7 +18,7 @@ Driver = Literal["ray", "inline"]
 PRECISION = "train.precision"
 
 
-def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
+def count_slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
     """Return how many trials fit on `nodes` at once; a trial never spans nodes.
 
     Args:
@@ -31,7 +31,7 @@ def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
 
 def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int:
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
-    room = slots(nodes, wanted)
+    room = count_slots(nodes, wanted)
     if not room:
         given = "; ".join(
             f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
@@ -43,7 +43,7 @@ def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int
     return room
 
 
-def this_machine(num_cpus: int | None) -> dict[str, float]:
+def local_resources(num_cpus: int | None) -> dict[str, float]:
     """Return CPUs and GPUs of a private Ray: `num_cpus` or all CPUs, and the GPUs that PyTorch can use."""
     import torch
 
@@ -67,10 +67,10 @@ def _times(total: float, part: float) -> int:
     return floor(total / part + EPSILON)
 
 
-def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
+def require_local_resources(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
     """Raise `InputError` if this machine, limited to `num_cpus`, cannot run a trial of `plan`."""
     if driver == "ray":
-        require_room([this_machine(num_cpus)], plan.resources)
+        require_room([local_resources(num_cpus)], plan.resources)
     if plan.trainable is None:
         _require_precision(plan)
 
@@ -81,7 +81,7 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
     Driver `inline` runs trials on the available devices.
     """
     asked = plan.resources.gpus
-    if driver != "inline" or not asked or ceil(asked) <= (there := this_machine(None)["GPU"]):
+    if driver != "inline" or not asked or ceil(asked) <= (there := local_resources(None)["GPU"]):
         return ""
     return (
         f"a trial asks for gpus={asked:g}, and PyTorch finds {there:g} on this machine: with --driver inline "
@@ -90,7 +90,7 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
 
 def _require_precision(plan: Plan) -> None:
-    if this_machine(None)["GPU"]:
+    if local_resources(None)["GPU"]:
         return
     for arm in plan.arms:
         if (precision := _precision_on_cuda(arm)) is not None:

@@ -38,7 +38,7 @@ def clear_folders(parent: Path, prefix: str) -> None:
     """
     for path in _named(parent, prefix):
         state = state_of_label(path.name.removeprefix(prefix))
-        if state in {None, ProcessState.ALIVE} or not own_folder(path):
+        if state in {None, ProcessState.ALIVE} or not is_own_folder(path):
             continue
         if state is ProcessState.DEAD or is_silent(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -69,12 +69,12 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def own_folder(path: Path) -> bool:
+def is_own_folder(path: Path) -> bool:
     """Return whether `path` is a folder of this user; a link to a folder does not count."""
     return _own(path, stat.S_ISDIR)
 
 
-def own_file(path: Path) -> bool:
+def is_own_file(path: Path) -> bool:
     """Return whether `path` is a regular file of this user; a link, a pipe or a device does not count."""
     return _own(path, stat.S_ISREG)
 

@@ -20,7 +20,7 @@ _REMEDIES = {
 FULL = "the disk is full: free some space, or have your quota raised"
 
 
-def remedy(error: OSError) -> str:
+def disk_remedy(error: OSError) -> str:
     """Return what the user can do about a file system error."""
     if error.errno in _FULL:
         return FULL
@@ -32,7 +32,7 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def refusal(folder: Path) -> OSError | None:
+def probe_folder(folder: Path) -> OSError | None:
     """Return the error of a test write to `folder`, None if it succeeds; no file remains."""
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:

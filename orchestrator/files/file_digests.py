@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
-from orchestrator.files.json_values import parsed
-from orchestrator.files.regular_files import open_ordinary, read_ordinary
+from orchestrator.files.json_values import parse_json
+from orchestrator.files.regular_files import open_regular, read_regular
 from trainables.atomic import write_atomically
 
 SEAL: Final = "digest"
@@ -31,23 +31,23 @@ def file_digest(file: Path) -> str:
     Raises:
         OSError: If the file cannot be read.
     """
-    with open_ordinary(file) as stream:
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=SIZE)).hexdigest()
 
 
-def sealed(value: Mapping[str, Any]) -> str:
-    """Return `value` as JSON with a digest of its content, to be read by `unsealed`."""
+def seal_json(value: Mapping[str, Any]) -> str:
+    """Return `value` as JSON with a digest of its content, to be read by `unseal_json`."""
     assert SEAL not in value, f"{SEAL!r} is the seal's own key"
     return _text({**value, SEAL: digest_of(_text(value).encode())}) + "\n"
 
 
-def unsealed(text: bytes) -> dict[str, Any]:
-    """Return the value that `sealed` wrote as `text`.
+def unseal_json(text: bytes) -> dict[str, Any]:
+    """Return the value that `seal_json` wrote as `text`.
 
     Raises:
         ValueError: If the text is not such JSON, or its digest does not match.
     """
-    value = parsed(text)
+    value = parse_json(text)
     if not isinstance(value, dict) or value.pop(SEAL, None) != digest_of(_text(value).encode()):
         raise ValueError("its content must have the digest that stands in it, and has another")
     return value
@@ -55,7 +55,7 @@ def unsealed(text: bytes) -> dict[str, Any]:
 
 def write_manifest(folder: Path, files: Sequence[Path]) -> None:
     """Write the digests of `files`, which are in `folder` or below, to the manifest of `folder`."""
-    text = sealed({"files": {file.relative_to(folder).as_posix(): file_digest(file) for file in files}})
+    text = seal_json({"files": {file.relative_to(folder).as_posix(): file_digest(file) for file in files}})
     write_atomically(folder / MANIFEST, text)
 
 
@@ -67,7 +67,7 @@ def read_manifest(folder: Path) -> dict[str, str] | None:
     """
     file = folder / MANIFEST
     try:
-        return dict(unsealed(read_ordinary(file))["files"])
+        return dict(unseal_json(read_regular(file))["files"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -98,21 +98,21 @@ def _unlike(file: Path, digest: str) -> str:
         return f"it cannot be read: {error.strerror or error}"
 
 
-def read_sound(file: Path, remedy: str) -> bytes:
+def read_verified(file: Path, remedy: str) -> bytes:
     """Return the content of a file after verifying it against the manifest in its folder.
 
     Raises:
         OSError: If the file cannot be read.
         StoreError: If the content differs from the manifest; the message includes `remedy`.
     """
-    content = read_ordinary(file)
+    content = read_regular(file)
     digests = read_manifest(file.parent)
     if digests is not None and digests.get(file.name) != digest_of(content):
         raise StoreError(f"{file} must be as it was written, and was changed or damaged since; {remedy}")
     return content
 
 
-def kept_file(file: Path) -> Path:
+def find_edition(file: Path) -> Path:
     """Return the path whose content matches the manifest: `file` or one of its editions.
 
     A process that was killed between writing the manifest and the file left the earlier content in `file`.
@@ -129,18 +129,18 @@ def kept_file(file: Path) -> Path:
     return next((each for each in editions if _unlike(each, wanted) == ""), file)
 
 
-def read_kept(file: Path, remedy: str) -> bytes:
+def read_edition(file: Path, remedy: str) -> bytes:
     """Return the verified content of `file`, or of the edition that matches the manifest.
 
-    Errors are raised as by `read_sound`.
+    Errors are raised as by `read_verified`.
     """
     try:
-        return read_sound(file, remedy)
+        return read_verified(file, remedy)
     except StoreError:
-        edition = kept_file(file)
+        edition = find_edition(file)
         if edition == file:
             raise
-        return read_sound(edition, remedy)
+        return read_verified(edition, remedy)
 
 
 def _text(value: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 T = TypeVar("T")
 
 
-def parsed(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Return the value of the JSON `text`.
 
     Raises:

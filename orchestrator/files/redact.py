@@ -463,7 +463,7 @@ def redacted_stderr() -> Iterator[None]:
         sys.stderr = before
 
 
-def storable(text: str) -> str:
+def escape_unstorable(text: str) -> str:
     """Return `text` in characters that can be encoded and that PostgreSQL accepts.
 
     Lone surrogates and NULs are written as escapes.
@@ -471,14 +471,16 @@ def storable(text: str) -> str:
     return _REFUSED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def storable_value(value: Any) -> Any:
-    """Return a JSON value in which every text, keys included, is `storable`."""
+def escape_unstorable_values(value: Any) -> Any:
+    """Return a JSON value in which every text, keys included, is `escape_unstorable`."""
     match value:
         case str():
-            return storable(value)
+            return escape_unstorable(value)
         case Mapping():
-            return {storable(str(key)): storable_value(each) for key, each in value.items()}
+            return {
+                escape_unstorable(str(key)): escape_unstorable_values(each) for key, each in value.items()
+            }
         case list() | tuple():
-            return [storable_value(each) for each in value]
+            return [escape_unstorable_values(each) for each in value]
         case _:
             return value

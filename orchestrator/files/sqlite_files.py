@@ -19,12 +19,12 @@ _BESIDE = f"{SQLITE}../"
 _OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 
-def url_of(file: Path) -> str:
+def sqlite_url(file: Path) -> str:
     """Return the URL of a file."""
     return f"{SQLITE}{_quoted(file)}"
 
 
-def file_of(url: str) -> Path | None:
+def sqlite_file(url: str) -> Path | None:
     """Return the file of the URL; None if it names none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
     if not url.startswith(SQLITE) or not text or text.startswith((":", "file:")):
@@ -49,26 +49,26 @@ def has_password(url: str) -> bool:
     return _OF_SERVER.match(url) is not None
 
 
-def absolute(url: str) -> str:
+def to_absolute_url(url: str) -> str:
     """Return the URL with the absolute path of its file."""
-    file = file_of(url)
-    return url if file is None else f"{url_of(file.resolve())}{_parameters(url)}"
+    file = sqlite_file(url)
+    return url if file is None else f"{sqlite_url(file.resolve())}{_parameters(url)}"
 
 
-def beside(url: str, folder: Path) -> str:
+def to_relative_url(url: str, folder: Path) -> str:
     """Return the URL relative to `folder` if the file is in its parent folder or below; else `url`.
 
     Folder and file may then be moved or copied together.
     """
-    file, around = file_of(url), folder.resolve().parent
+    file, around = sqlite_file(url), folder.resolve().parent
     if file is None or not file.is_absolute() or not file.is_relative_to(around):
         return url
     return f"{_BESIDE}{_quoted(file.relative_to(around))}{_parameters(url)}"
 
 
-def from_beside(url: str, folder: Path) -> str:
-    """Return the URL that was given to `beside`, for the present location of `folder`."""
-    around = f"{url_of(folder.resolve().parent)}/"
+def from_relative_url(url: str, folder: Path) -> str:
+    """Return the URL that was given to `to_relative_url`, for the present location of `folder`."""
+    around = f"{sqlite_url(folder.resolve().parent)}/"
     return url.replace(_BESIDE, around, 1) if url.startswith(_BESIDE) else url
 
 
@@ -76,7 +76,7 @@ def _parameters(url: str) -> str:
     return "".join(url.partition("?")[1:])
 
 
-def never_made(file: Path) -> str:
+def why_no_database(file: Path) -> str:
     """Return why there is no database at `file`: "is not" or "is empty"; empty text if there is one.
 
     A process that creates a database may be killed before its first table exists. A file that is not a
@@ -97,7 +97,7 @@ def never_made(file: Path) -> str:
 
 
 @contextmanager
-def snapshot(file: Path) -> Iterator[Path]:
+def copy_database(file: Path) -> Iterator[Path]:
     """Yield a copy of the current state of the database, for reading.
 
     No file is written to the original or to its folder.

@@ -13,9 +13,9 @@ import os
 import re
 from pathlib import Path
 
-from orchestrator.files.abandoned import own_file
+from orchestrator.files.abandoned import is_own_file
 from orchestrator.files.redact import redact
-from orchestrator.files.regular_files import other_kind
+from orchestrator.files.regular_files import non_file_kind
 from search_spaces.wording import printable
 from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 
@@ -54,27 +54,27 @@ class ChildLog:
             file.close()
 
 
-def read(file: Path) -> str | None:
+def read_log(file: Path) -> str | None:
     """Return the log in `file`, or its raw log if a worker was killed; None if neither exists.
 
     Raises:
         OSError: The log is not readable.
     """
     for path in (file, file.with_suffix(RAW)):
-        if own_file(path):
+        if is_own_file(path):
             with path.open("rb") as stream:
-                return as_text(stream.read(RAW_BYTES + HEAD_BYTES))
+                return readable_text(stream.read(RAW_BYTES + HEAD_BYTES))
     return None
 
 
 def seal_abandoned(folder: Path) -> None:
     """Convert raw logs of killed workers to readable logs. The trial must not be running."""
     for path in folder.glob(f"*{RAW}"):
-        if own_file(path):
+        if is_own_file(path):
             _seal(path)
 
 
-def as_text(content: bytes) -> str:
+def readable_text(content: bytes) -> str:
     """Return output as printable text, without the middle if it is too long."""
     if len(content) > HEAD_BYTES + TAIL_BYTES:
         left_out = len(content) - HEAD_BYTES - TAIL_BYTES
@@ -90,7 +90,7 @@ class _RawFile:
         self._path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self.descriptor = os.open(path, flags, PRIVATE)
-        if kind := other_kind(os.fstat(self.descriptor).st_mode):
+        if kind := non_file_kind(os.fstat(self.descriptor).st_mode):
             os.close(self.descriptor)
             raise FileExistsError(f"{path} must be a file, and is {kind}")
 
@@ -136,7 +136,7 @@ def _seal(raw: Path) -> None:
         content = raw.read_bytes()
         if content:
             clear_unfinished(raw.with_suffix(".log"))  # file of a process that was killed at this point
-            write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
+            write_atomically(raw.with_suffix(".log"), readable_text(content), mode=PRIVATE)
         raw.unlink()
         if not content:
             raw.parent.rmdir()  # fails if logs of earlier attempts exist

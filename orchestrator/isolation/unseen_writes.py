@@ -63,7 +63,7 @@ def versions_below(
     return found
 
 
-def written_by_session() -> tuple[Path, ...]:
+def files_written_by_session() -> tuple[Path, ...]:
     """Return the files that processes of this login session (`os.getsid`) have open for writing.
 
     An example is the target of `> launch.log` or `| tee launch.log`.

@@ -498,7 +498,7 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+def matching_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """Yield files below `folders` that match a pattern, each with its path relative to the folder."""
     for folder in folders:
         real = folder.resolve()

@@ -16,7 +16,7 @@ class TrialEnded(StoreError):
     """An event was written for a trial that had already ended for good."""
 
 
-def admitted(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list[Row]:
+def filter_new_events(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list[Row]:
     """Return `rows` without measurements that the ledger already holds; the first of a trial and step wins.
 
     Measurements before a retry are ignored in this comparison.

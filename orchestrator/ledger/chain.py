@@ -28,31 +28,31 @@ class Break:
     what: str
 
 
-def first(uid: str) -> str:
+def first_digest(uid: str) -> str:
     """Return the digest that the first event of a sweep is chained to."""
     return _hexdigest(f"haltsweep {uid}".encode())
 
 
-def link(previous: str, row: Sequence[Any]) -> str:
+def link_digest(previous: str, row: Sequence[Any]) -> str:
     """Return the digest of an event (values of `CHAINED`) that follows the event with digest `previous`."""
     # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
     return _hexdigest(f"{previous}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
 
 
-def seal(sweep: Mapping[str, Any]) -> str:
+def seal_digest(sweep: Mapping[str, Any]) -> str:
     """Return the digest of the row of a sweep."""
     return _hexdigest(_dumps([sweep[name] for name in SEALED]).encode())
 
 
-def sealed(sweep: Mapping[str, Any]) -> bool:
+def is_sealed(sweep: Mapping[str, Any]) -> bool:
     """Return whether the row of a sweep is unchanged since it was written."""
     try:
-        return bool(seal(sweep) == sweep["seal"])
+        return bool(seal_digest(sweep) == sweep["seal"])
     except (TypeError, ValueError):  # damage can replace text with bytes
         return False
 
 
-def breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
+def find_breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
     """Yield the places at which `rows` are not as written.
 
     Args:
@@ -67,7 +67,7 @@ def breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator
         previous, after = digest, values[0]
 
 
-def ending(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
+def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
     """Return the fault at the end of a chain, or None.
 
     Args:
@@ -85,7 +85,7 @@ def ending(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
 
 def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
     try:
-        return bool(link(previous, values) == digest)
+        return bool(link_digest(previous, values) == digest)
     except (TypeError, ValueError):
         return False
 

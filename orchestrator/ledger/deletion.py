@@ -3,11 +3,11 @@
 from sqlalchemy import delete, func, inspect, select
 
 from orchestrator.ledger import snapshots
-from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, database_file, store_time, transaction
 from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stops import stops
-from orchestrator.ledger.store import lease_of
+from orchestrator.ledger.store import read_lease
 
 
 def delete_sweep(url: str, sweep: str, uid: str) -> int:
@@ -30,9 +30,9 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
             row = connection.execute(query).one_or_none()
             if row is None:
                 return 0
-            lease, now = lease_of(dict(row._mapping)), store_time(connection)
+            lease, now = read_lease(dict(row._mapping)), store_time(connection)
             if lease is not None and lease.stands(now) and not lease.holder.is_same_process(Holder.current()):
-                raise LeaseHeld(lease, now)
+                raise LeaseHeldError(lease, now)
             snapshots.remove(connection, row.id)
             if inspect(connection).has_table(stops.name):
                 connection.execute(delete(stops).where(stops.c.sweep_id == row.id))

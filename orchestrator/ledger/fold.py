@@ -38,7 +38,7 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
     for event in events:
         if event.kind is EventKind.MEASURED:
             assert event.trial_id is not None
-            measurement = measurement_of(event)
+            measurement = read_measurement(event)
             found.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
         elif event.kind is EventKind.KEPT and event.payload["step"] in found.get(event.trial_id or "", {}):
             of_trial, step = found[event.trial_id or ""], event.payload["step"]
@@ -50,13 +50,13 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
 
 
-def measurement_of(event: Event) -> Measurement:
+def read_measurement(event: Event) -> Measurement:
     """Return the measurement of a `measured` event."""
     payload = event.payload
     return Measurement(payload["step"], payload["seconds"], payload["metrics"])
 
 
-def better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
+def is_better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
     """Return whether `one` is better than `other`; a value that is not finite is never better."""
     value = one.metrics.get(objective.metric, nan)
     if not is_usable(value):
@@ -131,7 +131,7 @@ class _History:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
             self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
-            self._measure(measurement_of(event), objectives)
+            self._measure(read_measurement(event), objectives)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -161,7 +161,7 @@ class _History:
         if objectives and newest and self.trial.planned.phase == "search":
             self.counted = self.counted or CountedReports(objectives)
             self.counted.add(measurement)
-        if objectives and better(measurement, self.best, objectives[0]):
+        if objectives and is_better(measurement, self.best, objectives[0]):
             self.best = measurement
 
     def record(self, sweep: str) -> Record:

@@ -60,7 +60,7 @@ class Lease:
         return None if self.is_void(now) else now + LEASE_S - self.expires_at
 
 
-class LeaseHeld(InputError):
+class LeaseHeldError(InputError):
     """Another process holds the sweep, or may hold it."""
 
     def __init__(self, lease: Lease, now: float) -> None:

@@ -8,9 +8,8 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain
 from orchestrator.ledger.sql import schema
 from orchestrator.ledger.sql.database import Database
-from orchestrator.ledger.sql.engine import DAMAGED, database_file, store_time
+from orchestrator.ledger.sql.engine import DAMAGED, database_file
 from orchestrator.ledger.sql.schema import events, sweeps
-from orchestrator.ledger.sql.upgrade import upgrade
 
 
 def create(database: Database, sweep: str) -> int:
@@ -38,10 +37,9 @@ def find(database: Database, sweep: str) -> int:
             f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
             "first"
         )
-    if _version(database) < schema.READABLE_VERSION:
-        bring_up_to_date(database)
 
     def look(connection: Connection) -> int:
+        schema.version(connection, where)
         known = _known(connection, sweep, where)
         if known is None:
             names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
@@ -70,16 +68,16 @@ def _place(database: Database) -> str:
 
 
 def _bring_up_to_date(connection: Connection, where: str) -> None:
-    if (found := schema.version(connection, where)) < schema.SCHEMA_VERSION:
-        upgrade(connection, found, store_time(connection))
+    if schema.version(connection, where) < schema.SCHEMA_VERSION:
+        schema.upgrade(connection)
 
 
 def _make(connection: Connection, sweep: str) -> int:
     values = {"name": sweep, "uid": uuid.uuid4().hex, "last_seq": 0, "token": 0, "expires_at": 0.0}
-    values["head"] = chain.first(str(values["uid"]))
+    values["head"] = chain.first_digest(str(values["uid"]))
     made = connection.scalar(insert(sweeps).values(**values).returning(sweeps.c.id))
     assert made is not None, "the row just inserted has an id"
-    seal = chain.seal(values | {"id": made, "holder": None})
+    seal = chain.seal_digest(values | {"id": made, "holder": None})
     connection.execute(update(sweeps).where(sweeps.c.id == made).values(seal=seal))
     return int(made)
 
@@ -94,7 +92,7 @@ def _known(connection: Connection, sweep: str, where: str) -> int | None:
     if isinstance(known, int):
         return known
     for row in connection.execute(select(sweeps)).mappings():
-        if not chain.sealed(dict(row)) or row["name"] == sweep:
+        if not chain.is_sealed(dict(row)) or row["name"] == sweep:
             raise StoreError(
                 f"the ledger at {where} must hold its sweeps as they were written, and the row of "
                 f"{row['name']!r} was changed; {DAMAGED}"

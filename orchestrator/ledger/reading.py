@@ -39,7 +39,7 @@ class Reader:
             StoreError: If the row is missing or changed.
         """
         row = self._row(connection, lock=lock)
-        if row is None or not chain.sealed(row):
+        if row is None or not chain.is_sealed(row):
             raise self._damaged(_row_break(self._name, row))
         return row
 
@@ -57,11 +57,11 @@ class Reader:
         previous: str | None = None
         while True:
             sweep, previous, rows = self._page(after, previous)
-            for each in chain.breaks(previous, after, rows):
+            for each in chain.find_breaks(previous, after, rows):
                 raise self._damaged(each)
             if rows:
                 after, previous = rows[-1][0], rows[-1][-1]
-            if len(rows) < READ_ROWS and (last := chain.ending(previous, after, sweep)) is not None:
+            if len(rows) < READ_ROWS and (last := chain.find_end_break(previous, after, sweep)) is not None:
                 raise self._damaged(last)
             yield from rows
             if len(rows) < READ_ROWS:
@@ -89,7 +89,7 @@ class Reader:
 
         uid, rows = self._database.run(read, write=False)
         for *row, before in rows:
-            for each in chain.breaks(before or chain.first(uid), row[0] - 1, [row]):
+            for each in chain.find_breaks(before or chain.first_digest(uid), row[0] - 1, [row]):
                 raise self._damaged(each)
         return [row[:-1] for row in rows]
 
@@ -132,20 +132,20 @@ class Reader:
 
     def _all_breaks(self) -> Iterator[Break]:
         row = self._database.run(self._row, write=False)
-        if row is None or not chain.sealed(row):
+        if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
             return
         after, previous, reported = 0, None, 0
         while True:
             sweep, previous, rows = self._page(after, previous)
-            for each in chain.breaks(previous, after, rows):
+            for each in chain.find_breaks(previous, after, rows):
                 reported += 1
                 yield each
             if rows:
                 after, previous = rows[-1][0], rows[-1][-1]
             if len(rows) < READ_ROWS or reported >= MAX_FAULTS:
                 break
-        last = chain.ending(previous, after, sweep)
+        last = chain.find_end_break(previous, after, sweep)
         if last is not None and reported < MAX_FAULTS:
             yield last
 
@@ -167,7 +167,7 @@ class Reader:
     def _digest_at(self, connection: Connection, at: int, uid: str) -> str:
         query = select(events.c.digest).where(self._mine, events.c.seq <= at).order_by(events.c.seq.desc())
         found = connection.scalar(query.limit(1)) if at else None
-        return str(found) if found is not None else chain.first(uid)
+        return str(found) if found is not None else chain.first_digest(uid)
 
     def _row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
         query = select(sweeps).where(sweeps.c.id == self._id)

@@ -9,11 +9,11 @@ from typing import Any, Self
 from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
-from orchestrator.files.json_values import from_json_values, parsed, to_json_values
+from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.ledger import chain, opening, snapshots, stops
-from orchestrator.ledger.admission import admitted
+from orchestrator.ledger.admission import filter_new_events
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
+from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeldError
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.sql.database import Database
@@ -118,13 +118,13 @@ class Ledger:
 
     def lease(self) -> Lease | None:
         """Return the current lease; None if it was released. It may be expired, or its holder dead."""
-        return lease_of(self._read())
+        return read_lease(self._read())
 
     def held(self) -> bool:
         """Return whether the sweep's holder is alive, or has a current lease if it cannot be checked."""
 
         def look(connection: Connection) -> bool:
-            lease = lease_of(self._reader.sweep(connection))
+            lease = read_lease(self._reader.sweep(connection))
             return lease is not None and lease.stands(self._now(connection))
 
         return self._database.run(look, write=False)
@@ -136,7 +136,7 @@ class Ledger:
         """
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
-            lease, now = lease_of(self._reader.sweep(connection)), self._now(connection)
+            lease, now = read_lease(self._reader.sweep(connection)), self._now(connection)
             if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
                 return None
             return lease.holder, lease.silent_s(now)
@@ -178,13 +178,13 @@ class Ledger:
         def take(connection: Connection) -> Lease:
             row = self._reader.sweep(connection, lock=True)
             now = self._now(connection)
-            current = lease_of(row)
+            current = read_lease(row)
             if current is not None and current in tried:  # committed before; only the answer was lost
                 return current
             fenced.clear()
             if current is not None and current != unrenewed and not _is_free(current, holder, now, grace_s):
                 if on_fenced is None:
-                    raise LeaseHeld(current, now)
+                    raise LeaseHeldError(current, now)
                 fenced.append(current)
             lease = Lease(self._sweep, row["token"] + 1, holder, now + LEASE_S)
             tried.append(lease)
@@ -201,7 +201,7 @@ class Ledger:
         """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
 
         def look(connection: Connection) -> Lease | None:
-            lease = lease_of(self._reader.sweep(connection))
+            lease = read_lease(self._reader.sweep(connection))
             return lease if lease is not None and lease.is_void(self._now(connection)) else None
 
         first = self._database.run(look, write=False)
@@ -254,7 +254,7 @@ class Ledger:
         """
 
         def ask(connection: Connection) -> Lease | None:
-            lease = lease_of(self._reader.sweep(connection, lock=True))
+            lease = read_lease(self._reader.sweep(connection, lock=True))
             now = self._now(connection)
             if lease is None or not lease.stands(now):
                 return None
@@ -296,10 +296,10 @@ class Ledger:
             self._fenced(row, lease)
             last, head = row["last_seq"], row["head"]
             fresh = []
-            for each in admitted(connection, self._id, rows):
+            for each in filter_new_events(connection, self._id, rows):
                 last += 1
                 values = dict(each) | {"seq": last}
-                head = chain.link(head, [values[name] for name in chain.CHAINED])
+                head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
                 fresh.append(values | {"sweep_id": self._id, "digest": head})
             if fresh:
                 tried.append((last, head))
@@ -406,14 +406,14 @@ class Ledger:
 
     def _put(self, connection: Connection, row: Mapping[str, Any], **changed: Any) -> None:
         """Change the sweep's row, which must be locked."""
-        seal = chain.seal(dict(row) | changed)
+        seal = chain.seal_digest(dict(row) | changed)
         connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changed, seal=seal))
 
     def _fenced(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
         """Return the sweep's row if `lease` is the newest; raise `LeaseLost` otherwise."""
         if row["token"] == lease.token and row["holder"] is not None:
             return row
-        current = lease_of(row)
+        current = read_lease(row)
         what = "was released"
         if current is not None:
             what = f"was taken by {current.holder}"
@@ -423,12 +423,12 @@ class Ledger:
         )
 
 
-def lease_of(row: Mapping[str, Any]) -> Lease | None:
+def read_lease(row: Mapping[str, Any]) -> Lease | None:
     """Return the lease in a row of `sweeps`; None if it has none. It may be expired, or its holder dead."""
     if not row["holder"]:
         return None
     return Lease(
-        row["name"], row["token"], from_json_values(Holder, parsed(row["holder"])), row["expires_at"]
+        row["name"], row["token"], from_json_values(Holder, parse_json(row["holder"])), row["expires_at"]
     )
 
 

@@ -13,7 +13,7 @@ from orchestrator.ledger.lease import LEASE_S
 from orchestrator.ledger.sql import schema
 from orchestrator.ledger.sql.engine import DAMAGED, connect, database_file, store_time, transaction
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
-from orchestrator.ledger.store import lease_of
+from orchestrator.ledger.store import read_lease
 from orchestrator.trials import OutcomeKind
 
 
@@ -62,13 +62,13 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
         if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
             raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
         with transaction(engine, write=False) as connection:
-            schema.verify(connection, engine.url.render_as_string(hide_password=True))
+            schema.version(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)
     finally:
         engine.dispose()
 
 
-def holds(url: str, name: str) -> bool:
+def has_sweep(url: str, name: str) -> bool:
     """Return whether the database at `url` has a sweep called `name`; raise the errors of `summaries`.
 
     The database is not changed.
@@ -94,9 +94,9 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
     found = []
     for row in rows:
         whole = dict(row._mapping)
-        if not chain.sealed(whole):
+        if not chain.is_sealed(whole):
             raise StoreError(f"the row of sweep {whole['name']!r} is not as it was written; {DAMAGED}")
-        lease = lease_of(whole)
+        lease = read_lease(whole)
         held = lease is not None and lease.stands(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)

@@ -111,8 +111,10 @@ def default_outcome(
 
 
 def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]) -> str:
-    """Return the quantity of an objective whose name begins with its split; empty for names like
-    `eval_loss`."""
+    """Return the quantity of an objective whose name begins with its split.
+
+    Empty for names like `eval_loss`.
+    """
     split, quantity = split_and_quantity(objective.metric)
     return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 

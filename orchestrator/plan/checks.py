@@ -31,8 +31,7 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 
 
 def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
-    """Note problems of sampler and stopper, which are created and tried; return the stopper if there is
-    one."""
+    """Create and try sampler and stopper and note their problems; return the stopper or None."""
     from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
     from orchestrator.search.samplers import DRAWN_AT_RANDOM
 

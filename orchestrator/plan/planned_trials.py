@@ -108,14 +108,18 @@ def search_root(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
 
 
 def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | None = None) -> int:
-    """Return the training seed of search trial `number` of `repeat`, the same in every arm except
-    controls."""
+    """Return the training seed of search trial `number` of `repeat`.
+
+    The seed is the same in every arm except controls.
+    """
     return derive_seed(search_root(search, repeat, arm), SEARCH, number)
 
 
 def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
-    """Return the confirm seeds of all repeats: `listed` for the first repeat, derived seeds for the
-    others."""
+    """Return the confirm seeds of all repeats.
+
+    The first repeat has the seeds `listed`, the others have derived seeds.
+    """
     found = dict.fromkeys(listed)
     for repeat, seed in product(range(1, repeats), listed):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
@@ -130,8 +134,7 @@ def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) 
 
 
 def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the data seed of one confirm seed, the same in all arms with equal
-    `data_seed`."""
+    """Return `settings` with the data seed of one confirm seed, which arms with equal `data_seed` share."""
     path = "task.data_seed"
     return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
-from orchestrator.files.file_digests import read_kept
-from orchestrator.files.json_values import from_json_values, parsed, to_json_values
+from orchestrator.files.file_digests import read_edition
+from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.plan.consistency import check_consistency
 from orchestrator.plan.types import Plan
@@ -58,7 +58,7 @@ def from_json(
         StoreError: The text is not a valid plan.
     """
     try:
-        data = parsed(text)
+        data = parse_json(text)
         written = data.pop("format")
         on_trials(data["trials"])
         plan = from_json_values(Plan, data) if written == FORMAT else None
@@ -94,7 +94,7 @@ def read_outline(folder: SweepFolder) -> tuple[Plan, Counter[tuple[str, Phase]]]
 
 def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
     try:
-        text = read_kept(
+        text = read_edition(
             folder.plan,
             f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
             "restore it from a backup",

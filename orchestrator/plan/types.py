@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Fixed, Space, Value, key_of
+from search_spaces.dimensions import Fixed, Space, Value, equality_key
 from trainables.metrics import Metric
 
 
@@ -98,8 +98,10 @@ class ConfirmPlan:
 
 @dataclass(frozen=True, slots=True)
 class ArmLimits:
-    """Limits that end the search of an arm before its last trial, equal for every arm; None means
-    unlimited."""
+    """Limits that end the search of an arm before its last trial, equal for every arm.
+
+    None means unlimited.
+    """
 
     device_hours: float | None = None
     flops: float | None = None
@@ -280,11 +282,13 @@ class Plan:
 
     @property
     def contexts(self) -> tuple[tuple[Arm, ...], ...]:
-        """Return the arms grouped by context, in the order of the plan; without contexts one group of all
-        arms."""
+        """Return the arms grouped by context, in the order of the plan.
+
+        Without contexts, return one group of all arms.
+        """
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
-            groups.setdefault(key_of(arm.context), []).append(arm)
+            groups.setdefault(equality_key(arm.context), []).append(arm)
         return tuple(map(tuple, groups.values()))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.files.redact import redact_setting, storable
+from orchestrator.files.redact import escape_unstorable, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
@@ -200,8 +200,10 @@ def find_secrets(document: Document) -> list[Fault]:
                 "must hold no password or token, for a spec is stored and shown as it is, got "
                 f"{shown_as!r}; leave it out, or give it in the environment of what reads it"
             )
-        elif storable(text) != text:
-            message = f"must be text that can be stored, got {storable(text)!r}; leave that character out"
+        elif escape_unstorable(text) != text:
+            message = (
+                f"must be text that can be stored, got {escape_unstorable(text)!r}; leave that character out"
+            )
         else:
             continue
         found.append(document.fault(keys, message))

@@ -323,8 +323,10 @@ _ALWAYS = ("metric", "values", "source")
 
 
 class Published(Section):
-    """One row of a published table, shown beside the very reading of ours that it belongs to. It is left out
-    where overrides or a profile change what its arm is trained with."""
+    """One row of a published table, shown next to the measured result of the same evaluation.
+
+    The row is left out if overrides or a profile change the training of its arm.
+    """
 
     arm: ArmName | None = None
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import remedy
-from orchestrator.files.file_digests import sealed, unsealed
+from orchestrator.files.disk import disk_remedy
+from orchestrator.files.file_digests import seal_json, unseal_json
 from orchestrator.files.json_values import from_json_values, to_json_values
-from orchestrator.files.regular_files import found_instead, read_ordinary
+from orchestrator.files.regular_files import describe_non_file, read_regular
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 from trainables.atomic import clear_unfinished, write_atomically
@@ -43,16 +43,16 @@ class TrackingState:
 
     def waited_for(self, now: float) -> str:
         """Return what the writer waits for, the waiting time and the remaining work."""
-        left = self.newest - self.position
-        asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
-        parts = (asked, f"{amount(left, 'event')} to go" if left > 0 else "", self.error)
+        num_left = self.newest - self.position
+        request = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
+        parts = (request, f"{amount(num_left, 'event')} to go" if num_left > 0 else "", self.error)
         return "; ".join(part for part in parts if part) or "its last writes are not confirmed yet"
 
 
 def read_state(folder: SweepFolder) -> TrackingState | None:
     """Return the last note; None if it is missing or damaged."""
     try:
-        return from_json_values(TrackingState, unsealed(read_ordinary(folder.root / STATE)))
+        return from_json_values(TrackingState, unseal_json(read_regular(folder.root / STATE)))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -60,7 +60,7 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
     """Write a note; ignore errors of the disk."""
     with suppress(OSError):
-        write_atomically(folder.root / STATE, sealed(to_json_values(state)))
+        write_atomically(folder.root / STATE, seal_json(to_json_values(state)))
 
 
 def is_writing(folder: SweepFolder) -> bool:
@@ -95,7 +95,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
 
 
 def _not_made(file: Path, error: OSError) -> StoreError:
-    kind = "a symbolic link" if file.is_symlink() else found_instead(file)
+    kind = "a symbolic link" if file.is_symlink() else describe_non_file(file)
     if kind:
         return StoreError(f"the lock {str(file)!r} must be a file, and is {kind}; delete it")
-    return StoreError(f"the lock {str(file)!r} could not be made: {error}; {remedy(error)}")
+    return StoreError(f"the lock {str(file)!r} could not be made: {error}; {disk_remedy(error)}")

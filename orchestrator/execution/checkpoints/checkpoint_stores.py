@@ -22,15 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
-from orchestrator.execution.checkpoints.checkpoint_uris import below, file_system
+from orchestrator.execution.checkpoints.checkpoint_uris import child_uri, file_system
 from orchestrator.execution.checkpoints.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
 from orchestrator.files.abandoned import CHECKPOINTS, clear_abandoned
-from orchestrator.files.file_digests import unsealed
-from orchestrator.files.json_values import parsed
+from orchestrator.files.file_digests import unseal_json
+from orchestrator.files.json_values import parse_json
 from orchestrator.files.redact import redact, redact_url
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.process_identity import process_label
@@ -50,44 +50,11 @@ FEW = 8
 """Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
 
-class Unreachable(StoreError):
+class StoreUnreachable(StoreError):
     """Raised if the store of checkpoints does not respond within the time limit for retries."""
 
 
-class CheckpointStore(Protocol):
-    """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
-
-    def clear_unfinished(self, trial: Path) -> None:
-        """Delete incomplete checkpoints that killed workers left on this machine."""
-
-    def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """Return complete checkpoints, newest first, without checking their files. Raise `Unreachable`."""
-
-    def write(
-        self,
-        trial: Path,
-        measurement: Measurement,
-        save: Callable[[Path], None],
-        *,
-        flush: bool = True,
-        patience_s: float = 0.0,
-    ) -> int | None:
-        """Write a checkpoint and delete all older ones except the newest `KEPT` - 1.
-
-        Args:
-            trial: Folder of the trial in the sweep.
-            measurement: The measurement of this step.
-            save: Function that writes the state into a folder.
-            flush: Whether the checkpoint must survive a failure of the machine. If False, an external store
-                writes nothing.
-            patience_s: Seconds of retries.
-
-        Returns:
-            The step, or None if no checkpoint was written.
-        """
-
-
-class InFolder:
+class FolderStore:
     """Checkpoints in the folder of the sweep, which all workers share."""
 
     def clear_unfinished(self, trial: Path) -> None:
@@ -96,7 +63,7 @@ class InFolder:
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
         """Return complete checkpoints, newest first, without checking their files."""
-        return local.complete(trial)
+        return local.list_checkpoints(trial)
 
     def write(
         self,
@@ -107,11 +74,11 @@ class InFolder:
         flush: bool = True,
         patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """Write a checkpoint as described in `CheckpointStore.write`."""
+        """Write a checkpoint and return its step; arguments as in `Elsewhere.write`."""
         return local.write(trial, measurement, save, flush=flush).step
 
 
-class Elsewhere:
+class ExternalStore:
     """Checkpoints on the file system of a URI. Only the name of a trial's folder is used.
 
     Args:
@@ -130,7 +97,7 @@ class Elsewhere:
         self.close()
 
     def complete(self, trial: Path) -> Iterator[Checkpoint]:
-        """Yield complete checkpoints, newest first, downloading each on demand. Raise `Unreachable`."""
+        """Yield complete checkpoints, newest first, downloading each on demand. Raise `StoreUnreachable`."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
                 yield self._fetched(trial.name, step)
@@ -146,7 +113,21 @@ class Elsewhere:
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Write a local checkpoint and upload it, the manifest last. Raise `Unreachable`."""
+        """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT`.
+
+        Args:
+            trial: Folder of the trial in the sweep.
+            measurement: The measurement of this step.
+            save: Function that writes the state into a folder.
+            flush: Whether the checkpoint must survive a failure of the machine. If False, nothing is written.
+            patience_s: Seconds of retries.
+
+        Returns:
+            The step, or None if no checkpoint was written.
+
+        Raises:
+            Unreachable: The store does not respond.
+        """
         if not flush:
             return None
         made = local.write(self._here(trial.name), measurement, save, flush=False)
@@ -159,7 +140,7 @@ class Elsewhere:
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the URI of a checkpoint."""
-        return below(self.uri, trial_id, checkpoint_name(step))
+        return child_uri(self.uri, trial_id, checkpoint_name(step))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
@@ -169,15 +150,15 @@ class Elsewhere:
                 wanted &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
             for trial_id in wanted:
                 self._delete(self._path(trial_id), COMMAND_PATIENCE_S)
-        except (Unreachable, InputError) as error:
+        except (StoreUnreachable, InputError) as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
     def discard_all(self) -> None:
-        """Delete all checkpoints of the sweep. Raise `Unreachable`."""
+        """Delete all checkpoints of the sweep. Raise `StoreUnreachable`."""
         self._delete(self._path(), COMMAND_PATIENCE_S)
 
     def require_answer(self) -> None:
-        """Raise `Unreachable` if the store cannot list its files."""
+        """Raise `StoreUnreachable` if the store cannot list its files."""
         self.entries(self._path(), COMMAND_PATIENCE_S)
 
     def probe(self) -> None:
@@ -188,7 +169,7 @@ class Elsewhere:
             self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
             found = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
             self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
-        except (Unreachable, FileNotFoundError) as error:
+        except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 f"--checkpoints must be a place that can be written, read and deleted from, got {self.uri}: "
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
@@ -197,7 +178,7 @@ class Elsewhere:
         assert found == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
-        """Map the names in a folder to whether each is a folder. Raise `Unreachable`.
+        """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
 
         The result is empty if the folder does not exist.
         """
@@ -239,7 +220,7 @@ class Elsewhere:
 
     def _retried(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
         standard = PATIENCE_S if self._patience_s is None else self._patience_s
-        return patiently(action, standard if patience_s is None else patience_s, self.uri)
+        return retry_operation(action, standard if patience_s is None else patience_s, self.uri)
 
     def _prune(self, trial_id: str) -> None:
         """Delete checkpoints that are old or incomplete."""
@@ -247,7 +228,7 @@ class Elsewhere:
             whole, every = self._steps(trial_id, patience_s=0.0)
             for step in every - set(sorted(whole)[-KEPT:]):
                 self._delete(self._path(trial_id, checkpoint_name(step)), 0.0)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
 
     def _here(self, trial_id: str) -> Path:
@@ -297,10 +278,10 @@ class Elsewhere:
     def _fetched(self, trial_id: str, step: int) -> Checkpoint:
         source = self._path(trial_id, checkpoint_name(step))
         target = self._here(trial_id) / checkpoint_name(step)
-        manifest = parsed(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
+        manifest = parse_json(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
-        for name in unsealed(manifest["manifest"].encode())["files"]:
+        for name in unseal_json(manifest["manifest"].encode())["files"]:
             path = target / STATE / name
             if not path.resolve().is_relative_to((target / STATE).resolve()):
                 raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
@@ -318,7 +299,7 @@ class Elsewhere:
             self._files.makedirs(folder, exist_ok=True)
 
     def _delete(self, folder: str, patience_s: float) -> None:
-        """Delete a folder, which may be missing. Raise `Unreachable`."""
+        """Delete a folder, which may be missing. Raise `StoreUnreachable`."""
 
         def is_there() -> bool:
             self._files.invalidate_cache()
@@ -338,6 +319,10 @@ class Elsewhere:
         self._retried(delete, patience_s)
 
 
+CheckpointStore = FolderStore | ExternalStore
+"""Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
+
+
 def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
     """Return the store at `uri`, or the folder of the sweep if `uri` is None.
 
@@ -345,10 +330,10 @@ def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStor
         uri: URI of an external store.
         patience_s: Seconds of retries of an external store, by default `PATIENCE_S`.
     """
-    return InFolder() if uri is None else Elsewhere(uri, patience_s)
+    return FolderStore() if uri is None else ExternalStore(uri, patience_s)
 
 
-def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
+def retry_operation(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
     """Return the result of `action`, which is retried for `patience_s` seconds while it raises.
 
     Args:
@@ -369,7 +354,7 @@ def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Fou
             raise
         except Exception as error:  # libraries of stores have their own exception classes
             if isinstance(error, LASTING) or time.monotonic() + pause > until:
-                raise Unreachable(
+                raise StoreUnreachable(
                     f"the store of checkpoints must answer, and {redact_url(uri)} does not: "
                     f"{_reason(error)}; try again when it does, a sweep with `haltsweep resume`"
                 ) from error

@@ -13,10 +13,10 @@ USERS_ARE_KEYS = ("s3", "gs", "gcs")
 
 def sweep_uri(uri: str, name: str) -> str:
     """Return a unique folder below `uri`, so that a sweep does not find checkpoints of earlier launches."""
-    return below(uri, f"{name}-{uuid.uuid4().hex[:8]}")
+    return child_uri(uri, f"{name}-{uuid.uuid4().hex[:8]}")
 
 
-def below(uri: str, *names: str) -> str:
+def child_uri(uri: str, *names: str) -> str:
     """Return the URI of `names` below the folder of a URI, which may have a query.
 
     The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, store_at
-from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
@@ -59,7 +59,7 @@ def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Recor
             yield f"  {each.place} ({each.trial_id}, seed {each.seed}): {why}"
 
 
-def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
+def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
     """Return whether the checkpoint of a trial at `step` exists and is readable."""
     return not _fault(store, folder, trial_id, step)
 
@@ -70,7 +70,7 @@ def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int
         if checkpoint.step == step:
             try:
                 checkpoint.measurement()
-            except Damaged as error:
+            except CheckpointDamaged as error:
                 return str(error)
             return ""
     return f"no checkpoint of step {step}"

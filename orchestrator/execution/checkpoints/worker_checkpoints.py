@@ -17,9 +17,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files.abandoned import own_folder
-from orchestrator.files.file_digests import sealed, unsealed
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.abandoned import is_own_folder
+from orchestrator.files.file_digests import seal_json, unseal_json
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.atomic import flush as to_disk
 from trainables.protocol import Measurement
@@ -33,7 +33,7 @@ MANIFEST = "checkpoint.json"
 STATE = "state"
 
 
-class Damaged(Exception):
+class CheckpointDamaged(Exception):
     """Raised if the files of a checkpoint differ from the written ones."""
 
 
@@ -50,28 +50,28 @@ class Checkpoint:
         return self.folder / STATE
 
     def measurement(self) -> Measurement:
-        """Check every file and return the measurement of this step. Raise `Damaged`."""
+        """Check every file and return the measurement of this step. Raise `CheckpointDamaged`."""
         try:
-            manifest = unsealed(read_ordinary(self.folder / MANIFEST))
+            manifest = unseal_json(read_regular(self.folder / MANIFEST))
             measurement = _from_json(manifest["measurement"])
             files = manifest["files"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
+            raise CheckpointDamaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
         if measurement.step != self.step:
-            raise Damaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
+            raise CheckpointDamaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
         try:
             found = _digests(self.state)
         except OSError as error:
-            raise Damaged(f"files of {self.folder} must be readable, got {error!r}") from error
+            raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
         if found != files:
             names = ", ".join(
                 sorted(name for name in files.keys() | found if files.get(name) != found.get(name))
             )
-            raise Damaged(f"files of {self.folder} must be as written, but these differ: {names}")
+            raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {names}")
         return measurement
 
 
-def complete(folder: Path) -> list[Checkpoint]:
+def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return complete checkpoints, newest first, without checking their files."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
@@ -110,7 +110,7 @@ def write(
             },
             "files": _digests(unfinished / STATE),
         }
-        (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
+        (unfinished / MANIFEST).write_text(seal_json(manifest), encoding="utf-8")
         if flush:
             # The targets of symbolic links may be outside the checkpoint or missing.
             written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
@@ -124,7 +124,7 @@ def write(
         shutil.rmtree(unfinished, ignore_errors=True)
     if flush:
         to_disk(folder)
-    for old in complete(folder)[KEPT:]:
+    for old in list_checkpoints(folder)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return made
 
@@ -142,7 +142,7 @@ def _from_json(values: Mapping[str, Any]) -> Measurement:
 def clear_unfinished(folder: Path) -> None:
     """Delete incomplete checkpoints that killed workers left."""
     for path in folder.glob(f"{UNFINISHED}*"):
-        if own_folder(path):
+        if is_own_folder(path):
             shutil.rmtree(path, ignore_errors=True)
 
 

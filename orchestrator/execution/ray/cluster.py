@@ -13,7 +13,7 @@ from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.nodes import Nodes, living_nodes
 from orchestrator.execution.ray.sent_code import runtime_environment
 from orchestrator.execution.ray.survey import no_cluster
-from orchestrator.execution.slots import require_room, slots
+from orchestrator.execution.slots import count_slots, require_room
 from orchestrator.spec.section import Resources
 
 REREAD_S = 2.0
@@ -80,7 +80,7 @@ def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], 
     def count() -> int:
         nonlocal known, read_at
         if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
-            known = slots(_resources(), wanted) if nodes is None else nodes.look()
+            known = count_slots(_resources(), wanted) if nodes is None else nodes.look()
             read_at = time.monotonic()
             if nodes is None and not known:
                 raise RuntimeError("its only node is gone")

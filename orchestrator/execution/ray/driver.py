@@ -3,8 +3,8 @@
 The launching process does not load Ray. Ray may end its own process, some of its calls never return after a
 server has died, and it prints to standard output.
 
-The child receives a `DriverOrder`. It then sends calls of `Hooks` as tuples of method name and arguments, and
-the launching process answers each call. The last message is a `DriverEnded`.
+The child receives a `DriverOrder`. It then sends calls of `Session` as tuples of method name and arguments,
+and the launching process answers each call. The last message is a `DriverEnded`.
 """
 
 import os
@@ -117,12 +117,12 @@ class RayDriver:
         try:
             message = self._connection.recv()
         except (EOFError, OSError):
-            return DriverEnded(self.dead_server() or "its driver ended")
+            return DriverEnded(self._description_of_dead_server() or "its driver ended")
         self.is_ending = isinstance(message, DriverEnded)
         if not self._servers and self._order.address is None:
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(self._process.pid).children()
-                self._servers = {each: name for each in children if (name := each.name()) in SERVERS}
+                self._servers = {child: name for child in children if (name := child.name()) in SERVERS}
         return message
 
     def answer(self, value: Any) -> None:
@@ -138,8 +138,11 @@ class RayDriver:
         if time.monotonic() - self._checked_at < CHECK_S:
             return ""
         self._checked_at = time.monotonic()
-        dead = (each for each in self._servers if not _is_alive(each))
-        return next((f"its {self._servers[each]} (process {each.pid}) is gone" for each in dead), "")
+        return self._description_of_dead_server()
+
+    def _description_of_dead_server(self) -> str:
+        dead = (server for server in self._servers if not _is_alive(server))
+        return next((f"its {self._servers[server]} (process {server.pid}) is gone" for server in dead), "")
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -9,18 +9,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.errors import HaltsweepError
 from orchestrator.execution.ray.driver import DriverEnded, DriverOrder
-from orchestrator.execution.session import NoAttempt, Turn
-from orchestrator.execution.trial.jobs import Attempt
-from orchestrator.trials import DeathCause
+from orchestrator.execution.session import Session
 
 PARENT_CHECK_S = 0.2
 
@@ -65,44 +62,23 @@ def _run(connection: Connection, order: DriverOrder, scratch: Path) -> None:
         assert order.needs is not None, "nodes are checked for requirements"
         Nodes(order.needs, order.resources).require_fit()
         return
-    remote = _RemoteSession(connection)
-    nodes = Nodes(order.needs, order.resources, remote.tell) if order.needs is not None else None
-    run_session(remote, order.orders, scratch, slot_counter(order.resources, nodes), nodes)
+    session = cast("Session", _RemoteSession(connection))
+    nodes = Nodes(order.needs, order.resources, session.warn) if order.needs is not None else None
+    run_session(session, order.orders, scratch, slot_counter(order.resources, nodes), nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class _RemoteSession:
-    """Proxy for the session of the launching process."""
+    """Proxy that forwards method calls to the session of the launching process."""
 
     connection: Connection
 
-    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
-        answer: Attempt | NoAttempt = self._call("offer", key, num_slots)
-        return answer
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self.connection.send((method, arguments))
+            return self.connection.recv()
 
-    def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        answer: tuple[Stop | None, bool] = self._call("reported", key, list(replies))
-        return answer
-
-    def tell(self, text: str) -> None:
-        self._call("tell", text)
-
-    def turn(self, begun: Sequence[str]) -> Turn:
-        answer: Turn = self._call("turn", begun)
-        return answer
-
-    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
-        self._call("lost", key, reason, cause)
-
-    def refused(self, key: str) -> None:
-        self._call("refused", key)
-
-    def give_up(self) -> None:
-        self._call("give_up")
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        self.connection.send((name, arguments))
-        return self.connection.recv()
+        return call
 
 
 def _end_with(parent: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
 from orchestrator.execution.code_digests import code_parts, custom_modules, task_names, tasks_and_models
 from orchestrator.execution.datasets import content_hashes, require_task_files
 from orchestrator.execution.ray.sent_code import code_to_send
@@ -22,7 +22,7 @@ from orchestrator.files.redact import redact
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
 
-SAME = ("torch", "numpy")
+PINNED_LIBRARIES = ("torch", "numpy")
 """Libraries whose versions change the last digits of results."""
 MARK = ".haltsweep-shared-"
 NODE_ID = "ray.io/node-id"
@@ -66,7 +66,7 @@ class NodeRequirements:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
+class NodeReport:
     """Result of a check of a machine against `NodeRequirements`."""
 
     lacks: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class NodeAnswer:
     """Clauses that state differences that may change the last digits of results."""
 
 
-def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
+def node_requirements(plan: Plan, setup: Setup) -> NodeRequirements:
     """Return the requirements of the trials of `plan`, with versions and code of this machine."""
     tasks, models = tasks_and_models(plan, setup)
     modules = custom_modules(setup.workload, tasks, models)
@@ -95,7 +95,7 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
 
 
 @contextmanager
-def marked(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
+def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
     """Yield `needs` with a marker file in `folder`, by which machines check that they share the folder.
 
     The file is deleted afterwards. No file is created if checkpoints are in an external store.
@@ -121,25 +121,25 @@ def marked(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
 
 
 @contextmanager
-def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
+def requirements_with_data(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
     """Yield the requirements after the data were built, with a marker file in the folder of the sweep."""
     for stale in folder.root.glob(f"{MARK}*"):
         stale.unlink(missing_ok=True)
-    needs = needs_of(plan, setup)
+    needs = node_requirements(plan, setup)
     hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
-    with marked(replace(needs, data=hashes), folder.root) as complete:
+    with with_marker_file(replace(needs, data=hashes), folder.root) as complete:
         yield complete
 
 
-def answer(needs: NodeRequirements) -> NodeAnswer:
+def check_node(needs: NodeRequirements) -> NodeReport:
     """Check this machine; build its data first if the launching machine has built its data."""
     try:
         load_workload(needs.workload)
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
-        return NodeAnswer((str(error),))
+        return NodeReport((str(error),))
     if other := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeAnswer((f"its code of {', '.join(other)} is another one than where the launch is",))
+        return NodeReport((f"its code of {', '.join(other)} is another one than where the launch is",))
     unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
     found = [unshared, _no_store(needs.store), _no_data(needs)]
     here = _versions()
@@ -148,14 +148,14 @@ def answer(needs: NodeRequirements) -> NodeAnswer:
         for name, version in needs.versions.items()
         if here.get(name) != version
     ]
-    return NodeAnswer(tuple(filter(None, found)), bool(unshared), tuple(differs))
+    return NodeReport(tuple(filter(None, found)), bool(unshared), tuple(differs))
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in SAME}
+    return {name: metadata.version(name) for name in PINNED_LIBRARIES}
 
 
-def is_seen(mark: Path, nonce: str) -> bool:
+def is_marker_readable(mark: Path, nonce: str) -> bool:
     """Return whether this machine can read the marker file with the content `nonce`."""
     try:
         return mark.read_text(encoding="utf-8") == nonce
@@ -165,7 +165,7 @@ def is_seen(mark: Path, nonce: str) -> bool:
 
 def _unshared(mark: Path, nonce: str) -> str:
     folder = mark.parent
-    if not is_seen(mark, nonce):
+    if not is_marker_readable(mark, nonce):
         return f"it does not see the folder {folder} of the launching machine"
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -178,7 +178,7 @@ def _no_store(uri: str | None) -> str:
     if uri is None:
         return ""
     try:
-        Elsewhere(uri).probe()
+        ExternalStore(uri).probe()
     except (InputError, StoreError) as error:
         return f"it cannot use the store of checkpoints ({redact(error)})"
     return ""

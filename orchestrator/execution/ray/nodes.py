@@ -11,8 +11,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.errors import ExecutorError, InputError
-from orchestrator.execution.ray.node_check import NodeAnswer, NodeRequirements
-from orchestrator.execution.slots import require_room, slots
+from orchestrator.execution.ray.node_check import NodeReport, NodeRequirements
+from orchestrator.execution.slots import count_slots, require_room
 from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.files.redact import redact
 from orchestrator.spec.section import Resources
@@ -32,9 +32,9 @@ def living_nodes() -> list[Mapping[str, Any]]:
 
 @ray.remote(num_cpus=0, max_retries=0)
 def _answer(needs: str) -> str:
-    from orchestrator.execution.ray.node_check import answer
+    from orchestrator.execution.ray.node_check import check_node
 
-    return json.dumps(to_json_values(answer(NodeRequirements.from_json(needs))))
+    return json.dumps(to_json_values(check_node(NodeRequirements.from_json(needs))))
 
 
 @dataclass(slots=True)
@@ -43,11 +43,11 @@ class Nodes:
 
     needs: NodeRequirements
     wanted: Resources
-    tell: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None
     """Called with warnings for the user."""
     _asked: dict[str, Any] = field(default_factory=dict)
     _tries: dict[str, int] = field(default_factory=dict)
-    _answers: dict[str, NodeAnswer] = field(default_factory=dict)
+    _answers: dict[str, NodeReport] = field(default_factory=dict)
     _living: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -70,7 +70,7 @@ class Nodes:
         if self._living and not self._asked and not any(map(self._is_fit, self._living)):
             raise ExecutorError(self._none_fit())
         fit = (self._living[key]["Resources"] for key in self._living if self._is_fit(key))
-        return slots(fit, self.wanted)
+        return count_slots(fit, self.wanted)
 
     def require_fit(self) -> None:
         """Check the cluster before a launch. A cluster with an autoscaler may have no room yet.
@@ -87,7 +87,7 @@ class Nodes:
         while self._asked and time.monotonic() < until:
             time.sleep(POLL_S)
             self._update()
-        silent = NodeAnswer((f"it has not answered for {ANSWERS_S:.0f} s",))
+        silent = NodeReport((f"it has not answered for {ANSWERS_S:.0f} s",))
         self._answers |= dict.fromkeys(self._asked, silent)
         unshared = [key for key in self._living if self._answers[key].unshared]
         if unshared:
@@ -105,7 +105,7 @@ class Nodes:
 
     def _update(self) -> None:
         # A node without room for a trial, such as a small head node, is not checked.
-        fitting = (node for node in living_nodes() if slots([node["Resources"]], self.wanted))
+        fitting = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
         self._living = {node["NodeID"]: node for node in fitting}
         self._asked = {key: each for key, each in self._asked.items() if key in self._living}
         for key in self._living.keys() - self._answers.keys() - self._asked.keys():
@@ -121,21 +121,21 @@ class Nodes:
 
     def _read(self, key: str, reference: Any) -> None:
         try:
-            self._answers[key] = from_json_values(NodeAnswer, json.loads(ray.get(reference)))
+            self._answers[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
         except ray.exceptions.RayTaskError as error:
             why = redact(str(error).strip().splitlines()[-1])
-            self._answers[key] = NodeAnswer((f"haltsweep cannot be used there as installed ({why})",))
+            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({why})",))
         except RayError as error:
             self._tries[key] = self._tries.get(key, 0) + 1
             if self._tries[key] < TRIES:
                 self._ask(key)
                 return
-            self._answers[key] = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
+            self._answers[key] = NodeReport((f"it gives no answer ({type(error).__name__})",))
         if self._answers[key].lacks:
-            self.tell(f"node {self._why([key])}; it takes no trials")
+            self.warn(f"node {self._why([key])}; it takes no trials")
         elif differs := self._answers[key].differs:
             named = _name(self._living[key])
-            self.tell(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
+            self.warn(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
 
     def _none_fit(self) -> str:
         return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"

@@ -15,7 +15,7 @@ from orchestrator.errors import ExecutorError
 from orchestrator.execution.ray.driver import DriverEnded, DriverOrder, RayDriver
 from orchestrator.execution.ray.node_check import NodeRequirements
 from orchestrator.execution.session import Session
-from orchestrator.execution.signals import undisturbed
+from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
@@ -51,10 +51,17 @@ def run_ray(
 ) -> None:
     """Run trials until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
-    Further arguments are those of `run_inline`.
-
     Args:
+        recorder: The open sweep.
+        workload: `module:name` of the trainable.
         resources: Resources of each trial.
+        data_dir: Folder for datasets, shared by all trials.
+        launch_folder: Folder for relative paths in trials, by default the working directory.
+        keep: Patterns of files of a trial that are retained.
+        checkpoints: URI of a checkpoint store; None for the folder of the sweep.
+        on_change: Called after every recorded change.
+        stop: Once set, running trials write a checkpoint at their next report and end as stopped.
+        check: Called often; an exception that it raises ends the run at once.
         needs: Requirements that nodes of an existing cluster must meet before they receive trials.
         address: Address of an existing cluster; None to start a private Ray on this machine.
         num_cpus: CPUs of a private Ray, by default all CPUs of this process.
@@ -80,15 +87,15 @@ def run_ray(
     session = Session(recorder, stop or threading.Event())
     session.changed = on_change or session.changed
     session.check = check or session.check
-    session.tell = warn or session.tell
-    session.silence_s, session.clock = silence_limit(resources), OwnTime()
+    session.warn = warn or session.warn
+    session.silence_s, session.clock = silence_limit(resources), RunningTimeClock()
     order = DriverOrder(resources, address, needs, orders, num_cpus)
     restarts = _Restarts(address, log)
     while (error := _run_once(session, order, log)) is not None:
-        session.all_lost(f"Ray ended: {error}")
+        session.record_all_deaths(f"Ray ended: {error}")
         if session.recorder.draining:
             return
-        session.tell(restarts.allow(error))
+        session.warn(restarts.allow(error))
 
 
 @dataclass
@@ -122,7 +129,7 @@ class _Restarts:
         )
 
 
-class OwnTime:
+class RunningTimeClock:
     """Clock that counts seconds while this process runs, so that a suspended machine times out no trial."""
 
     def __init__(self) -> None:
@@ -140,13 +147,13 @@ class OwnTime:
 def _run_once(session: Session, order: DriverOrder, log: Path | None) -> str | None:
     """Return why Ray ended before the session was over; None if the session is over."""
     with RayDriver(order, log) as driver:
-        has_called, own_time = False, OwnTime()
+        has_called, own_time = False, RunningTimeClock()
         heard_at = own_time()
         while True:
-            with undisturbed():
-                session.tick()
+            with delayed_interrupts():
+                session.check_stop()
             if session.recorder.draining and not has_called:
-                session.give_up()
+                session.end_unstarted()
                 return None
             if dead := driver.dead_server():
                 return dead
@@ -156,7 +163,7 @@ def _run_once(session: Session, order: DriverOrder, log: Path | None) -> str | N
                     return f"its driver has not answered for {now - heard_at:.0f} s"
                 continue
             heard_at = now
-            with undisturbed():
+            with delayed_interrupts():
                 message = driver.receive()
                 if isinstance(message, DriverEnded):
                     if message.kind is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.errors import InputError
 from orchestrator.execution.ray.driver import DriverEnded, DriverOrder, RayDriver
 from orchestrator.execution.ray.environment import token_place
-from orchestrator.execution.ray.node_check import NodeRequirements, marked, needs_of
+from orchestrator.execution.ray.node_check import NodeRequirements, node_requirements, with_marker_file
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.files.redact import redact, redact_url
 from orchestrator.identity import SweepFolder
@@ -34,7 +34,7 @@ def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder)
         InputError: No cluster is at the address, or its nodes cannot run the trials.
     """
     above = next(path for path in folder.root.resolve().parents if path.is_dir())
-    with marked(needs_of(plan, setup), above) as needs:
+    with with_marker_file(node_requirements(plan, setup), above) as needs:
         require_nodes(address, plan.resources, needs)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.execution.ray.node_check import is_seen
+from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
+from orchestrator.execution.ray.node_check import is_marker_readable
 from orchestrator.execution.trial.jobs import WorkerJob, decode
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
-from orchestrator.trials import Outcome
+from orchestrator.trials import DeathCause, Outcome
 
 WORKER_JOB = "worker_job"
 """Configuration key of the encoded job."""
@@ -36,14 +37,14 @@ class TrialActor:
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
-        if job.store is None and job.mark and not is_seen(Path(job.mark[0]), job.mark[1]):
+        if job.store is None and job.mark and not is_marker_readable(Path(job.mark[0]), job.mark[1]):
             # The node joined recently and has not been checked yet.
             raise RuntimeError(UNFIT)
         # Set as Tune does: forks by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
-        # Ray hides GPUs only from actors that reserve some.
         self._stopping: Instruction | None = None
         self._is_written, self._must_answer = True, False
+        # Ray hides GPUs only from actors that reserve some.
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
 
@@ -61,7 +62,10 @@ class TrialActor:
         replies: list[Reply] = []
         due_at = float("inf")
         while True:
-            reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            try:
+                reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            except StoreUnreachable as error:  # a store that is away is no fault of the trial
+                reply = ChildDied(str(error), DeathCause.OUTSIDE)
             if isinstance(reply, ChildDied):
                 if reply.outcome is None:
                     return {REPLIES: replies, DIED: (reply.reason, reply.cause), OVER: True}
@@ -81,7 +85,7 @@ class TrialActor:
             written = self._is_written and not any(each.measurement for each in replies)
             self._slot.instruct(Instruction(is_recorded=written))
 
-    def let_go(self, outcome: Outcome, save: bool) -> None:
+    def end_trial(self, outcome: Outcome, save: bool) -> None:
         """End the trial at the next `train`, with a checkpoint if `save` is True."""
         self._stopping = Instruction(stop=outcome, save=save)
 

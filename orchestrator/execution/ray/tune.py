@@ -26,7 +26,7 @@ from ray.tune.search import Searcher
 from orchestrator.execution.ray.node_check import NODE_ID
 from orchestrator.execution.ray.nodes import Nodes
 from orchestrator.execution.ray.trial_actor import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
-from orchestrator.execution.session import Hooks, NoAttempt
+from orchestrator.execution.session import NoAttempt, Session
 from orchestrator.execution.trial.jobs import JobEncoder, decode
 from orchestrator.files.redact import redact
 from orchestrator.trials import DeathCause, OutcomeKind
@@ -46,7 +46,7 @@ _NOISE = re.compile(
 class _Link:
     """Objects of a session that Tune's hooks need."""
 
-    session: Hooks
+    session: Session
     orders: JobEncoder
     slots: Callable[[], int]
     nodes: Nodes | None
@@ -58,7 +58,7 @@ class _Link:
     """First exception in a hook, stored because Tune wraps or loses exceptions."""
 
     @contextmanager
-    def remembered(self) -> Iterator[Hooks]:
+    def storing_failure(self) -> Iterator[Session]:
         """Yield the session, and store the first exception raised inside the context."""
         try:
             yield self.session
@@ -75,13 +75,13 @@ class _Link:
         """Return the ids of the runs with this Tune state."""
         return [key for key, run in self.runs.items() if run.status == state]
 
-    def tell_whether_written(self, run: Run, *, written: bool) -> None:
+    def allow_checkpoints(self, run: Run, *, allowed: bool) -> None:
         """Tell the actor, before its next report, whether it may write a checkpoint."""
-        if written != (run.trial_id in self.unwritten):
+        if allowed != (run.trial_id in self.unwritten):
             return
         actor: Any = run.temporary_state.ray_actor
-        actor.wait_for_ledger.remote(not written)
-        (self.unwritten.discard if written else self.unwritten.add)(run.trial_id)
+        actor.wait_for_ledger.remote(not allowed)
+        (self.unwritten.discard if allowed else self.unwritten.add)(run.trial_id)
 
 
 class _Drained(Exception):
@@ -92,7 +92,7 @@ _SESSIONS: dict[str, _Link] = {}
 
 
 def run_session(
-    session: Hooks, orders: JobEncoder, scratch: Path, slots: Callable[[], int], nodes: Nodes | None = None
+    session: Session, orders: JobEncoder, scratch: Path, slots: Callable[[], int], nodes: Nodes | None = None
 ) -> None:
     """Run on the connected Ray until the session is over.
 
@@ -166,8 +166,8 @@ class SessionSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """Return the encoded job of the next attempt; None to retry later, FINISHED if none will follow."""
         link = _SESSIONS[self._key]
-        with link.remembered() as session:
-            attempt = session.offer(trial_id, link.slots())
+        with link.storing_failure() as session:
+            attempt = session.next_attempt(trial_id, link.slots())
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
@@ -198,16 +198,16 @@ class SessionScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
         """Record a report. A stop decision is sent to the actor, which ends the trial and reports the end."""
         link = _SESSIONS[self._key]
-        with link.remembered() as session:
-            stop, written = session.reported(trial.trial_id, result[REPLIES])
+        with link.storing_failure() as session:
+            stop, written = session.report(trial.trial_id, result[REPLIES])
             if result[DIED] is not None:
-                session.lost(trial.trial_id, *result[DIED])
+                session.record_death(trial.trial_id, *result[DIED])
                 return str(TrialScheduler.STOP)
-            link.tell_whether_written(trial, written=written)
+            link.allow_checkpoints(trial, allowed=written)
         if stop is not None:
             save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
             actor: Any = trial.temporary_state.ray_actor
-            actor.let_go.remote(stop.outcome, save)
+            actor.end_trial.remote(stop.outcome, save)
         return str(TrialScheduler.STOP if result[OVER] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
@@ -218,48 +218,54 @@ class SessionScheduler(FIFOScheduler):
         """Record that the actor died, or that its node cannot run trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
-        why = _reason(trial)
-        with link.remembered() as session:
-            if UNFIT in why:
-                session.refused(trial.trial_id)
+        error = read_error(trial)
+        with link.storing_failure() as session:
+            if UNFIT in error:
+                session.reassign(trial.trial_id)
             else:
-                session.lost(trial.trial_id, why, _cause(why))
+                session.record_death(trial.trial_id, shorten(error), classify_death(error))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
         link = _SESSIONS[self._key]
-        with link.remembered() as session:
-            turn = session.turn(link.in_state(Run.RUNNING))
+        with link.storing_failure() as session:
+            turn = session.update(link.in_state(Run.RUNNING))
             for key in turn.silent:
                 link.kill(key)
             drained = turn.draining and len(link.in_state(Run.PENDING)) == len(link.runs)
             if drained:
-                session.give_up()
+                session.end_unstarted()
         if drained:
             raise _Drained
         return None
 
 
-def _cause(reason: str) -> DeathCause:
-    """Return why an actor died. An exception inside the actor would recur on another machine."""
-    if LOW_MEMORY in reason:
+def classify_death(error: str) -> DeathCause:
+    """Return why an actor died. An exception inside the actor would recur on another machine.
+
+    Args:
+        error: Complete text of `read_error`.
+    """
+    if LOW_MEMORY in error:
         return DeathCause.MEMORY
-    return DeathCause.TRIAL if INSIDE in reason else DeathCause.OUTSIDE
+    return DeathCause.TRIAL if INSIDE in error else DeathCause.OUTSIDE
 
 
-def _reason(run: Run) -> str:
-    """Return the error of a run on one line, shortened in the middle if it is long.
+def read_error(run: Run) -> str:
+    """Return the error of a run on one line, without names that Ray assigns.
 
     Tune writes `error_file` before it calls the scheduler. Its `get_pickled_error` would look for a copy that
     Tune makes later.
     """
     try:
-        written = Path(run.error_file or "").read_text(encoding="utf-8", errors="replace")
+        text = Path(run.error_file or "").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "Ray gave no reason"
-    text = redact(" ".join(_NOISE.sub("", written).partition("Some common causes include")[0].split()))
-    if UNFIT in text:
-        return UNFIT
+    return redact(" ".join(_NOISE.sub("", text).partition("Some common causes include")[0].split()))
+
+
+def shorten(text: str) -> str:
+    """Return a text without its middle if it is long, since a traceback ends with its error."""
     if len(text) <= REASON_CHARACTERS:
         return text
     half = REASON_CHARACTERS // 2

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import remedy
+from orchestrator.files.disk import disk_remedy
 from orchestrator.files.file_digests import (
     EDITIONS,
     MANIFEST,
     digest_of,
-    kept_file,
-    read_kept,
+    find_edition,
+    read_edition,
     read_manifest,
-    sealed,
+    seal_json,
     write_manifest,
 )
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
@@ -32,7 +32,7 @@ from trainables.atomic import clear_unfinished, flush, write_atomically
 _RESTORE = "restore it from a backup"
 
 
-def commit(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, Any]) -> None:
+def commit_extension(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, Any]) -> None:
     """Make the newly extended `plan` the plan of the sweep; the caller must hold the sweep's lease.
 
     Args:
@@ -46,30 +46,30 @@ def commit(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, 
     """
     assert plan.extended, "an extended plan says by what"
     try:
-        complete(folder)
+        finish_extension(folder)
         number = len(plan.extended)
         if number == 1:
-            _keep(folder, 0, {file.name: read_ordinary(file) for file in (folder.spec, folder.plan)})
+            _keep(folder, 0, {file.name: read_regular(file) for file in (folder.spec, folder.plan)})
         origin = json.dumps(provenance, indent=2, sort_keys=True) + "\n"
         made = {folder.spec.name: spec.encode(), folder.plan.name: to_json(plan).encode()}
         _keep(folder, number, made | {folder.provenance.name: origin.encode()})
         digests = dict(read_manifest(folder.root) or {})
         digests |= {name: digest_of(content) for name, content in made.items()}
-        write_atomically(folder.root / MANIFEST, sealed({"files": digests}))
+        write_atomically(folder.root / MANIFEST, seal_json({"files": digests}))
         flush(folder.root)
-        complete(folder)
+        finish_extension(folder)
     except OSError as error:
         raise StoreError(
-            f"the folder {folder.root} must be writable to be extended: {error}; {remedy(error)}, and try "
-            "again"
+            f"the folder {folder.root} must be writable to be extended: {error}; {disk_remedy(error)}, "
+            "and try again"
         ) from error
 
 
-def complete(folder: SweepFolder) -> None:
+def finish_extension(folder: SweepFolder) -> None:
     """Finish a killed extension, if there is one. Raise `OSError` or `StoreError` if that fails."""
     for file in (folder.spec, folder.plan):
-        if file.is_file() and kept_file(file) != file:
-            write_atomically(file, read_kept(file, _RESTORE))
+        if file.is_file() and find_edition(file) != file:
+            write_atomically(file, read_edition(file, _RESTORE))
     flush(folder.root)
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.errors import StoreError
-from orchestrator.files.regular_files import entry_of
+from orchestrator.files.regular_files import file_identity
 from orchestrator.identity import SweepFolder
 
 LOOK_S = 1.0
@@ -27,7 +27,7 @@ class FolderWatch:
         self._root = folder.root.resolve()
         # Kept open, so that no new folder can get the same inode number.
         self._handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
-        self._identity = entry_of(self._root)
+        self._identity = file_identity(self._root)
         self._looked_at = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
@@ -36,7 +36,7 @@ class FolderWatch:
         if not at_once and now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        found = entry_of(self._root)
+        found = file_identity(self._root)
         if found != self._identity:
             raise FolderGone(self._reason(replaced=found is not None))
 
@@ -66,6 +66,6 @@ class FolderWatch:
         """Return the current path of a moved folder; None if the system does not provide it."""
         with suppress(OSError):
             place = Path(f"/proc/self/fd/{self._handle}").readlink()
-            if place != self._root and entry_of(place) == self._identity:
+            if place != self._root and file_identity(place) == self._identity:
                 return place
         return None

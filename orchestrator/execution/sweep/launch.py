@@ -10,46 +10,51 @@ from typing import Any
 
 from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere, store_at
-from orchestrator.execution.checkpoints.kept_checkpoints import is_sound
-from orchestrator.execution.code_digests import origin_of
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, store_at
+from orchestrator.execution.checkpoints.kept_checkpoints import is_checkpoint_readable
+from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
     build_datasets,
-    inputs_of,
-    repeated_inputs,
+    collect_inputs,
     require_files,
     require_same_data,
+    warn_about_repeated_inputs,
 )
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.live_view import Listeners, ThrottledView
-from orchestrator.execution.ray.node_check import needs_built
+from orchestrator.execution.ray.node_check import requirements_with_data
 from orchestrator.execution.ray.supervisor import run_ray
 from orchestrator.execution.ray.survey import check_address, require_cluster
 from orchestrator.execution.signals import interrupts
-from orchestrator.execution.slots import Driver, require_means
-from orchestrator.execution.sweep.extend_folder import complete
+from orchestrator.execution.slots import Driver, require_local_resources
+from orchestrator.execution.sweep.extend_folder import finish_extension
 from orchestrator.execution.sweep.launch_folder import (
     DEFAULT_WORKLOAD,
     Setup,
-    launched_plan,
     publish,
+    read_launched_plan,
     read_setup,
     refuse_copy,
 )
-from orchestrator.execution.sweep.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
+from orchestrator.execution.sweep.launch_undo import (
+    clear_unstarted,
+    refuse_foreign,
+    undo_launch,
+    undo_launch_folder,
+)
 from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open_sweep
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned import clear_abandoned
 from orchestrator.files.known_addresses import remember, require_known
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.lease import LeaseHeld
+from orchestrator.ledger.lease import LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, require_locks
 from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import digests_of, write_inputs
+from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 
 RAY_LOG = "ray.log"
 """File in the folder of the sweep with the output of Ray."""
@@ -83,7 +88,7 @@ def run_sweep(
         num_cpus: CPUs of a private Ray, by default all CPUs of this process.
         watch: Callbacks during the sweep.
         debug: Whether Python's debugger opens when a trial fails.
-        on_fenced: See `clear_unbegun`.
+        on_fenced: See `clear_unstarted`.
 
     Returns:
         The result of the sweep at the end of the session.
@@ -101,16 +106,16 @@ def run_sweep(
         require_files(plan)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
-    origin = origin_of(plan, setup)
-    clear_unbegun(folder, on_fenced)
+    origin = collect_provenance(plan, setup)
+    clear_unstarted(folder, on_fenced)
     with _withdrawn_if_unbegun(folder):
         if not folder.root.exists():
             refuse_foreign(folder, setup)
         publish(plan, folder, spec, origin, setup)
         # Read plan and setup from the folder as later sessions will, so that all sessions use the same
         # values.
-        finish = _session(launched_plan(folder), folder, read_setup(folder), origin, means)
-        if finish.interrupted and withdraw(folder):
+        finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, means)
+        if finish.interrupted and undo_launch(folder):
             raise Withdrawn(
                 f"interrupted before the first trial of {plan.name!r}: nothing is left of it; launch it again"
             )
@@ -125,11 +130,11 @@ def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
         yield
     except LeaseLost:
         raise  # the sweep now belongs to another session
-    except LeaseHeld:
-        withdraw_folder(folder)
+    except LeaseHeldError:
+        undo_launch_folder(folder)
         raise
     except BaseException:
-        withdraw(folder)
+        undo_launch(folder)
         raise
     finally:
         if made:
@@ -151,23 +156,29 @@ def resume_sweep(
 ) -> SweepResult:
     """Run a launched sweep from its current state to its end.
 
-    Further arguments and errors are those of `run_sweep`.
+    Errors are those of `run_sweep`.
 
     Args:
+        folder: Folder of the launched sweep.
+        driver: Whether trials run on Ray or in this process.
+        address: Address of an existing Ray cluster; None to start Ray on this machine.
+        num_cpus: CPUs of a private Ray, by default all CPUs of this process.
+        watch: Callbacks during the session.
+        debug: Whether Python's debugger opens when a trial fails.
         changed_code: Whether custom training code may differ from the code of earlier trials.
         retry: Failed trials to run again.
         on_fenced: See `Ledger.claim`.
     """
-    plan, setup = launched_plan(folder), read_setup(folder)
+    plan, setup = read_launched_plan(folder), read_setup(folder)
     require_known(setup.tracking_uri, "--tracking")
     refuse_copy(folder, setup)
-    complete(folder)
+    finish_extension(folder)
     _check(setup, folder, address)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(
-        plan, folder, setup, origin_of(plan, setup), means, changed_code=changed_code, retry=retry
+        plan, folder, setup, collect_provenance(plan, setup), means, changed_code=changed_code, retry=retry
     )
 
 
@@ -188,7 +199,7 @@ class _Means:
 def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
     if means.address is None:
-        require_means(plan, means.driver, means.num_cpus)
+        require_local_resources(plan, means.driver, means.num_cpus)
     else:
         require_cluster(means.address, plan, setup, folder)
 
@@ -196,7 +207,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
     if setup.code is not None:
-        look_in(Path(setup.code))
+        add_to_path(Path(setup.code))
     load_workload(setup.workload)
     if address is not None:
         check_address(address)
@@ -205,7 +216,7 @@ def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)
     if setup.checkpoints is not None:
-        Elsewhere(setup.checkpoints).probe()
+        ExternalStore(setup.checkpoints).probe()
 
 
 def _session(
@@ -226,13 +237,13 @@ def _session(
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
-                for repeated in repeated_inputs(plan, setup.data_dir):
+                for repeated in warn_about_repeated_inputs(plan, setup.data_dir):
                     means.watch.on_trouble(repeated)
-                inputs = inputs_of(plan, setup.data_dir)
+                inputs = collect_inputs(plan, setup.data_dir)
                 if not changed_code:
-                    require_same_data(plan, session.known(), digests_of(inputs))
+                    require_same_data(plan, session.known(), split_digests(inputs))
                 write_inputs(folder, inputs)
-                session.recorder.data_are_there(digests_of(inputs))
+                session.recorder.data_are_there(split_digests(inputs))
             with heard.draining():
                 _drive(session, means, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
@@ -247,7 +258,7 @@ def _retry(session: OpenSweep, retry: Retry) -> None:
     store = store_at(session.setup.checkpoints)
 
     def can_be_read(trial_id: str, step: int) -> bool:
-        return not retry.from_scratch and is_sound(store, session.folder, trial_id, step)
+        return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)
 
     session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
 
@@ -295,7 +306,7 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
 
     plan, setup, folder = session.plan, session.setup, session.folder
     means.watch.on_starting("connecting to Ray" if means.address else "starting Ray")
-    others = nullcontext(None) if means.address is None else needs_built(plan, setup, folder)
+    others = nullcontext(None) if means.address is None else requirements_with_data(plan, setup, folder)
     with others as needs:
         run_ray(
             session.recorder,

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.files.abandoned import clear_folders
-from orchestrator.files.disk import remedy
-from orchestrator.files.file_digests import read_manifest, sealed, unsealed, write_manifest
-from orchestrator.files.json_values import from_json_values, parsed, to_json_values
+from orchestrator.files.disk import disk_remedy
+from orchestrator.files.file_digests import read_manifest, seal_json, unseal_json, write_manifest
+from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.files.known_addresses import require_known
 from orchestrator.files.redact import redact_url
-from orchestrator.files.regular_files import read_ordinary
-from orchestrator.files.sqlite_files import absolute, beside, file_of, from_beside
+from orchestrator.files.regular_files import read_regular
+from orchestrator.files.sqlite_files import from_relative_url, sqlite_file, to_absolute_url, to_relative_url
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
@@ -88,7 +88,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         building.root.mkdir(mode=mode)
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=_mode_of(setup))
+        write_atomically(building.root / SETUP, seal_json(_setup_to_json(setup, root)), mode=_mode_of(setup))
         write_atomically(
             building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
         )
@@ -101,7 +101,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         # Another launch may have created the folder first; an empty folder would have been replaced.
         refuse_existing(plan, SweepFolder(root))
         raise StoreError(
-            f"the sweep's folder {root} could not be made: {error}; {remedy(error)}, or choose another "
+            f"the sweep's folder {root} could not be made: {error}; {disk_remedy(error)}, or choose another "
             "one with --runs"
         ) from error
     finally:
@@ -121,7 +121,7 @@ def _make_parent(folder: Path, mode: int) -> None:
         ) from error
 
 
-def launched_plan(folder: SweepFolder) -> Plan:
+def read_launched_plan(folder: SweepFolder) -> Plan:
     """Return the plan as launched.
 
     Raises:
@@ -145,11 +145,11 @@ def read_setup(folder: SweepFolder) -> Setup:
         InputError: The ledger is on a server that must not receive this user's credentials.
     """
     try:
-        content = read_ordinary(folder.root / SETUP)
+        content = read_regular(folder.root / SETUP)
         # A folder without a manifest was created by a haltsweep version without digests.
-        values = parsed(content) if read_manifest(folder.root) is None else unsealed(content)
+        values = parse_json(content) if read_manifest(folder.root) is None else unseal_json(content)
         tracking = values.get("tracking_uri")
-        found = tracking if tracking is None else from_beside(tracking, folder.root)
+        found = tracking if tracking is None else from_relative_url(tracking, folder.root)
         setup = from_json_values(Setup, values | {"tracking_uri": found})
     except PermissionError as error:
         raise NotAllowed(
@@ -216,7 +216,7 @@ def _mode_of(setup: Setup) -> int:
     passwords.
     """
     urls = filter(None, (setup.storage, setup.tracking_uri, setup.checkpoints))
-    return PUBLIC if all(file_of(url) is not None and redact_url(url) == url for url in urls) else PRIVATE
+    return PUBLIC if all(sqlite_file(url) is not None and redact_url(url) == url for url in urls) else PRIVATE
 
 
 def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
@@ -228,9 +228,9 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
     settled = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
     values: dict[str, Any] = to_json_values(settled)
     if setup.tracking_uri is not None:
-        values["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
+        values["tracking_uri"] = to_relative_url(to_absolute_url(setup.tracking_uri), root)
     if setup.storage is not None:
-        values["storage"] = absolute(setup.storage)
+        values["storage"] = to_absolute_url(setup.storage)
     return values
 
 

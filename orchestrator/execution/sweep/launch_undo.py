@@ -7,18 +7,23 @@ from contextlib import suppress
 
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, read_setup
-from orchestrator.execution.sweep.removal import finish, leftovers, remove, set_aside
+from orchestrator.execution.sweep.removal import (
+    finish_removal,
+    remove,
+    rename_for_removal,
+    unfinished_removals,
+)
 from orchestrator.files.abandoned import is_silent
-from orchestrator.files.json_values import from_json_values, parsed
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.json_values import from_json_values, parse_json
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger, OnFenced
-from orchestrator.ledger.summary import holds
+from orchestrator.ledger.summary import has_sweep
 from trainables.process_identity import ProcessState
 
 
-def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
+def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
     """Delete what a killed launch or a killed removal left at the folder of a new sweep.
 
     Args:
@@ -30,8 +35,8 @@ def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> Non
         StoreError: Files of a dead launch cannot be deleted.
     """
     root = SweepFolder(folder.root.resolve())
-    for gone in leftovers(root.root):
-        finish(gone)
+    for gone in unfinished_removals(root.root):
+        finish_removal(gone)
     with suppress(_Begun):
         setup = _unbegun(root)
         launcher = _launcher(root)
@@ -42,7 +47,7 @@ def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> Non
 
 def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if a shared database has a sweep of this name from another folder."""
-    if setup.storage is None or not holds(setup.storage, folder.name):
+    if setup.storage is None or not has_sweep(setup.storage, folder.name):
         return
     with Ledger.open(setup.storage, folder.name) as ledger:
         if ledger.begun or ledger.held():
@@ -52,7 +57,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
             )
 
 
-def withdraw(folder: SweepFolder) -> bool:
+def undo_launch(folder: SweepFolder) -> bool:
     """Delete the sweep that this process launched unless a trial was started; return whether it was deleted.
 
     Errors are ignored, since the next launch deletes the remaining files.
@@ -67,13 +72,13 @@ def withdraw(folder: SweepFolder) -> bool:
     return False
 
 
-def withdraw_folder(folder: SweepFolder) -> None:
+def undo_launch_folder(folder: SweepFolder) -> None:
     """Delete only the folder of the launch, since another process holds the sweep of that name."""
     root = SweepFolder(folder.root.resolve())
     launcher = _launcher(root)
     if launcher is not None and launcher.is_same_process(Holder.current()):
         with suppress(HaltsweepError, OSError):
-            finish(set_aside(root))
+            finish_removal(rename_for_removal(root))
 
 
 class _Begun(Exception):
@@ -98,7 +103,7 @@ def _unbegun(root: SweepFolder) -> Setup:
 
 def _launcher(root: SweepFolder) -> Holder | None:
     try:
-        return from_json_values(Holder, parsed(read_ordinary(root.root / LAUNCHER)))
+        return from_json_values(Holder, parse_json(read_regular(root.root / LAUNCHER)))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -10,21 +10,21 @@ from typing import Any
 from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.conductor.retrying import choose
 from orchestrator.errors import LeaseLost, StoreError
-from orchestrator.execution.checkpoints.checkpoint_index import InStore
+from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
 from orchestrator.execution.code_digests import require_same_code
 from orchestrator.execution.live_view import Listeners, Snapshot
-from orchestrator.execution.signals import Interrupts, as_interrupt
+from orchestrator.execution.signals import Interrupts, interrupt_function
 from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
 from orchestrator.execution.sweep.heartbeat import Heartbeat
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.files.file_digests import MANIFEST, read_manifest
-from orchestrator.files.sqlite_files import never_made
+from orchestrator.files.sqlite_files import why_no_database
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.sql.database import Replaced
+from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import PATIENCE_S, Ledger, OnFenced
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
@@ -157,7 +157,7 @@ def _recorder(
     lease: Lease,
     *,
     origin: Mapping[str, Any],
-    places: InStore | None,
+    places: ExternalCheckpoints | None,
 ) -> Recorder:
     return Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger)
 
@@ -204,8 +204,8 @@ def open_sweep(
                 follower = start_follower(folder, url, setup.tracking_uri)
 
         try:
-            with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
-                places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
+            with Heartbeat(ledger, lease, on_stop=interrupt_function(heard.stop)) as heartbeat:
+                places = ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
                 recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
@@ -237,7 +237,7 @@ def open_sweep(
         run.note(ledger, untracked, tracking_pid)
 
 
-def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:
+def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | None) -> None:
     recorder.close("interrupted" if run.interrupted else None)
     shutil.rmtree(run.folder.scratch, ignore_errors=True)
     if places is not None:
@@ -260,7 +260,7 @@ def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
             presence.check(at_once=True)
         except FolderGone as gone:
             return gone
-    return error if isinstance(error, FolderGone | Replaced) else None
+    return error if isinstance(error, FolderGone | LedgerReplaced) else None
 
 
 def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
@@ -340,7 +340,7 @@ def _asked_by(folder: SweepFolder) -> dict[str, str]:
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     """Raise `StoreError` instead of creating a new ledger if the sweep has results but no ledger."""
-    if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
+    if setup.storage is None and folder.has_traces and (gone := why_no_database(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
             "restore it from a backup, or launch the spec again under another name"

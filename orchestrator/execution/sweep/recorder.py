@@ -14,9 +14,9 @@ from orchestrator.conductor.attempts import Kills
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.errors import StoreError
-from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, InSweepFolder
+from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
 from orchestrator.execution.steady_clock import steady_clock
-from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
+from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 from orchestrator.execution.trial.jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
@@ -26,7 +26,6 @@ from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
-from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
 """Failures after which the trial's last checkpoint is retained, so that a retry can resume from it."""
@@ -83,7 +82,7 @@ class Recorder:
         self._replays = snapshots is not None and not has_stopper
         self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
-        self._made_for = made_for(plan) if self._snapshots is not None else ""
+        self._made_for = snapshot_key(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump with the system clock.
         self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
@@ -92,7 +91,7 @@ class Recorder:
         self._goes_on = plan.continue_on_error
         self._writer = Writer(ledger, lease)
         self._folder = folder
-        self._checkpoints = checkpoints or InSweepFolder(folder)
+        self._checkpoints = checkpoints or FolderCheckpoints(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called with the id and outcome of each failed trial."""
         self._kills = Kills()
@@ -208,7 +207,7 @@ class Recorder:
         self._send(new)
         self.written()
 
-    def take(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
+    def record(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
         """Record a worker's reply in one transaction and return the next action for the worker.
 
         A step that is already recorded is ignored. A worker with a superseded attempt, or with an ended
@@ -260,19 +259,7 @@ class Recorder:
             return Stop(OutcomeKind.STOPPED, self._draining)
         return decision
 
-    def hear(self, trial_id: str, token: int, measurement: Measurement) -> TrialDecision:
-        """Record a measurement; see `take`."""
-        return self.take(trial_id, token, Reply(measurement=measurement))
-
-    def checkpointed(self, trial_id: str, token: int, step: int) -> TrialDecision:
-        """Record a checkpoint; see `take`."""
-        return self.take(trial_id, token, Reply(checkpoint=step))
-
-    def tell(self, trial_id: str, token: int, outcome: Outcome) -> None:
-        """Record the end of a trial; see `take`."""
-        self.take(trial_id, token, Reply(ended=outcome))
-
-    def lost(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
+    def record_death(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
         """Record that the worker of a trial died; return the outcome of the attempt.
 
         The trial restarts from its last checkpoint unless it has lost too many workers.

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
 from orchestrator.execution.sweep.launch_folder import STORES, Setup, refuse_copy
-from orchestrator.files.abandoned import SILENCE_S, own_folder
-from orchestrator.files.json_values import from_json_values, parsed, to_json_values
+from orchestrator.files.abandoned import SILENCE_S, is_own_folder
+from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.files.known_addresses import require_known
-from orchestrator.files.regular_files import read_ordinary
+from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
@@ -73,14 +73,14 @@ def remove(
     # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
     with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
-            Elsewhere(setup.checkpoints).require_answer()  # check before any deletion
+            ExternalStore(setup.checkpoints).require_answer()  # check before any deletion
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
             note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
             write_atomically(folder.root / NOTE, json.dumps(to_json_values(note)), mode=PRIVATE)
-        gone = set_aside(folder)
-    finish(gone)
+        gone = rename_for_removal(folder)
+    finish_removal(gone)
 
 
 def remove_rows(
@@ -113,20 +113,20 @@ def remove_rows(
                 ledger.release(lease)
 
 
-def set_aside(folder: SweepFolder) -> Path:
-    """Rename the folder so that the sweep no longer exists; return the new path for `finish`."""
+def rename_for_removal(folder: SweepFolder) -> Path:
+    """Rename the folder so that the sweep no longer exists; return the new path for `finish_removal`."""
     gone = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
     return folder.root.rename(gone)
 
 
-def leftovers(root: Path) -> list[Path]:
+def unfinished_removals(root: Path) -> list[Path]:
     """Return folders of killed removals of the sweep at `root`."""
     prefix = f".{root.name}{_REMOVING}"
     found = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
-    return [path for path in found if path.name.startswith(prefix) and own_folder(path)]
+    return [path for path in found if path.name.startswith(prefix) and is_own_folder(path)]
 
 
-def finish(gone: Path) -> None:
+def finish_removal(gone: Path) -> None:
     """Delete the external data of the renamed folder `gone`, then the folder.
 
     Raises:
@@ -138,7 +138,7 @@ def finish(gone: Path) -> None:
         require_known(note.storage, "--storage")
         delete_sweep(note.storage, note.sweep, note.uid)
     if note is not None and note.checkpoints is not None:
-        Elsewhere(note.checkpoints).discard_all()
+        ExternalStore(note.checkpoints).discard_all()
     try:
         shutil.rmtree(gone)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _delete_runs(folder: SweepFolder, uri: str, uid: str) -> None:
 
 def _read_note(file: Path) -> _Note | None:
     try:
-        return from_json_values(_Note, parsed(read_ordinary(file)))
+        return from_json_values(_Note, parse_json(read_regular(file)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:

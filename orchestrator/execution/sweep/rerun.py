@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from orchestrator.execution.code_digests import parts_of
+from orchestrator.execution.code_digests import sweep_code_parts
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker import load_workload
@@ -21,7 +21,7 @@ from trainables.protocol import Job, Measurement
 _REMEDY = "other machines and versions differ in the last digits: judge by how much"
 
 
-def drawn(records: Sequence[Record], count: int) -> list[Record]:
+def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
     """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
     finished = [each for each in records if (each.phase, each.outcome) == ("confirm", OutcomeKind.FINISHED)]
     return sorted(finished, key=lambda each: digest("rerun", each.trial_id))[:count]
@@ -49,9 +49,9 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # also makes the source files of the trainable available
-    parts = parts_of(plan, Setup(data_dir, workload=workload))
+    parts = sweep_code_parts(plan, Setup(data_dir, workload=workload))
     with single_trials(workload, plan.resources.cpus) as trials:
-        for record in drawn(records, count):
+        for record in sample_trials(records, count):
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
                 job = Job(record.settings, record.seed, "confirm", splits, data_dir)
                 outcome, last = _run(trials, job, Path(folder))

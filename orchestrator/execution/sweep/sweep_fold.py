@@ -121,7 +121,7 @@ class SweepFold:
         yield from snapshot.to_chunks(self.conductor)
 
 
-def made_for(plan: Plan) -> str:
+def snapshot_key(plan: Plan) -> str:
     """Return a digest of all inputs of the state except the events."""
     ids = "".join(each.trial_id for each in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)

@@ -15,7 +15,7 @@ import torch
 
 from orchestrator.conductor.report_judge import judge_report
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
-from orchestrator.execution.trial.worker_outcomes import outcome_of
+from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned import clear_folders
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.training_code.settings import System, checked
@@ -158,7 +158,7 @@ def _one_step(plan: Plan, arm: Arm) -> str:
     try:
         measurement = take_step({**arm.settings, "train": train})
     except Exception as error:  # any exception of a model is an error to report
-        outcome = outcome_of(error)
+        outcome = classify_error(error)
         return _outcome_text(outcome.kind, outcome.reason)
     if (stop := judge_report(plan, measurement)) is not None:
         return _outcome_text(stop.kind, stop.reason)

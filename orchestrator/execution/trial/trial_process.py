@@ -13,17 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.errors import InputError
-from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, store_at
 from orchestrator.execution.trial.jobs import WorkerJob
 from orchestrator.execution.trial.worker import Harness
 from orchestrator.isolation.cache_folders import cache_folders
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
-from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
+from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, matching_files
 from orchestrator.spec.section import thread_count
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from trainables.custom.generator_state import seed_generators
@@ -61,31 +60,11 @@ class ChildDied:
     """Outcome if the trial ended its own process; None if the trial may run again."""
 
 
-class Slot(Protocol):
-    """Slot that runs one trial at a time. A driver calls `start`, then `next` and `instruct` in turn."""
-
-    def start(self, order: WorkerJob) -> None:
-        """Start a trial; the previous trial must have ended or been killed."""
-
-    def next(self, timeout_s: float) -> Reply | ChildDied | None:
-        """Return the trial's next reply, or how its process died; None after the timeout.
-
-        Raises:
-            Unreachable: The store of checkpoints does not respond.
-        """
-
-    def instruct(self, instruction: Instruction) -> None:
-        """Send the answer to a reply that was not the trial's last one."""
-
-    def kill(self) -> None:
-        """End the process of the trial and all of its descendants."""
-
-    def close(self) -> None:
-        """End the trial, its descendants and all other processes of the slot."""
-
-
 class ProcessSlot:
-    """Slot whose trials run in child processes."""
+    """Slot that runs one trial at a time, each in a child process.
+
+    A driver calls `start`, then `next` and `instruct` in turn.
+    """
 
     def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
         """Start a server that imports the trainable.
@@ -126,7 +105,7 @@ class ProcessSlot:
             return None
         if isinstance(message, ChildEnded):
             return cause_of_death(message)
-        if isinstance(message, Unreachable):
+        if isinstance(message, StoreUnreachable):
             raise message
         reply, self.is_checkpoint_pending = message
         assert isinstance(reply, Reply), "trials send replies"
@@ -196,7 +175,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
         else:
             try:
                 reply = harness.advance(is_recorded=answer.is_recorded)
-            except Unreachable as error:
+            except StoreUnreachable as error:
                 connection.send(error)
                 return
         if reply.ended is not None:
@@ -219,7 +198,7 @@ def _limit_libraries(order: WorkerJob) -> None:
 def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
     own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
-    for source, name in kept_files(order.keep, own):
+    for source, name in matching_files(order.keep, own):
         if source == folder.path / name and not folder.is_of_trial(str(name)):
             continue
         target = order.kept / name

@@ -20,13 +20,13 @@ from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints.checkpoint_stores import (
     PATIENCE_S,
     CheckpointStore,
-    InFolder,
-    Unreachable,
+    FolderStore,
+    StoreUnreachable,
 )
-from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
-from orchestrator.execution.trial.worker_measurements import sound
-from orchestrator.execution.trial.worker_outcomes import NoSource, outcome_of
-from orchestrator.files.redact import redact, redact_value, storable
+from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
+from orchestrator.execution.trial.worker_measurements import validate_measurement
+from orchestrator.execution.trial.worker_outcomes import SourceMissing, classify_error
+from orchestrator.files.redact import escape_unstorable, redact, redact_value
 from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
 from orchestrator.trials import Outcome, OutcomeKind
@@ -76,7 +76,7 @@ class Harness:
         check: Callable[[], None] | None = None,
     ) -> None:
         self._begin = load_workload(workload)
-        self._store = store or InFolder()
+        self._store = store or FolderStore()
         self._on_error = on_error or (lambda *_: None)
         self._check = check or (lambda: None)
         self._checked_at = 0.0
@@ -94,7 +94,7 @@ class Harness:
         self._saved_at = 0.0
         self._is_checkpoint_pending = False
         self._failure: Outcome | None = None
-        self._unreachable: Unreachable | None = None
+        self._unreachable: StoreUnreachable | None = None
 
     def start(self, job: Job, folder: Path) -> None:
         """Build the workload and continue from the newest readable checkpoint in `folder`.
@@ -113,12 +113,12 @@ class Harness:
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
-        except Unreachable as error:  # not a fault of the trial
+        except StoreUnreachable as error:  # not a fault of the trial
             self._unreachable = error
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any exception becomes an outcome
-            self._failed(outcome_of(error), error)
+            self._failed(classify_error(error), error)
 
     @property
     def is_checkpoint_pending(self) -> bool:
@@ -160,7 +160,7 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any exception becomes an outcome
-            return self._failed(outcome_of(error), error)
+            return self._failed(classify_error(error), error)
         if self._finished and received_signal():
             raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
@@ -176,7 +176,7 @@ class Harness:
         with _never_left_by_copies():
             reported = self._workload.advance()
         ended = reported is None and self._last is not None and bool(self._workload.finished)
-        return None if ended else sound(reported, self._last)
+        return None if ended else validate_measurement(reported, self._last)
 
     def _saved(self, measurement: Measurement | None) -> Reply:
         """Write a checkpoint, and return `measurement` with it and, after the last step, with the outcome."""
@@ -231,7 +231,7 @@ class Harness:
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     def _with_source(self, job: Job) -> Job:
-        """Return the job with `source` set to the state folder inside that checkpoint. Raise `NoSource`.
+        """Return the job with `source` set to the state folder inside that checkpoint. Raise `SourceMissing`.
 
         Older checkpoints of the confirm trial are not accepted, since they contain another model.
         """
@@ -242,11 +242,11 @@ class Harness:
             if checkpoint.step == checkpoint_step(job.source.name):
                 try:
                     checkpoint.measurement()
-                except Damaged as error:
+                except CheckpointDamaged as error:
                     why = f"is damaged ({redact(error)})"
                 else:
                     return replace(job, source=checkpoint.state)
-        raise NoSource(
+        raise SourceMissing(
             f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
             "that right, then `haltsweep resume NAME --retry failed`"
         )
@@ -275,7 +275,7 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial
-            self._unsaved = storable(f"without its last checkpoint: {redact(repr(error))}")
+            self._unsaved = escape_unstorable(f"without its last checkpoint: {redact(repr(error))}")
             _log.warning(
                 "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
             )

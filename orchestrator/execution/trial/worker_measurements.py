@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.files.redact import storable, storable_value
+from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.trials import NUMBER_MOST, Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement
@@ -28,7 +28,7 @@ class BadMeasurement(Exception):
         self.outcome = Outcome(OutcomeKind.CRASHED, message)
 
 
-def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
+def validate_measurement(measurement: Measurement | None, last: Measurement | None) -> Measurement:
     """Return `measurement` with float metrics, texts as attributes, and storable names.
 
     Metrics that are None are removed. Metrics may be infinite or NaN, since the conductor checks which must
@@ -63,7 +63,7 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
 
 
 def _text(value: str) -> str:
-    return storable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
+    return escape_unstorable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
 
 
 def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
@@ -73,7 +73,7 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
         values = json.loads(text)
         listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
     except (TypeError, ValueError, RecursionError) as error:
-        message = storable(str(error))
+        message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); mend the code") from error
     if not listed:
         raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the code")
@@ -82,7 +82,7 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
             f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
             "keep fewer, or less of each"
         )
-    return tuple(storable_value(values))
+    return tuple(escape_unstorable_values(values))
 
 
 def _is_truth_value(value: Any) -> bool:
@@ -114,7 +114,7 @@ def _seconds(value: Any, step: int) -> float:
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
         raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the code")
-    return storable(name)
+    return escape_unstorable(name)
 
 
 def _number(name: Any, value: Any, step: int) -> float:
@@ -159,8 +159,8 @@ def _named(name: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return storable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
+    return escape_unstorable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
 
 
 def _kind(value: object) -> str:
-    return f"a {storable(type(value).__name__)}"
+    return f"a {escape_unstorable(type(value).__name__)}"

@@ -4,7 +4,7 @@ import sys
 import traceback
 
 from orchestrator.execution.trial.worker_measurements import BadMeasurement
-from orchestrator.files.redact import redact, storable
+from orchestrator.files.redact import escape_unstorable, redact
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Diverged, Infeasible
 
@@ -23,11 +23,11 @@ _MEMORY_TEXTS = (
 )
 
 
-class NoSource(Exception):
+class SourceMissing(Exception):
     """Raised if the checkpoint for a posthoc trial is missing or damaged; a traceback would not help."""
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def classify_error(error: BaseException) -> Outcome:
     """Return the outcome of the trial that raised `error`, with storable text and without passwords."""
     if isinstance(error, BadMeasurement):
         return error.outcome
@@ -36,7 +36,7 @@ def outcome_of(error: BaseException) -> Outcome:
     text = f"{_fit(type(error).__name__)}: {said}{notes}".strip()
     if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
         return Outcome(kind, said or text)
-    if isinstance(error, NoSource):
+    if isinstance(error, SourceMissing):
         return Outcome(OutcomeKind.CRASHED, said)
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
@@ -52,7 +52,7 @@ def _said(error: BaseException) -> str:
 
 
 def _fit(text: str) -> str:
-    return storable(redact(text))
+    return escape_unstorable(redact(text))
 
 
 def _cut(text: str) -> str:

@@ -7,14 +7,14 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import StoreError
-from orchestrator.files.regular_files import entry_of
+from orchestrator.files.regular_files import file_identity
 from orchestrator.ledger.sql.engine import begin, database_file, explain
-from orchestrator.ledger.sql.outage import OnOutage, Patience, passing
+from orchestrator.ledger.sql.outage import OnOutage, Patience, is_temporary
 
 T = TypeVar("T")
 
 
-class Replaced(StoreError):
+class LedgerReplaced(StoreError):
     """The ledger's file was deleted, moved or replaced since it was opened."""
 
 
@@ -55,7 +55,7 @@ class Database:
                 with begin(self._engine, write=write) as connection:
                     result = work(connection)
             except DBAPIError as error:
-                if not passing(error):
+                if not is_temporary(error):
                     raise explain(error, self._engine.url) from error
                 self._patience.failed(str(error.orig))
                 if not (patient and self._patience.wait(tries)):
@@ -64,7 +64,7 @@ class Database:
             else:
                 self._patience.worked()
                 if self._identity is None and self._file is not None:
-                    self._identity = entry_of(self._file)
+                    self._identity = file_identity(self._file)
                 return result
 
     def close(self) -> None:
@@ -76,11 +76,11 @@ class Database:
         # SQLite would continue to write to a deleted file.
         if self._file is None or self._identity is None:
             return
-        found = entry_of(self._file)
+        found = file_identity(self._file)
         if found == self._identity:
             return
         what = "has been deleted or moved" if found is None else "has been replaced by another file"
-        raise Replaced(
+        raise LedgerReplaced(
             f"the ledger {str(self._file)!r} must stay where it is while it is used, and it {what}; put it "
             "back, or restore it from a backup, then `haltsweep resume`"
         )

@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.files import disk
 from orchestrator.files.redact import needs_encoding, redact_url
-from orchestrator.files.regular_files import found_instead
+from orchestrator.files.regular_files import describe_non_file
 
 BUSY_TIMEOUT_MS = 30_000
 LOCAL_WITHOUT_DEVICE = frozenset(
@@ -128,7 +128,7 @@ def _quieten(engine: Engine) -> None:
     logging.getLogger(pool.logger.name).setLevel(logging.CRITICAL)
 
 
-def ask(url: str) -> None:
+def require_answer(url: str) -> None:
     """Verify that a database answers at `url`; a missing SQLite file is not created.
 
     Raises:
@@ -176,7 +176,7 @@ def database_file(url: URL) -> Path:
 
 def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
     """Raise `error` if `file` is a pipe, a device or similar: SQLite would report a disk error instead."""
-    if kind := found_instead(file):
+    if kind := describe_non_file(file):
         raise error(
             f"the ledger {file} must be a file, and is {kind}; restore a backup of it, or name another "
             "place with --storage"
@@ -262,7 +262,7 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
     cause = " ".join(str(error.orig).split())
     away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
-        cause, remedy = f"{cause} ({refusal})", f"{disk.remedy(refusal)}, then `haltsweep resume`"
+        cause, remedy = f"{cause} ({refusal})", f"{disk.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
     return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")
@@ -273,7 +273,7 @@ def _refusal(url: URL) -> OSError | None:
     if url.get_backend_name() != "sqlite":
         return None
     folder = database_file(url).parent
-    return disk.refusal(folder) if folder.is_dir() else None
+    return disk.probe_folder(folder) if folder.is_dir() else None
 
 
 def _parse(url: str) -> URL:

@@ -32,7 +32,7 @@ OnOutage = Callable[[Outage | None], None]
 """Callback with an outage when it begins, and with None when it ends; called in any thread."""
 
 
-def passing(error: DBAPIError) -> bool:
+def is_temporary(error: DBAPIError) -> bool:
     """Return whether the error is temporary, so that the same transaction may succeed later."""
     cause = error.orig
     name = getattr(cause, "sqlite_errorname", None)

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.files.json_values import parsed
-from orchestrator.files.redact import storable_value
+from orchestrator.files.json_values import parse_json
+from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import OutcomeKind
 
@@ -40,13 +40,13 @@ def to_row(event: Event) -> dict[str, Any]:
         payload, dumps = payload["metrics"], _dumps_metrics
     elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
         row["outcome"] = payload["kind"]
-    return row | {"payload": dumps(storable_value(payload))}
+    return row | {"payload": dumps(escape_unstorable_values(payload))}
 
 
 def from_row(row: Sequence[Any]) -> Event:
     """Return the event of a verified row (values of `chain.CHAINED` and the digest)."""
     seq, name, at, trial_id, step, seconds, _, text, _ = row
-    payload = parsed(text)
+    payload = parse_json(text)
     if step is not None:
         payload = {"step": step, "seconds": seconds, "metrics": payload}
     return Event(_KINDS[name], at, trial_id, payload, seq)

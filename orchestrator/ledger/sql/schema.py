@@ -18,6 +18,7 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    update,
 )
 
 from orchestrator.errors import StoreError
@@ -25,7 +26,7 @@ from orchestrator.ledger.sql.engine import DAMAGED
 
 SCHEMA_VERSION = 4
 READABLE_VERSION = 2
-"""Oldest version that can be read without an upgrade; older ledgers are upgraded before the first write."""
+"""Oldest version that can be read. A ledger of an older version is upgraded before the first write."""
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are created."""
 
@@ -121,19 +122,6 @@ def create(connection: Connection) -> None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
 
 
-def verify(connection: Connection, where: str) -> None:
-    """Verify that the ledger at `where` can be read by this version.
-
-    Raises:
-        StoreError: If there is no ledger, or one of an unsupported version.
-    """
-    if (found := version(connection, where)) < READABLE_VERSION:
-        raise StoreError(
-            f"the ledger at {where} has schema version={found}, written by an earlier haltsweep, and this "
-            f"one reads {SCHEMA_VERSION}; `haltsweep status NAME` upgrades it"
-        )
-
-
 def version(connection: Connection, where: str) -> int:
     """Return the schema version of the ledger at `where`.
 
@@ -149,12 +137,29 @@ def version(connection: Connection, where: str) -> int:
     found = connection.scalars(select(versions.c.version)).all()
     if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
         raise StoreError(f"the ledger at {where} must have one schema version, got {found}; {DAMAGED}")
+    if found[0] < READABLE_VERSION:
+        raise StoreError(
+            f"the ledger at {where} has schema version={found[0]}, written by an earlier haltsweep, and this "
+            f"one reads {READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
+        )
     if found[0] > SCHEMA_VERSION:
         raise StoreError(
             f"the ledger at {where} has schema version={found[0]}, written by a newer haltsweep, and this "
             f"one reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
     return int(found[0])
+
+
+def upgrade(connection: Connection) -> None:
+    """Upgrade a ledger of an older version in the caller's write transaction.
+
+    Version 2 allows only one end per trial, and so no retries. Version 3 has no index of retries.
+    """
+    for name in UNIQUE_BEFORE:
+        connection.execute(text(f"DROP INDEX IF EXISTS {name}"))
+    for index in lookups():
+        index.create(connection, checkfirst=True)
+    connection.execute(update(versions).values(version=SCHEMA_VERSION))
 
 
 def _refuse_code(connection: Connection, where: str) -> None:

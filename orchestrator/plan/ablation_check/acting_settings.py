@@ -139,8 +139,10 @@ def _train_tokens(system: System) -> int | None:
 
 
 def _one_length(system: System) -> int | None:
-    """Return the number of tokens of every training input; None if it varies or answers have several
-    tokens."""
+    """Return the common token count of all training inputs.
+
+    None if the count varies or answers have several tokens.
+    """
     train = next((info for info in splits(system.task) if info.role == "train"), None)
     if train is None or system.shape.head == "sequence" or train.length_min != train.length_max:
         return None

@@ -24,11 +24,11 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import ArmCheck
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables.assembly import batch_cost, build_model
 from trainables.settings import shallower
-from trainables.training.step import misfit
+from trainables.training.step import find_misfit
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan; later digits depend on the machine."""
@@ -114,7 +114,7 @@ def _require_training(system: System) -> None:
     """Raise ValueError if the model does not support batch parts or activation checkpointing."""
     if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
-        if (why := misfit(ghost, system.train)) is not None:
+        if (why := find_misfit(ghost, system.train)) is not None:
             raise ValueError(why)
 
 
@@ -202,7 +202,7 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     for arm in arms:
         if arm.request.control:
             continue
-        other = seen.setdefault(key_of(arm.system.settings), arm)
+        other = seen.setdefault(equality_key(arm.system.settings), arm)
         if other is arm or arm.reference in same:  # if two cells are the same, so are all their arms
             continue
         if arm.request.is_baseline:
@@ -220,5 +220,5 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
 
 def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    differing = (path for path in cell if key_of(cell[path]) != key_of(other.get(path, MISSING)))
+    differing = (path for path in cell if equality_key(cell[path]) != equality_key(other.get(path, MISSING)))
     return next(differing, next(iter(cell)))

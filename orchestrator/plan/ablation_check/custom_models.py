@@ -14,7 +14,7 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 from orchestrator.plan.ablation_check.built_in_arms import rounded
 from orchestrator.plan.types import ArmCheck
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 from trainables.custom.generator_state import seed_generators
 from trainables.custom.outside import Trainable, load
 
@@ -48,8 +48,7 @@ class Fingerprint:
         )
 
     def equals(self, other: "Fingerprint") -> bool:
-        """Return whether both models have the same results, ignoring module names; False if one was not
-        run."""
+        """Return whether both models ran and have the same results, ignoring module names."""
         mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
         return (
             bool(self.outputs)
@@ -126,12 +125,15 @@ def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(copy.deepcopy(dict(settings)))  # the function may change its argument
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"{name}(settings) raised {said(error)}") from error
+        raise ValueError(f"{name}(settings) raised {describe_error(error)}") from error
 
 
 def _built(model: "nn.Module") -> Fingerprint:
-    """Return the fingerprint of a model that is not run; raise ValueError for lazy weights without a
-    shape."""
+    """Return the fingerprint of a model that is not run.
+
+    Raises:
+        ValueError: The model has lazy weights without a shape.
+    """
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())
@@ -168,7 +170,7 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"the model cannot run its example: {said(error)}") from error
+        raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
     seen = _built(model)
     return Fingerprint(
         seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())

@@ -142,8 +142,11 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
 def run(
     system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
 ) -> Output:
-    """Return the output of `model` for `batch` at the weights `point`; raise ValueError if it cannot be
-    run."""
+    """Return the output of `model` for `batch` at the weights `point`.
+
+    Raises:
+        ValueError: The model cannot be run.
+    """
     model.train(trains)
     move(model, point)
     set_dropout_context(model, SEED, 0)

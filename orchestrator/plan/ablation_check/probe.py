@@ -53,8 +53,10 @@ class Probe:
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`; a difference of narrow models is one of
-        `system`."""
+        """Return `system` with a narrow model, see `divided`.
+
+        Every difference between narrow models is also one between the systems.
+        """
         return self.narrow_pair(system, system)[0]
 
     def narrow_pair(self, one: System, other: System) -> tuple[System, System]:

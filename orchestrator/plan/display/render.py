@@ -128,8 +128,10 @@ def _settings(arm: Arm) -> Table:
 
 
 def _changes(plan: Plan, arm: Arm) -> Table:
-    """Return the changes of an arm; for the baseline of another context, its differences from the first
-    one."""
+    """Return the changes of an arm.
+
+    For the baseline of another context, return its differences from the first baseline.
+    """
     table = Table.grid(padding=(0, 2))
     if not arm.reference:
         for change in differences(plan.baseline.settings, arm.settings):

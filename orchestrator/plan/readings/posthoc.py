@@ -87,8 +87,10 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
 
 
 def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
-    """Return why a model trained with `before` cannot be evaluated on the splits of `after`; None if it
-    can."""
+    """Return why a model trained with `before` cannot be evaluated on the splits of `after`.
+
+    None if the model can be evaluated.
+    """
     wanted = spec.confirm.splits if spec.confirm is not None else ()
     had, has = ({split.name for split in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
@@ -179,8 +181,10 @@ def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, V
 
 
 def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
-    """Return whether all results on the confirm splits are the same; the systems differ in the part
-    `root`."""
+    """Return whether all results on the confirm splits are the same.
+
+    The systems differ in the part `root`.
+    """
     sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
     if root == "task":
         return bool(_tested(one, sweep) == _tested(other, sweep))

@@ -208,8 +208,10 @@ class _Drawing:
             return str(error)
 
     def draw(self, wanted: Assignment) -> dict[str, Value] | None:
-        """Return a draw with the values `wanted` and others at random; None if `wanted` cannot exist
-        together."""
+        """Return a draw with the values `wanted` and others at random.
+
+        None if no draw has all values of `wanted`.
+        """
         made: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, made, self.settings):
@@ -220,8 +222,10 @@ class _Drawing:
         return made if wanted.keys() <= made.keys() else None
 
     def draws(self, most: int) -> Iterator[dict[str, Value]]:
-        """Yield all draws if there are at most `most`; else those of every pair of dimensions, then random
-        ones."""
+        """Yield all draws if there are at most `most`.
+
+        Otherwise yield the draws of every pair of dimensions, then random draws.
+        """
         dimensions = self.space.dimensions
         choices = [candidates(dimension.domain) for dimension in dimensions]
         if prod(map(len, choices)) <= most:
@@ -296,8 +300,10 @@ class _Drawing:
 
 
 def _few(domain: Domain, pairs: int) -> Sequence[Value]:
-    """Return candidates of a dimension, including its ends, so that two dimensions have about `pairs`
-    pairs."""
+    """Return candidates of a dimension, including its ends.
+
+    Two dimensions have about `pairs` pairs of candidates.
+    """
     values, most = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
     if len(values) <= most:
         return values

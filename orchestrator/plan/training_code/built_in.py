@@ -29,7 +29,7 @@ from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.task_catalog import task_name
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 if TYPE_CHECKING:
     from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
@@ -73,7 +73,7 @@ class BuiltIn:
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
         """Return the declarations of the metrics that trials of these arms report."""
         systems = [arm.system for arm in arms]
-        return metrics_of(
+        return declared_metrics(
             dict.fromkeys(task_name(system.task) for system in systems),
             {system.shape.head for system in systems},
         )
@@ -110,8 +110,10 @@ class BuiltIn:
             return ()  # the ablation check refuses arms that cannot be run
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
-        """Return why a field must not be searched because it changes how trials are measured; None if it
-        may."""
+        """Return why a field that changes how trials are measured must not be searched.
+
+        None if the field may be searched.
+        """
         return measures(path, arms, self._sweep.searched.paths)
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from orchestrator.errors import InputError
-from orchestrator.files.redact import storable, storable_value
+from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBuilder, compare_fingerprints
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
@@ -21,11 +21,11 @@ from orchestrator.plan.training_code.settings import SettingFault, described
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, equality_key
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
-from trainables.custom.extensions import said
-from trainables.custom.outside import Trainable, unkept_fields
+from trainables.custom.extensions import describe_error
+from trainables.custom.outside import Trainable, dropped_fields
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class CustomTrainable:
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
             plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
             kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
-            for path in unkept_fields(spec.settings, kept, ""):
+            for path in dropped_fields(spec.settings, kept, ""):
                 self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
         else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
@@ -188,7 +188,7 @@ class CustomTrainable:
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
-            return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
+            return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
         if faults := list(_unkept(kept, f"config of {self.path}")):
             return faults
         return CustomSettings(kept)
@@ -256,11 +256,13 @@ class CustomTrainable:
         if kept is MISSING:
             yield sets
         elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
-            yield from unkept_fields(value, kept, sets)
+            yield from dropped_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note texts such as `no` in place of booleans and numbers, if there is no Config that would refuse
-        them."""
+        """Note texts such as `no` in place of booleans and numbers.
+
+        A Config refuses them itself.
+        """
         if self._trainable.config is not None:
             return
         for arm in arms:
@@ -312,7 +314,7 @@ class CustomTrainable:
                     faults.add(
                         f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
-                elif key_of(had) == key_of(value):
+                elif equality_key(had) == equality_key(value):
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
@@ -322,7 +324,9 @@ class CustomTrainable:
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
-    return tuple(path for path in fields if key_of(lookup(one, path)) != key_of(lookup(other, path)))
+    return tuple(
+        path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
+    )
 
 
 def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
@@ -340,9 +344,10 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
                 "null where there is no bound",
             )
             continue
-        if storable_value(value) != value:
+        if escape_unstorable_values(value) != value:
             yield SettingFault(
-                path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
+                path,
+                f"must be text that can be stored, and {config} makes it {escape_unstorable(shown(value))}",
             )
 
 

@@ -99,8 +99,10 @@ def parse_task(raw: Mapping[str, Any]) -> Settings | None:
 
 
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `settings` in the form that a plan stores: fields marked as `LATER` only if they are not
-    default."""
+    """Return `settings` in the form that a plan stores.
+
+    Fields marked as `LATER` are stored only if they are not default.
+    """
     later = {
         name: field.default for name, field in TrainConfig.model_fields.items() if LATER in field.metadata
     }
@@ -125,7 +127,7 @@ def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list
         return [SettingFault("task", str(error))]
     checks: Mapping[str, Callable[[], str | None]] = {
         "model": lambda: misfit(model, task_shape),
-        "train.order": lambda: sources.misfit(task, train),
+        "train.order": lambda: sources.find_misfit(task, train),
         "model.attention": lambda: kernel_misfit(model, train.precision),
         "train.graph": lambda: ungraphed(model, task_shape) if train.graph is True else None,
     }
@@ -191,8 +193,10 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
-    """Return a parsed part of the settings; built-in parts are cached, since thousands of draws share
-    them."""
+    """Return a parsed part of the settings.
+
+    Built-in parts are cached, since thousands of draws share them.
+    """
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
         return _read_anew(root, raw)
@@ -326,8 +330,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
 
 
 def undeclared(changes: Iterable[Change], declared: Iterable[str]) -> tuple[Change, ...]:
-    """Return the changes that overlap with none of the `declared` paths; a change of name declares its
-    part."""
+    """Return the changes that overlap with none of the `declared` paths.
+
+    A changed name declares all changes of its part.
+    """
     paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared]
     return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
 

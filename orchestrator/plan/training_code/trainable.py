@@ -35,15 +35,16 @@ class TrainableForPlan(Protocol):
         """
 
     def metrics(self, arms: Arms) -> tuple[Metric, ...]:
-        """Return the declarations of the metrics that trials of these arms report, the most important
-        first."""
+        """Return the metrics that trials of these arms report, the most important first."""
 
     def check(self, spec: Spec, arms: Arms, stopper: "ComponentChoice | None", faults: Faults) -> None:
         """Note problems of the spec and its arms, except those of the search space."""
 
     def measures(self, path: str, arms: Arms) -> str | None:
-        """Return why a field must not be searched because it changes how trials are measured; None if it
-        may."""
+        """Return why a field that changes how trials are measured must not be searched.
+
+        None if the field may be searched.
+        """
 
     def prove(
         self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults

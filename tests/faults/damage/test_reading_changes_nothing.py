@@ -90,7 +90,7 @@ def other_journal(shell: Shell) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("status", "tiny"), ("list",), ("verify", "tiny")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("status", "tiny"), ("verify", "tiny")], ids=" ".join)
 def test_the_journal_mode_of_a_ledger_stays(
     arguments: tuple[str, ...], shell: Shell, other_journal: Path
 ) -> None:
@@ -101,7 +101,7 @@ def test_the_journal_mode_of_a_ledger_stays(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("command", ["status", "verify", "records"])
+@pytest.mark.parametrize("command", ["status", "verify"])
 def test_a_user_who_may_only_read_can_read(command: str, shell: Shell, tmp_path: Path) -> None:
     for parent in (*shell.folder.parents, *tmp_path.parents):
         if parent.name.startswith(("pytest-", "popen-", "read")):

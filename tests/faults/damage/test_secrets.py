@@ -10,7 +10,7 @@ import requests
 from sqlalchemy import create_engine, text
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.ledger.sql.engine import ask
+from orchestrator.ledger.sql.engine import require_answer
 from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage, check_uri, outages
 from tests.support.mlflow.mlflow_server import Server
 from tests.support.processes.commands import TINY, Answer, Shell, answer, interrupt, wait_for
@@ -59,7 +59,7 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
     """Libraries that read them otherwise than they were meant would tell parts of them."""
     password = f"{odd}{MARKER}{odd}"
     with pytest.raises((InputError, StoreError), match=r"percent-encoded|(?i:connection refused)") as caught:
-        ask(f"postgresql://ann:{password}@{NOBODY}/db")
+        require_answer(f"postgresql://ann:{password}@{NOBODY}/db")
     assert not leaked(str(caught.value))
     if set(odd) & set("@/ #?["):
         with pytest.raises(InputError, match="percent-encoded") as refused:

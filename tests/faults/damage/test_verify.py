@@ -17,9 +17,8 @@ import pytest
 
 from orchestrator.cli import verifying
 from orchestrator.cli.commands.track import publish, write_report
-from orchestrator.cli.commands.verify import _line, _sum, findings
+from orchestrator.cli.commands.verify import findings
 from orchestrator.cli.reading import opened
-from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 from orchestrator.execution.sweep.launch_folder import publish as publish_folder
 from orchestrator.files.findings import BAD, Finding
@@ -156,36 +155,6 @@ def test_a_file_that_is_gone_is_named_and_a_pipe_not_waited_for(place: Place, in
     assert faults(reported(place.folder)) == []
 
 
-@pytest.mark.parametrize("name", ["launch.json", "manifest.json", "spec.yaml", "ledger.db"])
-def test_what_to_do_is_said_once(place: Place, name: str) -> None:
-    file = place.folder.root / name
-    sound = file.read_bytes()
-    file.write_bytes(b"no " + sound)
-    lines = [_line(each) for each in faults(reported(place.folder)) if name in each.detail]
-    file.write_bytes(sound)
-    assert [line.count("backup") for line in lines] == [1], lines
-
-
-def test_any_bit_of_the_ledger_is_found_or_harmless(place: Place) -> None:
-    stream, file = random.Random(1), place.folder.ledger
-    noticed: list[StoreError] = []
-    sound, events = file.read_bytes(), place.events()
-    for _ in range(FLIPS):
-        bit = flip_any(file, stream)
-        try:
-            with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-                bad = faults(list(verifying.ledger(ledger)))
-                if not bad:
-                    assert list(ledger.events()) == events, f"bit {bit} went unnoticed"
-        except StoreError as error:
-            noticed.append(error)
-        for extra in file.parent.glob("ledger.db-*"):
-            extra.unlink()
-        file.write_bytes(sound)
-    assert all("damaged" in str(error) or "ledger" in str(error) for error in noticed)
-    assert faults(reported(place.folder)) == []
-
-
 def test_a_ledger_that_cannot_be_read_is_one_fault_and_the_rest_is_not_guessed(place: Place) -> None:
     sound = place.folder.ledger.read_bytes()
     flip(place.folder.ledger, 8 * 20)
@@ -303,13 +272,6 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
 
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
-
-
-def test_what_cannot_be_looked_at_is_not_told_as_a_fault() -> None:
-    away, flipped = Finding("mlflow", "unknown", "it is away"), Finding("data", "damaged", "a bit")
-    assert _sum([]) == "sound"
-    assert _sum([away]) == "1 part could not be checked"
-    assert _sum([flipped, away, flipped]) == "2 faults, 1 part could not be checked"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.execution.code_digests import origin_of
+from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.open_sweep import SweepResult
@@ -101,13 +101,16 @@ def origin() -> dict[str, Any]:
 
     To read what is installed takes longer than a small sweep, and writes nothing.
     """
-    return origin_of(make_plan(1), Setup(Path(), PATH))
+    return collect_provenance(make_plan(1), Setup(Path(), PATH))
 
 
 def _session(place: Place, die_at: int, sender: Any = None, known: dict[str, Any] | None = None) -> None:
     place.data.mkdir(parents=True, exist_ok=True)
     moments = _Moments(place.root / "runs", die_at)
-    with patch("orchestrator.execution.sweep.launch.origin_of", (lambda *_: known) if known else origin_of):
+    with patch(
+        "orchestrator.execution.sweep.launch.collect_provenance",
+        (lambda *_: known) if known else collect_provenance,
+    ):
         go(place)
     if sender is not None:
         sender.send(moments.seen)

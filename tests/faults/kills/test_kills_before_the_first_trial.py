@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-from orchestrator.execution.sweep.removal import finish, leftovers, remove
+from orchestrator.execution.sweep.removal import finish_removal, remove, unfinished_removals
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
@@ -48,8 +48,8 @@ def _launch(place, storage, die_at):
 
 def _remove(place, storage, die_at):
     _die_at(die_at, place)
-    for gone in leftovers(place.folder.root):
-        finish(gone)
+    for gone in unfinished_removals(place.folder.root):
+        finish_removal(gone)
     if place.folder.root.exists():
         remove(place.folder, read_setup(place.folder))
 
@@ -126,7 +126,7 @@ def build(*_):
     Path(os.environ["BUILDING"]).touch()
     time.sleep(1e6)
 
-store._built = build
+store._build = build
 from orchestrator.cli.main import run
 run()
 """

@@ -1,4 +1,4 @@
-"""What trials print is kept for both drivers, through kill -9 of a trial and of the launcher."""
+"""Output of trials is retained through kill -9 of a trial and of the launcher."""
 
 import json
 import os
@@ -53,17 +53,17 @@ def sweep(*faults):
     )
 
 
-def _session(place, driver):
+def _session(place):
     place.data.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("default")
     if place.folder.plan.exists():
-        resume_sweep(place.folder, driver=driver)
+        resume_sweep(place.folder, driver="inline")
     else:
-        run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver=driver, num_cpus=1)
+        run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver="inline")
 
 
-def run(place, driver):
-    process = forks.Process(target=_session, args=(place, driver))
+def run(place):
+    process = forks.Process(target=_session, args=(place,))
     process.start()
     process.join(PATIENCE_S)
     return process.exitcode
@@ -94,10 +94,9 @@ def assert_kept_whole(place):
     assert b"marker" not in kept(place)
 
 
-@pytest.mark.parametrize("driver", ["inline", "ray"])
-def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path, driver):
+def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path):
     place = Place(tmp_path, sweep("deep", "kill"))
-    assert run(place, driver) == 0
+    assert run(place) == 0
     assert_kept_whole(place)
     first, second = attempts(place, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
@@ -109,7 +108,7 @@ def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path, dr
 
 def test_the_last_words_before_the_launcher_was_killed(tmp_path):
     place = Place(tmp_path, sweep("hang"))
-    process = forks.Process(target=_session, args=(place, "inline"))
+    process = forks.Process(target=_session, args=(place,))
     process.start()
     wait_until(lambda: b"step 2 of" in kept(place), "the trial hangs")
     process.kill()

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 RAYLET, GCS = "raylet", "gcs_server"
 HELPERS = ("ray::Ru", "ray::Dash")
 """Agents that a raylet starts, and ends without."""
-KILLED = [(RAYLET,), HELPERS, (RAYLET, GCS), (GCS,)]
+DRIVER = "orchestrator.execution.ray.driver_main"
+KILLED = [(RAYLET,), HELPERS, (DRIVER,), (GCS,)]
 """One after the other, each in a Ray that was started again."""
 
 

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from orchestrator.cli.main import app
-from orchestrator.execution.sweep.launch_folder import launched_plan
+from orchestrator.execution.sweep.launch_folder import read_launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT
@@ -67,7 +67,7 @@ def test_the_script_for_slurm_runs_is_signalled_and_goes_on(tmp_path):
     assert process.returncode == 0, err
     assert "tiny: resuming, in" in out
     assert seen(shell, EventKind.ENDED) > ended
-    check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
+    check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
     assert not left()
 
 

@@ -1,4 +1,4 @@
-"""Scripts of Hugging Face, Lightning, MLflow, Hydra and Accelerate, two trials at a time, both drivers."""
+"""Scripts of Hugging Face, Lightning, MLflow, Hydra and Accelerate, two trials at a time."""
 
 import shutil
 from importlib.util import find_spec
@@ -31,10 +31,7 @@ LEVELS = {"high": 0.8, "low": 0.2}
 SEEDS = (1, 2)
 
 
-@pytest.mark.parametrize(
-    "driver", [["--driver", "inline"], ["--driver", "ray", "--cpus", "0.5"]], ids=["inline", "ray"]
-)
-def test_every_script_measures_what_it_measures_alone(driver, tmp_path):
+def test_every_script_measures_what_it_measures_alone(tmp_path):
     # MLflow and Hydra themselves fail in folders with quotes or equals signs in their names.
     shell = Shell(tmp_path / "work", tmp_path / "home")
     shell.folder.mkdir()
@@ -42,7 +39,7 @@ def test_every_script_measures_what_it_measures_alone(driver, tmp_path):
     spec = habits_spec(dict.fromkeys(HABITS, LEVELS), SEEDS)
     (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
     shutil.copy(SCRIPT, shell.folder / "job.py")
-    shown = shell.run("launch", "tiny.yaml", *driver)
+    shown = shell.run("launch", "tiny.yaml", "--cpus", "0.5")
     rows = trials("habits", runs=shell.folder / "runs").to_pylist()
     found = {
         (row["arm"], row["seed"]): row["metric.test/x"] if row["outcome"] == "finished" else row["reason"]

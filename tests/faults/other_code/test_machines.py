@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from orchestrator.errors import StoreError
-from orchestrator.execution.sweep.launch_folder import launched_plan
+from orchestrator.execution.sweep.launch_folder import read_launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
@@ -90,7 +90,7 @@ def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_los
         assert cluster.nodes[0].poll() is None, "the cluster is not ours to end"
         assert quiet(said.err + said.out)
         log = events(shell)
-        check_log(log, launched_plan(sweep(shell)))
+        check_log(log, read_launched_plan(sweep(shell)))
         assert [each for each in log if each.payload.get("lost")], "a trial was on the machine that went"
         assert not sweep(shell).checkpoints.exists()
         assert SECRET not in said.err + said.out

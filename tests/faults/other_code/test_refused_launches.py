@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from orchestrator.execution.ray.node_check import needs_of
+from orchestrator.execution.ray.node_check import node_requirements
 from orchestrator.execution.ray.survey import require_nodes
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.spec.section import Resources
@@ -58,7 +58,7 @@ def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path, monkeypatch):
     with cluster(tmp_path, RAY_NODE_TYPE_NAME="workers") as address:
         for name, value in TOKEN.items():
             monkeypatch.setenv(name, value)
-        needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+        needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
         require_nodes(address, Resources(gpus=1), needs)
 
 

@@ -1,4 +1,4 @@
-"""Habits of public training scripts give the right numbers, with two trials at a time, under both drivers."""
+"""Habits of public training scripts give the right numbers, with two trials at a time."""
 
 import shutil
 from pathlib import Path
@@ -32,15 +32,15 @@ def measured(shell):
     }
 
 
-@pytest.fixture(scope="module", params=["inline", "ray"])
-def ran(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
     """A sweep in a folder where a script has run before."""
-    shell = Shell.at(tmp_path_factory.mktemp(request.param), spec())
+    shell = Shell.at(tmp_path_factory.mktemp("habits"), spec())
     shutil.copy(habits.__file__, shell.folder / "job.py")
     (shell.folder / "results").mkdir()
     (shell.folder.parent / "outputs").mkdir()
     cpus = ["--cpus", "0.5"]  # of a trial, so that there are two slots everywhere
-    shown = shell.run("launch", "tiny.yaml", "--driver", request.param, *cpus)
+    shown = shell.run("launch", "tiny.yaml", *cpus)
     return shell, shown
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import launched_plan
+from orchestrator.execution.sweep.launch_folder import read_launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
@@ -54,7 +54,7 @@ def test_a_killed_launcher_goes_on_from_s3(shell, s3):
         process.kill()
     said = shell.run("resume", "tiny", "--driver", "inline")
     assert said.code == 0, said.err
-    check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
+    check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
     places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in checkpointed(shell)}
     assert places == {"s3://bucket"}
     confirmed = {each.trial_id for each in events(shell) if each.payload.get("phase") == "confirm"}

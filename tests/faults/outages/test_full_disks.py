@@ -55,9 +55,7 @@ def session(place, *, fill_at=0, tracking=None):
         process.end()
 
 
-@pytest.mark.parametrize(
-    "fill_at", [pytest.param(1, marks=pytest.mark.slow), 5, pytest.param(TRACKED, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("fill_at", [5, pytest.param(TRACKED, marks=pytest.mark.slow)])
 def test_a_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, straight, fill_at):
     place = Place(disk, sweep(quick=True))
     tracking = f"sqlite:///{tmp_path / 'mlflow.db'}" if fill_at == TRACKED else None

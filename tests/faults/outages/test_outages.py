@@ -1,23 +1,16 @@
-"""Stores that refuse: an MLflow server that is away, a disk that is full."""
-
-import resource
-import sys
+"""An MLflow server that is away: the sweep ends well, and `sync` writes MLflow later."""
 
 import pytest
 
-from orchestrator.errors import StoreError
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
 from orchestrator.tracking.sync import sync
 from tests.faults.kills.chaos import Place, check_log, go
 from tests.support.mlflow.mlflow_db import runs
-from tests.support.processes.forks import forks
-from tests.support.processes.logs import content
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 NOBODY = "http://127.0.0.1:1"
 """No server answers at this port."""
-FULL = 7
 
 
 def sweep():
@@ -43,26 +36,3 @@ def test_a_sweep_does_not_wait_for_mlflow_and_sync_catches_up(tmp_path):
     assert (written.total > 0, again.total) == (True, 0)
     assert {run.status for run in seen.values()} == {"FINISHED"}
     assert sum(key.startswith("trial/") for key in seen) == len(place.plan.trials)
-
-
-def _session_on_a_small_disk(place: Place, room: int) -> None:
-    """No file may grow beyond `room` bytes: the next write is refused, as on a full disk."""
-    place.data.mkdir(parents=True, exist_ok=True)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-    with pytest.raises(StoreError, match=r"free some space|check the disk"):
-        go(place)
-    sys.exit(FULL)
-
-
-def test_a_full_disk_ends_the_session_and_costs_nothing(tmp_path):
-    straight = Place(tmp_path / "straight", sweep())
-    assert straight.session()
-    room = straight.folder.ledger.stat().st_size // 2
-    place = Place(tmp_path / "full", sweep())
-    process = forks.Process(target=_session_on_a_small_disk, args=(place, room))
-    process.start()
-    process.join(60)
-    assert process.exitcode == FULL
-    assert place.session()
-    check_log(place.events(), place.plan)
-    assert content(place.events()) == content(straight.events())

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orchestrator.execution.checkpoints import checkpoint_stores
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
 from tests.support.processes.commands import tree
 from tests.support.specs.plans import make_plan
 from tests.support.stores.failing_store import AWAY, PROTOCOL
@@ -24,7 +24,7 @@ def store(tmp_path, monkeypatch):
     uri = f"{PROTOCOL}://{place}/sweep"
     plan = make_plan(1)
     finished(tmp_path, plan, checkpoints=uri)
-    writer = Elsewhere(uri)
+    writer = ExternalStore(uri)
     writer.write(
         tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch()
     )

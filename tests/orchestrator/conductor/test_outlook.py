@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.conductor.messages import Reply
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, remaining
 from orchestrator.ledger.fold import records
 from tests.support.processes.logs import Clock, MemoryLog, record
@@ -75,7 +76,7 @@ def test_a_running_trial_is_watched_by_the_first_objective():
     recorder = record(plan, log)
     attempt = recorder.ask()
     metrics = {"aa/first": 0.1, "valid/score": 0.75, "train/loss": 2.0}
-    recorder.hear(attempt.trial_id, attempt.token, Measurement(2, 4.0, metrics))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=Measurement(2, 4.0, metrics)))
     (seen,) = recorder.outlook().running
     assert (seen.step, seen.steps, seen.rate, seen.left_s) == (2, 4, 0.5, 4.0)
     assert (seen.metric, seen.value) == ("valid/score", 0.75)
@@ -89,7 +90,9 @@ def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
     attempt = recorder.ask()
     clock.now = 130.0
     assert [each.silent_s for each in recorder.outlook().running] == [30.0]
-    recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 2.0, {"valid/score": 0.75}))
+    recorder.record(
+        attempt.trial_id, attempt.token, Reply(measurement=Measurement(1, 2.0, {"valid/score": 0.75}))
+    )
     clock.now = 1030.0
     assert [each.silent_s for each in recorder.outlook().running] == [900.0]
     seen = overview(plan, records(log.written, plan)).outlook(held=True, now=1030.0)
@@ -100,6 +103,6 @@ def test_nobody_knows_what_a_step_of_own_code_is():
     plan, log = replace(make_plan(1, trials_per_arm=0), trainable="walk:Walk"), MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    recorder.hear(attempt.trial_id, attempt.token, Measurement(2, 4.0, {"height": 1.0}))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=Measurement(2, 4.0, {"height": 1.0})))
     (seen,) = recorder.outlook().running
     assert (seen.steps, seen.left_s, seen.metric) == (None, None, "height")

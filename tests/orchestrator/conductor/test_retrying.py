@@ -29,7 +29,7 @@ def drive(recorder, fails=lambda _: False, value=lambda _: 0.5):
             continue
         found = {"valid/score": value(planned), "test/score": value(planned)}
         measured = Measurement(1, 1.0, found)
-        recorder.take(attempt.trial_id, attempt.token, Reply(measured, ended=DONE))
+        recorder.record(attempt.trial_id, attempt.token, Reply(measured, ended=DONE))
     return ran
 
 

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
-from orchestrator.execution.slots import missing_gpus, require_means, require_room, slots, this_machine
+from orchestrator.execution.slots import (
+    count_slots,
+    local_resources,
+    missing_gpus,
+    require_local_resources,
+    require_room,
+)
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
 from tests.support.specs.plans import make_arm, make_plan
@@ -29,7 +35,7 @@ def gpus(monkeypatch):
 def refusal(*asked):
     """What is said against it; None if it may be run."""
     try:
-        require_means(*asked)
+        require_local_resources(*asked)
     except InputError as error:
         return str(error)
     return None
@@ -41,7 +47,7 @@ def test_half_precision_needs_a_device(gpus, arm, driver):
     plan = make_plan([make_arm("one"), arm])
     gpus(0)
     with pytest.raises(InputError):
-        require_means(plan, driver, 1)
+        require_local_resources(plan, driver, 1)
     gpus(1)
     assert refusal(plan, driver, 1) is None
 
@@ -55,7 +61,7 @@ def test_a_trial_must_fit_on_this_machine(gpus):
     gpus(1)
     plan = make_plan([make_arm("one")], resources=Resources(cpus=2, gpus=2))
     with pytest.raises(InputError):
-        require_means(plan, "ray", 4)
+        require_local_resources(plan, "ray", 4)
     assert refusal(plan, "inline", 4) is None
 
 
@@ -84,7 +90,7 @@ def test_inline_says_what_it_goes_without(gpus, asked, there, driver, expected):
 @pytest.mark.parametrize(("most", "expected"), [(None, 8), (1, 1), (3, 3), (9, 8)])
 def test_no_more_trials_run_at_once_than_the_spec_allows(most, expected):
     nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
-    assert slots(nodes, Resources(max_concurrent=most)) == expected
+    assert count_slots(nodes, Resources(max_concurrent=most)) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,13 +112,13 @@ def test_no_more_trials_run_at_once_than_the_spec_allows(most, expected):
     ],
 )
 def test_what_fits_on_one_node(wanted, expected):
-    assert slots([NODE], wanted) == expected
+    assert count_slots([NODE], wanted) == expected
 
 
 def test_a_trial_never_spans_nodes():
-    assert slots([{"CPU": 3.0}, {"CPU": 3.0}], Resources(cpus=2)) == 2
-    assert slots([{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}], Resources(cpus=1, gpus=0.5)) == 2
-    assert slots([], Resources()) == 0
+    assert count_slots([{"CPU": 3.0}, {"CPU": 3.0}], Resources(cpus=2)) == 2
+    assert count_slots([{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}], Resources(cpus=1, gpus=0.5)) == 2
+    assert count_slots([], Resources()) == 0
 
 
 @given(
@@ -122,7 +128,7 @@ def test_a_trial_never_spans_nodes():
 def test_fractions_are_counted_as_ray_counts_them(total, parts):
     """In ten-thousandths: rounding of floats neither loses a slot nor invents one."""
     wanted = Resources(cpus=parts / 10_000)
-    assert slots([{"CPU": float(total)}], wanted) == total * 10_000 // parts
+    assert count_slots([{"CPU": float(total)}], wanted) == total * 10_000 // parts
 
 
 def test_no_room_is_an_error():
@@ -133,5 +139,5 @@ def test_no_room_is_an_error():
 
 
 def test_this_machine_has_what_it_was_given():
-    assert this_machine(3)["CPU"] == 3
-    assert this_machine(None)["CPU"] >= 1
+    assert local_resources(3)["CPU"] == 3
+    assert local_resources(None)["CPU"] >= 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.files import abandoned
-from orchestrator.files.abandoned import clear_folders, own_file, own_folder
+from orchestrator.files.abandoned import clear_folders, is_own_file, is_own_folder
 from trainables.process_identity import origin, process_label
 
 DEAD = f"99999999-{origin()}aa"
@@ -113,11 +113,11 @@ def test_what_is_a_file_or_a_folder_of_ours(tmp_path):
     (tmp_path / "to-file").symlink_to("file")
     (tmp_path / "to-folder").symlink_to("folder")
     os.mkfifo(tmp_path / "pipe")
-    files = {each.name for each in tmp_path.iterdir() if own_file(each)}
-    folders = {each.name for each in tmp_path.iterdir() if own_folder(each)}
+    files = {each.name for each in tmp_path.iterdir() if is_own_file(each)}
+    folders = {each.name for each in tmp_path.iterdir() if is_own_folder(each)}
     assert (files, folders) == ({"file"}, {"folder"})
-    assert not own_file(tmp_path / "none")
-    assert not own_folder(tmp_path / "none")
+    assert not is_own_file(tmp_path / "none")
+    assert not is_own_folder(tmp_path / "none")
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import errno
 
 import pytest
 
-from orchestrator.files.disk import FULL, is_full, refusal, remedy
+from orchestrator.files.disk import FULL, disk_remedy, is_full, probe_folder
 from tests.support.stores.disks import clear, fill, small_disk
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_no_room_is_told_in_one_way(number):
     error = OSError(number, "no")
-    assert remedy(error) == FULL
+    assert disk_remedy(error) == FULL
     assert is_full(error)
 
 
@@ -27,24 +27,24 @@ def test_no_room_is_told_in_one_way(number):
 )
 def test_every_refusal_has_its_remedy(number, expected):
     error = OSError(number, "no")
-    assert expected in remedy(error)
+    assert expected in disk_remedy(error)
     assert not is_full(error)
 
 
 def test_a_full_disk_is_found_by_trying(tmp_path):
-    assert refusal(tmp_path) is None
+    assert probe_folder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     with small_disk(tmp_path / "small", 1 << 20) as disk:
-        assert refusal(disk) is None
+        assert probe_folder(disk) is None
         fill(disk)
-        found = refusal(disk)
+        found = probe_folder(disk)
         assert found is not None
         assert is_full(found)
         clear(disk)
-        assert refusal(disk) is None
+        assert probe_folder(disk) is None
 
 
 def test_a_folder_that_is_not_there_refuses_too(tmp_path):
-    found = refusal(tmp_path / "none")
+    found = probe_folder(tmp_path / "none")
     assert found is not None
     assert found.errno == errno.ENOENT

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from orchestrator.files.redact import (
     MASK,
     URL_OPTIONS,
+    escape_unstorable,
+    escape_unstorable_values,
     needs_encoding,
     redact,
     redact_arguments,
     redact_code,
     redact_url,
     redact_value,
-    storable,
-    storable_value,
 )
 
 MARKER = "Kx7Marker9Zq"
@@ -280,19 +280,19 @@ def test_a_long_number_to_the_base_16_is_masked() -> None:
 
 @given(ANY_TEXT)
 def test_any_text_can_be_stored(text: str) -> None:
-    kept = storable(text)
+    kept = escape_unstorable(text)
     assert kept.encode().decode() == kept
     assert "\0" not in kept
-    assert storable(kept) == kept
+    assert escape_unstorable(kept) == kept
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
 def test_what_can_be_stored_is_left_alone(text: str) -> None:
-    assert storable(text) == text
+    assert escape_unstorable(text) == text
 
 
 def test_escapes_can_be_read() -> None:
-    assert storable("a\udc80b\0") == r"a\udc80b\x00"
+    assert escape_unstorable("a\udc80b\0") == r"a\udc80b\x00"
 
 
 @given(
@@ -301,7 +301,7 @@ def test_escapes_can_be_read() -> None:
     )
 )
 def test_so_can_whatever_holds_texts(value) -> None:
-    text = json.dumps(storable_value(value), ensure_ascii=False)
+    text = json.dumps(escape_unstorable_values(value), ensure_ascii=False)
     assert text.encode().decode() == text
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.files.regular_files import found_instead, read_ordinary
+from orchestrator.files.regular_files import describe_non_file, read_regular
 
 
 def test_files_and_links_to_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to("file")
-    assert read_ordinary(tmp_path / "file") == read_ordinary(tmp_path / "link") == b"content"
+    assert read_regular(tmp_path / "file") == read_regular(tmp_path / "link") == b"content"
 
 
 def test_whatever_else_has_their_name_is_refused(tmp_path: Path) -> None:
@@ -23,11 +23,11 @@ def test_whatever_else_has_their_name_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
     for name, kind in (("pipe", "a pipe"), ("endless", "a device"), ("folder", "a folder")):
-        assert found_instead(tmp_path / name) == kind
+        assert describe_non_file(tmp_path / name) == kind
         with pytest.raises(OSError, match=f"{name} must be a file, and is {kind}"):
-            read_ordinary(tmp_path / name)
-    assert found_instead(tmp_path / "socket") == "a socket"
-    assert found_instead(tmp_path / "missing") == ""
+            read_regular(tmp_path / name)
+    assert describe_non_file(tmp_path / "socket") == "a socket"
+    assert describe_non_file(tmp_path / "missing") == ""
     assert set(Path("/proc/self/fd").iterdir()) <= before, "what was refused is closed"
     with pytest.raises(FileNotFoundError, match="missing"):
-        read_ordinary(tmp_path / "missing")
+        read_regular(tmp_path / "missing")

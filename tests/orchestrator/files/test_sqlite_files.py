@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import make_url
 
 from orchestrator.files.sqlite_files import (
-    absolute,
-    beside,
-    file_of,
-    from_beside,
+    from_relative_url,
     has_password,
-    never_made,
+    sqlite_file,
+    sqlite_url,
+    to_absolute_url,
+    to_relative_url,
     url_for_mlflow,
-    url_of,
+    why_no_database,
 )
 
 OTHERS = (
@@ -30,25 +30,30 @@ OTHERS = (
 
 @pytest.mark.parametrize("url", OTHERS)
 def test_what_names_no_file_stays(url: str) -> None:
-    assert file_of(url) is None
-    assert absolute(url) == beside(url, Path("/runs/one")) == from_beside(url, Path("/runs/one")) == url
+    assert sqlite_file(url) is None
+    assert (
+        to_absolute_url(url)
+        == to_relative_url(url, Path("/runs/one"))
+        == from_relative_url(url, Path("/runs/one"))
+        == url
+    )
 
 
 def test_a_file_is_found_beside_the_folder_wherever_it_is(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a/mlflow.db?timeout=5"
-    kept = beside(url, tmp_path / "a" / "sweep")
+    kept = to_relative_url(url, tmp_path / "a" / "sweep")
     assert kept == "sqlite:///../mlflow.db?timeout=5"
-    assert from_beside(kept, tmp_path / "a" / "sweep") == url
-    assert from_beside(kept, tmp_path / "b" / "sweep") == url.replace("/a/", "/b/")
-    assert beside(url, tmp_path / "b" / "sweep") == url, "elsewhere it is not beside it"
+    assert from_relative_url(kept, tmp_path / "a" / "sweep") == url
+    assert from_relative_url(kept, tmp_path / "b" / "sweep") == url.replace("/a/", "/b/")
+    assert to_relative_url(url, tmp_path / "b" / "sweep") == url, "elsewhere it is not beside it"
 
 
 def test_a_relative_file_is_that_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute("sqlite:///x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
-    assert absolute(f"sqlite:///{tmp_path}/y.db") == f"sqlite:///{tmp_path}/y.db"
+    assert to_absolute_url("sqlite:///x/y.db") == f"sqlite:///{tmp_path}/x/y.db"
+    assert to_absolute_url(f"sqlite:///{tmp_path}/y.db") == f"sqlite:///{tmp_path}/y.db"
 
 
 @pytest.mark.parametrize(
@@ -69,30 +74,32 @@ def test_a_password_of_a_server_is_seen_where_a_folder_s_name_would_be(url: str,
 
 def test_a_database_that_was_never_made(tmp_path: Path) -> None:
     file = tmp_path / "a #1?.db"
-    assert never_made(file) == "is not"
+    assert why_no_database(file) == "is not"
     file.touch()
-    assert never_made(file) == "is empty"
+    assert why_no_database(file) == "is empty"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-        assert never_made(file) == "is empty"
+        assert why_no_database(file) == "is empty"
         connection.execute("CREATE TABLE found (x)")
-        assert never_made(file) == "", "what is in the log of changes is in the database"
+        assert why_no_database(file) == "", "what is in the log of changes is in the database"
     file.write_text("no database")
-    assert never_made(file) == "", "whoever opens it says what is wrong"
-    assert never_made(tmp_path) == ""
+    assert why_no_database(file) == "", "whoever opens it says what is wrong"
+    assert why_no_database(tmp_path) == ""
 
 
 @pytest.mark.parametrize("name", ["plain", "why?", "a%20b", "a b", "x#y", "%3F", "é;&=+"])
 def test_any_folder_has_a_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / name / "runs" / "one.db"
     file.parent.mkdir(parents=True)
-    url = url_of(file)
-    assert file_of(url) == file
+    url = sqlite_url(file)
+    assert sqlite_file(url) == file
     assert (make_url(url).database, dict(make_url(url).query)) == (str(file), {})
     assert make_url(url_for_mlflow(url)).database == str(file)
-    kept = beside(f"{url}?timeout=5", file.parent / "sweep")
-    assert from_beside(kept, file.parent / "sweep") == f"{url}?timeout=5"
+    kept = to_relative_url(f"{url}?timeout=5", file.parent / "sweep")
+    assert from_relative_url(kept, file.parent / "sweep") == f"{url}?timeout=5"
     monkeypatch.chdir(file.parent)
-    assert absolute("sqlite:///one.db") == url
+    assert to_absolute_url("sqlite:///one.db") == url
     moved = tmp_path / "moved?" / "sweep"
-    assert from_beside(beside(url_of(file), file.parent / "sweep"), moved) == url_of(moved.parent / "one.db")
+    assert from_relative_url(to_relative_url(sqlite_url(file), file.parent / "sweep"), moved) == sqlite_url(
+        moved.parent / "one.db"
+    )

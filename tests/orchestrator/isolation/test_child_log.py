@@ -7,7 +7,14 @@ from contextlib import closing
 import pytest
 
 from orchestrator.isolation import child_log
-from orchestrator.isolation.child_log import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, ChildLog, as_text, read
+from orchestrator.isolation.child_log import (
+    HEAD_BYTES,
+    RAW_BYTES,
+    TAIL_BYTES,
+    ChildLog,
+    read_log,
+    readable_text,
+)
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded
 from tests.support.processes import children
@@ -36,19 +43,19 @@ def test_what_is_printed_is_there_while_the_child_runs_and_sealed_afterwards(fil
     log = ChildLog(file)
     os.write(log.descriptor, b"one\n")
     assert kept(file) == ["attempt-1.raw"]
-    assert read(file) == "one\n"
+    assert read_log(file) == "one\n"
     os.write(log.descriptor, b"two\n")
     log.close()
     log.close()
     assert kept(file) == ["attempt-1.log"]
-    assert read(file) == "one\ntwo\n"
+    assert read_log(file) == "one\ntwo\n"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_trial_that_prints_nothing_leaves_nothing(file):
     ChildLog(file).close()
     assert not file.parent.exists()
-    assert read(file) is None
+    assert read_log(file) is None
 
 
 def test_without_a_file_nothing_is_kept():
@@ -72,7 +79,7 @@ def test_secrets_are_masked_and_control_characters_are_text(file):
 @pytest.mark.parametrize("size", [HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1, 10_000_000])
 def test_long_text_keeps_its_head_and_its_tail(size):
     content = b"HEAD" + b"x" * (size - 8) + b"TAIL"
-    text = as_text(content)
+    text = readable_text(content)
     assert len(text) <= HEAD_BYTES + TAIL_BYTES + SLACK
     assert text.startswith("HEADx")
     assert text.endswith("xTAIL")
@@ -106,7 +113,7 @@ def run(folder, file, code):
 
 def test_everything_that_a_child_prints_is_kept_and_shown_nowhere_else(file, tmp_path, capfd):
     assert run(tmp_path, file, "pass") == 0
-    assert sorted(read(file).splitlines()) == ["a program", "descriptor", "libc", "python"]
+    assert sorted(read_log(file).splitlines()) == ["a program", "descriptor", "libc", "python"]
     assert capfd.readouterr() == ("", "")
 
 
@@ -114,7 +121,7 @@ def test_everything_that_a_child_prints_is_kept_and_shown_nowhere_else(file, tmp
 def test_what_was_printed_survives_its_process(file, tmp_path, end):
     assert run(tmp_path, file, f"os.write(1, b'the last words\\n'); {end}") != 0
     assert kept(file) == ["attempt-1.log"]
-    assert "the last words\n" in read(file)
+    assert "the last words\n" in read_log(file)
 
 
 def test_the_whole_traceback_is_kept(file, tmp_path):
@@ -130,14 +137,14 @@ def deep(level):
 deep(40)
 """
     assert run(tmp_path, file, code) == 1
-    assert read(file).count("in deep") >= 40
-    assert read(file).endswith("KeyError: 'at the bottom'\n")
+    assert read_log(file).count("in deep") >= 40
+    assert read_log(file).endswith("KeyError: 'at the bottom'\n")
 
 
 def test_closed_streams_lose_nothing_but_what_follows(file, tmp_path):
     code = "print('before'); sys.stdout.close(); sys.stderr.close(); os.closerange(0, 100)"
     assert run(tmp_path, file, code) == 0
-    assert "before\n" in read(file)
+    assert "before\n" in read_log(file)
 
 
 def test_a_child_that_prints_without_end_is_bounded_while_it_runs(file, tmp_path):
@@ -159,7 +166,7 @@ def test_a_log_that_is_cut_again_and_again_states_all_that_was_cut(file):
         os.write(log.descriptor, b"x" * RAW_BYTES)
         log.drop_middle()
     log.close()
-    (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read(file))
+    (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read_log(file))
     assert int(stated.replace(",", "")) == times * RAW_BYTES - HEAD_BYTES - TAIL_BYTES
 
 
@@ -170,7 +177,7 @@ def test_the_next_attempt_seals_what_a_killed_server_left(file):
     assert kept(file) == ["attempt-1.log", "attempt-2.raw"]
     log.close()
     assert kept(file) == ["attempt-1.log"]
-    assert read(file) == "the last words\n"
+    assert read_log(file) == "the last words\n"
 
 
 def test_an_empty_log_of_a_killed_server_is_in_nobody_s_way(file):
@@ -188,7 +195,7 @@ def test_a_log_half_written_by_a_killed_worker_is_written_again(file):
     file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("he")
     child_log.seal_abandoned(file.parent)
     assert kept(file) == [file.name]
-    assert read(file) == "heard"
+    assert read_log(file) == "heard"
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "no-sweep"])
@@ -211,5 +218,5 @@ def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
     log.drop_middle()
     log.close()
     assert precious.read_text() == "kept"
-    assert read(file) is None
+    assert read_log(file) is None
     assert (kind == "no-sweep") is not tmp_path.joinpath("sweep").exists()

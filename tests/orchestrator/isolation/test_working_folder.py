@@ -17,7 +17,7 @@ from orchestrator.isolation.working_folder import (
     LaunchFiles,
     SharedFileWritten,
     WorkingFolder,
-    kept_files,
+    matching_files,
 )
 from tests.orchestrator.isolation.conftest import PATIENCE_S
 from tests.support.processes import children
@@ -380,9 +380,9 @@ def test_kept_files_are_those_that_a_pattern_matches(tmp_path):
     (second / "deep" / "model.pt").touch()
     (second / "notes.txt").touch()
     (second / "link.pt").symlink_to(first / "model.pt")
-    found = [(path, str(name)) for path, name in kept_files(["*.pt", "deep/*"], [first, second])]
+    found = [(path, str(name)) for path, name in matching_files(["*.pt", "deep/*"], [first, second])]
     assert found == [(first / "model.pt", "model.pt"), (second / "deep" / "model.pt", "deep/model.pt")]
-    assert len(list(kept_files(["**/*.pt"], [first, second]))) == 2
+    assert len(list(matching_files(["**/*.pt"], [first, second]))) == 2
 
 
 def test_kept_files_are_not_those_of_linked_folders(tmp_path):
@@ -391,4 +391,4 @@ def test_kept_files_are_not_those_of_linked_folders(tmp_path):
         folder.mkdir()
     (launch / "rows.csv").touch()
     (work / "data").symlink_to(launch)
-    assert list(kept_files(["data/*"], [work])) == []
+    assert list(matching_files(["data/*"], [work])) == []

@@ -1,12 +1,7 @@
 """What a disk, a hand or another program did to a ledger is named, and never taken for what happened."""
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -213,7 +208,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease
     return file, flips.content(file), lease
 
 
-@pytest.mark.parametrize("seed", [*range(30), 314, 324, 638, 754])
+@pytest.mark.parametrize("seed", [*range(8), 314, 324, 638, 754])
 def test_a_flipped_bit_is_harmless_or_refused(
     sound: tuple[Path, object, Lease], tmp_path: Path, seed: int
 ) -> None:
@@ -224,81 +219,33 @@ def test_a_flipped_bit_is_harmless_or_refused(
     assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, where
 
 
-def to_version_1(url: str) -> None:
+def test_a_ledger_of_version_2_takes_retries_once_it_is_opened(any_url: str) -> None:
+    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+    with Ledger.open(any_url, SWEEP, create=True) as ledger:
+        lease = ledger.claim(DEAD)
+        ledger.append([log.ended(1.0, "a", crashed)], lease)
+        ledger.release(lease)
     execute(
-        url,
-        "ALTER TABLE haltsweep_events DROP COLUMN digest",
-        "ALTER TABLE haltsweep_sweeps DROP COLUMN head",
-        "ALTER TABLE haltsweep_sweeps DROP COLUMN seal",
-        "UPDATE haltsweep_schema SET version = 1",
+        any_url,
+        "DROP INDEX haltsweep_ends_of_trials",
+        "CREATE UNIQUE INDEX haltsweep_one_end_a_trial ON haltsweep_events (sweep_id, trial_id) "
+        "WHERE outcome IS NOT NULL",
+        "DROP INDEX haltsweep_retries_of_trials",
+        "UPDATE haltsweep_schema SET version = 2",
     )
+    (found,) = summaries(any_url)
+    assert found.ended == {OutcomeKind.CRASHED: 1}, "it is read without an upgrade"
+    with Ledger.open(any_url, SWEEP) as ledger:
+        again = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
+        ledger.append(again, ledger.claim(DEAD))
+        assert ledger.verify() == []
 
 
-class TestUpgrade:
-    """A ledger of schema 1, which knew no digests."""
-
-    @pytest.mark.parametrize("create", [True, False])
-    def test_it_is_chained_when_it_is_opened(self, any_url: str, written: list[Event], create: bool) -> None:
-        execute(any_url, "DELETE FROM haltsweep_events WHERE seq = 4")  # numbers could be missing then
-        to_version_1(any_url)
-        with Ledger.open(any_url, SWEEP, create=create) as ledger:
-            kept = [event for event in written if event.seq != 4]
-            assert list(ledger.events()) == [replace(each, seq=at) for at, each in enumerate(kept, start=1)]
-            assert ledger.last_seq() == len(kept)
-            assert ledger.verify() == []
-            ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
-            assert ledger.verify() == []
-
-    def test_one_of_version_2_takes_retries_once_it_is_opened(self, any_url: str) -> None:
-        crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
-        with Ledger.open(any_url, SWEEP, create=True) as ledger:
-            lease = ledger.claim(DEAD)
-            ledger.append([log.ended(1.0, "a", crashed)], lease)
-            ledger.release(lease)
-        execute(
-            any_url,
-            "DROP INDEX haltsweep_ends_of_trials",
-            "CREATE UNIQUE INDEX haltsweep_one_end_a_trial ON haltsweep_events (sweep_id, trial_id) "
-            "WHERE outcome IS NOT NULL",
-            "DROP INDEX haltsweep_retries_of_trials",
-            "UPDATE haltsweep_schema SET version = 2",
-        )
-        (found,) = summaries(any_url)
-        assert found.ended == {OutcomeKind.CRASHED: 1}, "it is read without an upgrade"
-        with Ledger.open(any_url, SWEEP) as ledger:
-            again = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
-            ledger.append(again, ledger.claim(DEAD))
-            assert ledger.verify() == []
-
-    def test_it_is_not_upgraded_beside_an_earlier_haltsweep(self, any_url: str) -> None:
-        with Ledger.open(any_url, SWEEP, create=True) as ledger:
-            ledger.claim(Holder.current())
-        to_version_1(any_url)
-        for _ in range(2):
-            with pytest.raises(StoreError, match="an earlier haltsweep is running 'sweep'; let it"):
-                Ledger.open(any_url, SWEEP)
-
-    def test_a_process_killed_on_the_way_leaves_the_old_one(self, any_url: str, written: list[Event]) -> None:
-        to_version_1(any_url)
-        script = (
-            "import os, signal, sys\n"
-            "from orchestrator.ledger import chain\n"
-            "from orchestrator.ledger.sql import upgrade\n"
-            "from orchestrator.ledger.store import Ledger\n"
-            "upgrade.ROWS, left, link = 5, [12], chain.link\n"
-            "def dying(*row):\n"
-            "    left[0] -= 1\n"
-            "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
-            "    return link(*row)\n"
-            "chain.link = dying\n"
-            "Ledger.open(sys.argv[1], 'sweep')\n"
-        )
-        done = subprocess.run([sys.executable, "-c", script, any_url], check=False, env=os.environ)
-        assert done.returncode == -signal.SIGKILL
-        with Ledger.open(any_url, SWEEP) as ledger:
-            assert list(ledger.events()) == written
-            assert ledger.verify() == []
-        engine = connect(any_url)
-        with transaction(engine, write=False) as connection:
-            assert connection.scalar(text("SELECT version FROM haltsweep_schema")) == SCHEMA_VERSION
-        engine.dispose()
+def test_a_ledger_of_version_1_is_refused_and_unchanged(any_url: str, written: list[Event]) -> None:
+    execute(any_url, "UPDATE haltsweep_schema SET version = 1")
+    for create in (True, False):
+        with pytest.raises(StoreError, match="version=1"):
+            Ledger.open(any_url, SWEEP, create=create)
+    execute(any_url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION}")
+    with Ledger.open(any_url, SWEEP) as ledger:
+        assert list(ledger.events()) == written

@@ -23,7 +23,7 @@ from sqlalchemy.exc import OperationalError
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.sql.engine import ask, connect, explain
+from orchestrator.ledger.sql.engine import connect, explain, require_answer
 from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.support.specs.plans import make_plan
@@ -279,6 +279,6 @@ def test_a_database_of_another_program_is_left_as_it_is(tmp_path):
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TABLE other (x)")
     before = file.read_bytes()
-    ask(f"sqlite:///{file}")
+    require_answer(f"sqlite:///{file}")
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]

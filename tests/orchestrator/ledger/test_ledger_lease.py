@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.ledger import events as log
 from orchestrator.ledger import store
-from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
+from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeldError
 from orchestrator.ledger.store import Ledger
 from tests.support.sweeps.histories import DEAD
 from trainables.process_identity import boot_id, process_start
@@ -60,7 +60,7 @@ def test_a_living_process_of_this_machine_keeps_its_lease_however_late(
     timed.claim(holder_of(child.pid))
     clock.now += 100 * LEASE_S
     with pytest.raises(
-        LeaseHeld, match=rf"process {child.pid} on host '{socket.gethostname()}' holds it"
+        LeaseHeldError, match=rf"process {child.pid} on host '{socket.gethostname()}' holds it"
     ) as refusal:
         timed.claim(Holder.current())
     assert f"kill {child.pid}" in str(refusal.value)
@@ -94,7 +94,8 @@ def test_elsewhere_only_the_expiry_counts(timed: Ledger, clock: Clock, stranger:
     clock.now += LEASE_S - 1
     assert timed.held()
     with pytest.raises(
-        LeaseHeld, match=rf"process {stranger.pid} on host .*if that process is gone wait 1 s and try again"
+        LeaseHeldError,
+        match=rf"process {stranger.pid} on host .*if that process is gone wait 1 s and try again",
     ):
         timed.claim(Holder.current())
     clock.now += 1
@@ -114,7 +115,7 @@ def test_renewing_and_appending_put_the_expiry_off(timed: Ledger, clock: Clock) 
 
 def test_a_process_does_not_take_the_sweep_from_itself_by_accident(timed: Ledger, clock: Clock) -> None:
     timed.claim(Holder.current())
-    with pytest.raises(LeaseHeld, match=f"process {os.getpid()}"):
+    with pytest.raises(LeaseHeldError, match=f"process {os.getpid()}"):
         timed.claim(Holder.current())
     clock.now += LEASE_S
     timed.claim(Holder.current())
@@ -151,7 +152,7 @@ def test_a_holder_that_renews_keeps_its_lease_though_the_clock_was_set_back(
     lease = timed.claim(DEAD)
     clock.now -= 3.0
     monkeypatch.setattr(store.time, "sleep", lambda _: timed.renew(lease))
-    with pytest.raises(LeaseHeld, match="--take-over of launch, resume and remove"):
+    with pytest.raises(LeaseHeldError, match="--take-over of launch, resume and remove"):
         timed.claim(Holder.current())
     timed.renew(lease)
 
@@ -178,7 +179,7 @@ def test_taking_over_a_free_sweep_names_nobody(timed: Ledger) -> None:
 def test_removal_spares_a_silent_holder_that_nobody_can_look_up(timed: Ledger, clock: Clock) -> None:
     timed.claim(DEAD)
     clock.now += 10 * LEASE_S
-    with pytest.raises(LeaseHeld, match=r"last sign of life was 600 s ago"):
+    with pytest.raises(LeaseHeldError, match=r"last sign of life was 600 s ago"):
         timed.claim(Holder.current(), grace_s=FAR)
     clock.now += FAR
     timed.claim(Holder.current(), grace_s=FAR)

@@ -15,13 +15,13 @@ from sqlalchemy import Engine, text
 from sqlalchemy.event import listen, remove
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from orchestrator.files.redact import storable_value
+from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger import events as log
 from orchestrator.ledger.admission import TrialEnded
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.sql.engine import ask, connect, require_locks, transaction
+from orchestrator.ledger.sql.engine import connect, require_answer, require_locks, transaction
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
@@ -222,7 +222,7 @@ def test_every_finite_float_and_every_text_survives(metrics: dict[str, float], r
         Ledger.open(f"sqlite:///{folder}/ledger.db", "sweep", create=True) as ledger,
     ):
         ledger.append(written, ledger.claim(DEAD))
-        kept = [replace(event, payload=storable_value(event.payload)) for event in written]
+        kept = [replace(event, payload=escape_unstorable_values(event.payload)) for event in written]
         assert without_seq(ledger.events()) == kept
 
 
@@ -287,12 +287,12 @@ class TestWhere:
     @pytest.mark.parametrize("bad", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
     def test_a_file_has_neither_user_nor_host(self, bad: str) -> None:
         with pytest.raises(InputError, match=r"must have neither user nor host, got .*h/ledger.db") as raised:
-            ask(bad)
+            require_answer(bad)
         assert "pw1" not in str(raised.value)
 
     def test_a_folder_that_looks_like_a_password_is_not_shown(self) -> None:
         with pytest.raises(InputError, match="must be kept in a folder that is there") as raised:
-            ask("sqlite:///bob:pw1@h/ledger.db")
+            require_answer("sqlite:///bob:pw1@h/ledger.db")
         assert "pw1" not in str(raised.value)
 
     @pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:"])

@@ -50,9 +50,9 @@ class Worker:
         self._send(Reply(ended=Outcome(OutcomeKind.STOPPED, "interrupted")))
 
     def _send(self, reply: Reply) -> bool:
-        decision = self.recorder.take(self.attempt.trial_id, self.attempt.token, reply)
+        decision = self.recorder.record(self.attempt.trial_id, self.attempt.token, reply)
         if reply.ended is None and isinstance(decision, Stop):
-            self.recorder.take(self.attempt.trial_id, self.attempt.token, Reply(ended=decision.outcome))
+            self.recorder.record(self.attempt.trial_id, self.attempt.token, Reply(ended=decision.outcome))
             return True
         return reply.ended is not None
 

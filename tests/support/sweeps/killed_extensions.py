@@ -12,9 +12,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.execution.sweep.extend_folder import commit, complete
+from orchestrator.execution.sweep.extend_folder import commit_extension, finish_extension
 from orchestrator.execution.sweep.launch_folder import Setup, publish
-from orchestrator.files.file_digests import damaged_files, kept_file
+from orchestrator.files.file_digests import damaged_files, find_edition
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Extension
@@ -45,7 +45,7 @@ def killed_at(folder: SweepFolder, change: int) -> bool:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        commit(folder, NEW, SPECS[1], {"commit": "c0ffee"})
+        commit_extension(folder, NEW, SPECS[1], {"commit": "c0ffee"})
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, status
@@ -55,7 +55,7 @@ def killed_at(folder: SweepFolder, change: int) -> bool:
 def found(folder: SweepFolder) -> str:
     """Which plan who reads the folder now gets, with its spec."""
     plan = read_plan(folder)
-    assert kept_file(folder.spec).read_text() == SPECS[len(plan.extended)]
+    assert find_edition(folder.spec).read_text() == SPECS[len(plan.extended)]
     assert plan in (OLD, NEW)
     return "new" if plan.extended else "old"
 
@@ -68,11 +68,11 @@ def main(root: Path) -> None:
         publish(OLD, folder, SPECS[0], {}, Setup(root))
         killed = killed_at(folder, change)
         state = found(folder)
-        complete(folder)
+        finish_extension(folder)
         assert found(folder) == state, "who completes what was begun changes nothing"
         assert not any(damaged_files(folder.root).values())
         if state == "old":
-            commit(folder, NEW, SPECS[1], {})
+            commit_extension(folder, NEW, SPECS[1], {})
             assert found(folder) == "new"
         shutil.rmtree(folder.root)
         states.append(state)

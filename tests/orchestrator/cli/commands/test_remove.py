@@ -14,7 +14,7 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.execution.sweep import launch_folder, removal
 from orchestrator.execution.sweep.launch_folder import Setup, publish, read_setup
-from orchestrator.files.file_digests import sealed
+from orchestrator.files.file_digests import seal_json
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
@@ -157,7 +157,7 @@ def test_a_copy_leaves_the_runs_of_its_original_in_their_mlflow(tmp_path):
 def publish_setup(folder, setup):
     """As it would have been published with that setup."""
     file = folder.root / launch_folder.SETUP
-    file.write_text(sealed(to_json_values(setup)))
+    file.write_text(seal_json(to_json_values(setup)))
 
 
 def test_rows_without_a_folder_here(haltsweep, tmp_path):
@@ -171,7 +171,7 @@ def test_rows_without_a_folder_here(haltsweep, tmp_path):
     assert "no sweep 'far' in the ledger at" in shown.err
 
 
-def runs_of(database):
+def find_runs(database):
     """Experiments of the runs that MLflow shows."""
     with sqlite3.connect(database) as connection:
         query = (
@@ -188,16 +188,16 @@ def test_mlflow_loses_the_runs_of_this_sweep_if_asked_to(haltsweep, tmp_path):
     for name in ("one", "two", "three"):
         make(tmp_path, name, tracking=uri)
     assert haltsweep("remove", "one", "--yes").code == 0
-    assert {"one", "two", "three"} == set(runs_of(database))
+    assert {"one", "two", "three"} == set(find_runs(database))
     assert (tmp_path / "runs" / "mlartifacts" / "two").exists()
     assert haltsweep("remove", "two", "--yes", "--mlflow").code == 0
-    assert {"one", "three"} == set(runs_of(database))
+    assert {"one", "three"} == set(find_runs(database))
     assert not (tmp_path / "runs" / "mlartifacts" / "two").exists()
     assert (tmp_path / "runs" / "mlartifacts" / "three").exists()
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT * FROM experiments WHERE name = 'two'").fetchall() == []
     make(tmp_path, "two", tracking=uri)
-    assert "two" in runs_of(database)
+    assert "two" in find_runs(database)
 
 
 @pytest.mark.slow

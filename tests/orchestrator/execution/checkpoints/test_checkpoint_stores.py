@@ -12,10 +12,10 @@ import pytest
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import checkpoint_stores
-from orchestrator.execution.checkpoints.checkpoint_index import InStore
-from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere, Unreachable
-from orchestrator.execution.checkpoints.checkpoint_uris import below, check_uri, sweep_uri
-from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, StoreUnreachable
+from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, child_uri, sweep_uri
+from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.worker import Harness
@@ -45,7 +45,7 @@ def store(request, tmp_path):
         uri = request.getfixturevalue("s3").uri
     else:
         uri = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
-    made = Elsewhere(sweep_uri(uri, "sweep"))
+    made = ExternalStore(sweep_uri(uri, "sweep"))
     yield made
     made.close()
 
@@ -96,15 +96,15 @@ def test_a_trial_without_checkpoints_has_none(store):
 
 def test_what_was_cut_off_before_its_manifest_is_absent_and_deleted_by_the_next(store, monkeypatch):
     write(store, 1)
-    put = Elsewhere.put
+    put = ExternalStore.put
 
     def cut_off(self, path, content):
         if path.endswith("checkpoint.json"):
             raise OSError("the line is cut")
         put(self, path, content)
 
-    monkeypatch.setattr(Elsewhere, "put", cut_off)
-    with pytest.raises(Unreachable):
+    monkeypatch.setattr(ExternalStore, "put", cut_off)
+    with pytest.raises(StoreUnreachable):
         write(store, 2)
     monkeypatch.undo()
     assert steps(store) == [1]
@@ -115,9 +115,9 @@ def test_what_was_cut_off_before_its_manifest_is_absent_and_deleted_by_the_next(
 
 def test_an_attempt_given_up_for_dead_does_not_spoil_what_its_successor_wrote(store, monkeypatch):
     write(store, 5)
-    stale = Elsewhere(store.uri)
-    monkeypatch.setattr(Elsewhere, "put", no_manifest)
-    with pytest.raises(Unreachable):
+    stale = ExternalStore(store.uri)
+    monkeypatch.setattr(ExternalStore, "put", no_manifest)
+    with pytest.raises(StoreUnreachable):
         stale.write(
             TRIAL, Measurement(5, 0.5, {}), lambda folder: (folder / "empty").write_bytes(b"of the stale one")
         )
@@ -138,7 +138,7 @@ def test_damage_is_found_and_the_older_one_is_used(store):
     (weights,) = [each for each in everything(store) if each.endswith("weights") and "step-000000002" in each]
     store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointDamaged):
         newest.measurement()
     assert older.measurement().step == 1
     store.put(store._path("trial", "step-000000002", "checkpoint.json"), b'{"state": ')
@@ -165,7 +165,7 @@ def test_only_what_is_told_is_deleted(store):
 
 def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
     uri = f"file://{tmp_path}/store"
-    store, recorders = Elsewhere(uri), InStore(uri)
+    store, recorders = ExternalStore(uri), ExternalCheckpoints(uri)
     write(store, 1, Path("a"))
     write(store, 1, Path("b"))
     recorders.discard(["a"])
@@ -182,12 +182,12 @@ def test_a_place_is_tried_before_it_is_used(store, tmp_path):
     assert list(everything(store)) == []
     (tmp_path / "taken").touch()
     with pytest.raises(StoreError):
-        Elsewhere(f"file://{tmp_path}/taken/below").probe()
+        ExternalStore(f"file://{tmp_path}/taken/below").probe()
 
 
 def test_a_bucket_that_is_not_there_is_refused(s3):
     with pytest.raises(StoreError) as raised:
-        Elsewhere(s3.uri.replace("bucket", "no-such-bucket")).probe()
+        ExternalStore(s3.uri.replace("bucket", "no-such-bucket")).probe()
     assert SECRET not in str(raised.value)
 
 
@@ -197,13 +197,13 @@ def test_a_trial_goes_on_from_elsewhere_on_another_machine(store, impatient, tmp
     first = Harness(PATH, 0.0, store=store)
     first.start(job(phase="confirm"), TRIAL)
     run_to(first, 4)
-    second = Harness(PATH, 1e9, store=Elsewhere(store.uri))
+    second = Harness(PATH, 1e9, store=ExternalStore(store.uri))
     second.start(job(phase="confirm"), Path("another/machine/trial"))
     assert second.advance().measurement.step == 4
     last = run_to(second, 6)
     assert last.checkpoint == 6
     assert last.measurement == run_to(undisturbed, 6).measurement
-    third = Harness(PATH, store=Elsewhere(store.uri))
+    third = Harness(PATH, store=ExternalStore(store.uri))
     third.start(job(phase="posthoc", source=Path("trial/step-000000006")), Path("reread"))
     assert third.advance().measurement.step == 6
     assert not Path("another").exists()
@@ -249,10 +249,10 @@ def test_unknown_file_systems_are_refused(uri):
 
 
 def test_names_go_before_the_query():
-    assert below("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
-    assert below("s3://bucket", "a") == "s3://bucket/a"
-    assert below("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
-    assert below("file:///", "a") == "file:///a"
+    assert child_uri("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
+    assert child_uri("s3://bucket", "a") == "s3://bucket/a"
+    assert child_uri("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
+    assert child_uri("file:///", "a") == "file:///a"
     assert sweep_uri("file:///store", "name") != sweep_uri("file:///store", "name")
 
 
@@ -266,7 +266,7 @@ class TestOutage:
 
     @pytest.mark.slow
     def test_a_failing_upload_costs_a_checkpoint_and_not_the_trial(self, server):
-        harness = Harness(PATH, 0.0, store=Elsewhere(server.uri))
+        harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
         harness.start(job(), TRIAL)
         assert harness.advance().checkpoint == 1
         server.kill()
@@ -277,15 +277,15 @@ class TestOutage:
 
     @pytest.mark.slow
     def test_a_trial_whose_store_is_away_does_not_begin_at_step_0(self, server, impatient):
-        harness = Harness(PATH, 0.0, store=Elsewhere(server.uri))
+        harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
         server.kill()
         harness.start(job(), TRIAL)
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             harness.advance()
 
     @pytest.mark.slow
     def test_a_store_that_answers_again_is_waited_for(self, server):
-        store = Elsewhere(server.uri)
+        store = ExternalStore(server.uri)
         write(store, 3)
         server.pause()
         threading.Timer(8, server.go_on).start()
@@ -303,7 +303,7 @@ class TestLibraryErrors:
 
     @pytest.fixture
     def failing(self, place):
-        made = Elsewhere(f"{PROTOCOL}://{place}/sweep")
+        made = ExternalStore(f"{PROTOCOL}://{place}/sweep")
         yield made
         made.close()
 
@@ -329,7 +329,7 @@ class TestLibraryErrors:
             (place / AWAY).write_text(kind)
             harness = Harness(PATH, store=failing)
             harness.start(job(), TRIAL)
-            with pytest.raises(Unreachable):
+            with pytest.raises(StoreUnreachable):
                 harness.advance()
         (place / AWAY).unlink()
         assert steps(failing) == [1]
@@ -337,7 +337,7 @@ class TestLibraryErrors:
     def test_a_deletion_that_fails_is_reported_and_ends_nothing(self, place, monkeypatch, caplog):
         monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
         uri = f"{PROTOCOL}://{place}/sweep"
-        store, recorders = Elsewhere(uri), InStore(uri)
+        store, recorders = ExternalStore(uri), ExternalCheckpoints(uri)
         write(store, 1, Path("a"))
         write(store, 1, Path("b"))
         (place / AWAY).write_text("LibraryError 1")
@@ -355,8 +355,8 @@ class TestLibraryErrors:
             calls.append(1)
             raise PermissionError("not yours")
 
-        with pytest.raises(Unreachable):
-            checkpoint_stores.patiently(refuse, 60.0, "failing://x")
+        with pytest.raises(StoreUnreachable):
+            checkpoint_stores.retry_operation(refuse, 60.0, "failing://x")
         assert len(calls) == 1
 
 
@@ -385,7 +385,7 @@ def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
     thread.start()
     with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        recorder = Recorder(plan, ledger, lease, folder, checkpoints=InStore(uri))
+        recorder = Recorder(plan, ledger, lease, folder, checkpoints=ExternalCheckpoints(uri))
         run_inline(
             recorder,
             "tests.support.stores.failing_store:StoreUser",

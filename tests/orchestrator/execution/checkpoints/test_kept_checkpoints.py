@@ -43,9 +43,9 @@ def test_all_are_there(sweep):
 def test_one_of_an_older_step_one_that_is_damaged_and_one_that_is_gone(sweep):
     folder, plan, known, confirmed = sweep
     older, damaged, gone = confirmed[:3]
-    (newest,) = worker_checkpoints.complete(folder.checkpoint(older.trial_id))
+    (newest,) = worker_checkpoints.list_checkpoints(folder.checkpoint(older.trial_id))
     newest.folder.rename(newest.folder.with_name(newest.folder.name.replace("30", "20")))
-    (newest,) = worker_checkpoints.complete(folder.checkpoint(damaged.trial_id))
+    (newest,) = worker_checkpoints.list_checkpoints(folder.checkpoint(damaged.trial_id))
     (newest.state / "state").write_text("y" * 50)
     folder.checkpoint(gone.trial_id).rename(folder.root / "away")
     with pytest.raises(InputError, match="synthetic cannot be extended by splits") as raised:

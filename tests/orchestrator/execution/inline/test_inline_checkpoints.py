@@ -9,7 +9,12 @@ import pytest
 
 from orchestrator.cli import verifying
 from orchestrator.execution.checkpoints import worker_checkpoints as checkpoints
-from orchestrator.execution.checkpoints.worker_checkpoints import Damaged, clear_unfinished, complete, write
+from orchestrator.execution.checkpoints.worker_checkpoints import (
+    CheckpointDamaged,
+    clear_unfinished,
+    list_checkpoints,
+    write,
+)
 from trainables.protocol import Measurement
 
 
@@ -25,7 +30,7 @@ def at(step):
 
 def test_a_checkpoint_gives_back_its_measurement_and_state(tmp_path):
     made = write(tmp_path / "trial", at(5), save)
-    assert complete(tmp_path / "trial") == [made]
+    assert list_checkpoints(tmp_path / "trial") == [made]
     assert (made.step, made.folder.name) == (5, "step-000000005")
     assert made.measurement() == at(5)
     assert json.loads((made.state / "position.json").read_text()) == [1, 2]
@@ -34,17 +39,17 @@ def test_a_checkpoint_gives_back_its_measurement_and_state(tmp_path):
 def test_the_newest_two_are_kept_newest_first(tmp_path):
     for step in (9, 10, 100, 1000):
         write(tmp_path, at(step), save, flush=False)
-    assert [each.step for each in complete(tmp_path)] == [1000, 100]
+    assert [each.step for each in list_checkpoints(tmp_path)] == [1000, 100]
 
 
 def test_a_folder_that_is_not_there_holds_none(tmp_path):
-    assert complete(tmp_path / "nowhere") == []
+    assert list_checkpoints(tmp_path / "nowhere") == []
 
 
 def test_other_names_are_left_alone(tmp_path):
     (tmp_path / "step-x").mkdir()
     (tmp_path / "notes.txt").touch()
-    assert complete(tmp_path) == []
+    assert list_checkpoints(tmp_path) == []
 
 
 DAMAGES = {
@@ -68,7 +73,7 @@ def test_damage_is_seen(tmp_path, damage):
     made = write(tmp_path, at(5), save)
     DAMAGES[damage](made.folder)
     text = "must be readable" if "manifest" in damage else "must be as written, but these differ: .*[a-z]"
-    with pytest.raises(Damaged, match=text):
+    with pytest.raises(CheckpointDamaged, match=text):
         made.measurement()
 
 
@@ -81,7 +86,7 @@ def test_a_folder_that_this_user_may_not_look_into_is_not_told_as_files_that_dif
         return scan(place)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(Damaged, match="must be readable, got PermissionError"):
+    with pytest.raises(CheckpointDamaged, match="must be readable, got PermissionError"):
         made.measurement()
     fault = verifying._fault(made)
     assert (fault.verdict, fault.remedy) == ("unknown", "check as the user whose sweep it is")
@@ -90,8 +95,8 @@ def test_a_folder_that_this_user_may_not_look_into_is_not_told_as_files_that_dif
 def test_a_checkpoint_under_the_name_of_another_step_is_seen(tmp_path):
     made = write(tmp_path, at(5), save)
     made.folder.rename(tmp_path / "step-000000009")
-    with pytest.raises(Damaged, match="must hold step 9, got 5"):
-        complete(tmp_path)[0].measurement()
+    with pytest.raises(CheckpointDamaged, match="must hold step 9, got 5"):
+        list_checkpoints(tmp_path)[0].measurement()
 
 
 def test_a_failed_write_leaves_the_older_one_and_no_rubbish(tmp_path):
@@ -114,7 +119,7 @@ def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
 
 def test_what_a_killed_worker_left_half_written_is_no_checkpoint_and_goes(tmp_path):
     (tmp_path / f"{checkpoints.UNFINISHED}abc" / "state").mkdir(parents=True)
-    assert complete(tmp_path) == []
+    assert list_checkpoints(tmp_path) == []
     clear_unfinished(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

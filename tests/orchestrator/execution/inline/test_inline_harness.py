@@ -14,7 +14,11 @@ from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints import worker_checkpoints as checkpoints
 from orchestrator.execution.trial import worker
 from orchestrator.execution.trial.worker import Harness, load_workload
-from orchestrator.execution.trial.worker_measurements import EXAMPLES_MOST, BadMeasurement, sound
+from orchestrator.execution.trial.worker_measurements import (
+    EXAMPLES_MOST,
+    BadMeasurement,
+    validate_measurement,
+)
 from orchestrator.trials import OutcomeKind
 from tests.support.processes.logs import Clock
 from tests.support.specs.examples import examples
@@ -95,7 +99,7 @@ def test_what_a_trial_does_to_its_settings_reaches_no_other(tmp_path, monkeypatc
 )
 def test_seconds_are_no_metric_that_may_diverge(seconds, expected):
     with pytest.raises(BadMeasurement, match=expected) as raised:
-        sound(Measurement(1, seconds, {}), None)
+        validate_measurement(Measurement(1, seconds, {}), None)
     assert raised.value.outcome.kind is OutcomeKind.CRASHED
 
 
@@ -122,11 +126,11 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
 )
 def test_examples_that_cannot_be_stored_are_refused(given, expected):
     with pytest.raises(BadMeasurement, match=expected):
-        sound(Measurement(1, 1.0, {}, given), None)
+        validate_measurement(Measurement(1, 1.0, {}, given), None)
 
 
 def test_examples_are_stored_as_json_and_survive_a_kill(tmp_path):
-    shown = sound(Measurement(1, 1.0, {"valid/score": 0.5}, [{"words": ("a\0", "b")}]), None)
+    shown = validate_measurement(Measurement(1, 1.0, {"valid/score": 0.5}, [{"words": ("a\0", "b")}]), None)
     assert shown.examples == ({"words": ["a\\x00", "b"]},)
     made = checkpoints.write(tmp_path / "trial", shown, lambda folder: (folder / "a").write_text("a"))
     assert made.measurement() == replace(shown, examples=[*shown.examples])
@@ -146,7 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(job(tmp_path), tmp_path / "trial")
     replies(harness, most=3)
-    newest, older = checkpoints.complete(tmp_path / "trial")
+    newest, older = checkpoints.list_checkpoints(tmp_path / "trial")
     (newest.state / "state.json").write_text("[3, 0]")
     harness.start(job(tmp_path), tmp_path / "trial")
     assert harness.advance().measurement.step == older.step == 2
@@ -158,7 +162,7 @@ def test_with_every_checkpoint_damaged_a_trial_begins_anew(tmp_path):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(job(tmp_path), tmp_path / "trial")
     replies(harness, most=3)
-    for each in checkpoints.complete(tmp_path / "trial"):
+    for each in checkpoints.list_checkpoints(tmp_path / "trial"):
         (each.folder / "checkpoint.json").unlink()
     harness.start(job(tmp_path), tmp_path / "trial")
     assert chain(replies(harness)) == chain(whole(tmp_path))
@@ -195,7 +199,7 @@ def test_a_stop_saves_when_asked_to(tmp_path):
         harness.start(job(tmp_path), tmp_path / f"trial-{save}")
         replies(harness, most=2)
         assert harness.stop(save=save).checkpoint == kept
-        assert [each.step for each in checkpoints.complete(tmp_path / f"trial-{save}")] == [2] * save
+        assert [each.step for each in checkpoints.list_checkpoints(tmp_path / f"trial-{save}")] == [2] * save
 
 
 def test_a_stop_before_anything_was_measured_saves_nothing(tmp_path):
@@ -275,7 +279,7 @@ def test_a_reread_gets_the_state_of_the_last_checkpoint_and_of_no_older_one(tmp_
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(job(tmp_path), tmp_path / "confirmed")
     found = replies(harness)
-    newest, _ = checkpoints.complete(tmp_path / "confirmed")
+    newest, _ = checkpoints.list_checkpoints(tmp_path / "confirmed")
     reread = replace(job(tmp_path), phase="posthoc", source=newest.folder, splits=("test",))
     harness.start(reread, tmp_path / "reread")
     (reply,) = replies(harness)

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from orchestrator.execution.trial.worker_outcomes import TRACEBACK_LINES, outcome_of
+from orchestrator.execution.trial.worker_outcomes import TRACEBACK_LINES, classify_error
 from orchestrator.trials import OutcomeKind
 from trainables.protocol import Diverged
 
@@ -26,7 +26,7 @@ def too_much():
 
 
 def test_a_divergence_says_where_and_what():
-    outcome = outcome_of(Diverged(7, float("inf")))
+    outcome = classify_error(Diverged(7, float("inf")))
     assert outcome.kind is OutcomeKind.DIVERGED
     assert "must stay finite, got loss=inf at step=7" in outcome.reason
 
@@ -44,19 +44,19 @@ def test_a_divergence_says_where_and_what():
     ids=lambda error: type(error).__name__ + str(error)[:20],
 )
 def test_memory_that_ran_out_is_told_from_mistakes(error):
-    outcome = outcome_of(error)
+    outcome = classify_error(error)
     assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
     assert outcome.reason.startswith(type(error).__name__)
 
 
 def test_memory_that_ran_out_is_seen_behind_another_error():
     error = raised(RuntimeError("the batch could not be made"), raised(MemoryError("no room")))
-    assert outcome_of(error).kind is OutcomeKind.OUT_OF_MEMORY
+    assert classify_error(error).kind is OutcomeKind.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("error", [KeyError("out of memory"), RuntimeError("shape mismatch"), ValueError("")])
 def test_mistakes_are_crashes_with_type_message_and_where(error):
-    outcome = outcome_of(raised(error))
+    outcome = classify_error(raised(error))
     assert outcome.kind is OutcomeKind.CRASHED
     assert outcome.reason.splitlines()[0] == f"{type(error).__name__}: {error}".strip()
     assert "raise error from cause" in outcome.reason
@@ -68,7 +68,7 @@ def test_a_long_traceback_keeps_its_end():
 
     with pytest.raises(ZeroDivisionError) as caught:
         deep(40)
-    lines = outcome_of(caught.value).reason.splitlines()
+    lines = classify_error(caught.value).reason.splitlines()
     assert len(lines) <= TRACEBACK_LINES + 1
     assert lines[-1] == "ZeroDivisionError: division by zero"
 

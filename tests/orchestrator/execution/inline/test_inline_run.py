@@ -4,12 +4,11 @@ import threading
 
 import pytest
 
-from orchestrator.errors import InputError
 from orchestrator.execution.inline import INTERRUPTED, run_inline
 from orchestrator.ledger.events import EventKind
 from orchestrator.trials import OutcomeKind
 from tests.support.processes.logs import MemoryLog, record
-from tests.support.specs.plans import make_arm, make_plan
+from tests.support.specs.plans import make_plan
 from tests.support.sweeps.workloads import PATH
 
 SELDOM = 1e6
@@ -48,13 +47,6 @@ def test_a_stop_before_anything_runs_starts_nothing(tmp_path):
     assert [each.kind for each in log.written] == [EventKind.OPENED]
 
 
-def test_a_trial_that_ends_its_process_is_the_end_of_itself_alone(tmp_path):
-    log = MemoryLog()
-    run(tmp_path, log, make_plan([make_arm("exits", fault="exit")], trials_per_arm=2, seeds=()))
-    assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == [OutcomeKind.CRASHED] * 2
-    assert "ended its process with exit code 3" in log.of(EventKind.ENDED)[0].payload["reason"]
-
-
 def test_a_trial_that_was_pruned_is_not_saved(tmp_path):
     log = MemoryLog()
     stopper = {"name": "asha", "grace_steps": 1, "reduction": 2}
@@ -82,9 +74,3 @@ def test_a_budget_that_is_used_up_ends_the_run_quietly(tmp_path):
     recorder = run(tmp_path, log, make_plan(1, wall_clock_hours=0.0))
     assert "budget of 0 hours" in recorder.draining
     assert log.of(EventKind.STARTED) == []
-
-
-def test_a_workload_that_is_not_there_is_bad_input(tmp_path):
-    recorder = record(make_plan(1), MemoryLog(), root=tmp_path)
-    with pytest.raises(InputError, match="a trainable must be given as module:name"):
-        run_inline(recorder, "nowhere:Nothing", data_dir=tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import ExecutorError, InputError
-from orchestrator.execution.ray.node_check import needs_of
+from orchestrator.execution.ray.node_check import node_requirements
 from orchestrator.execution.session import Session
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.trial.jobs import JobEncoder
@@ -76,7 +76,7 @@ def test_nodes_take_trials_once_they_have_answered(connected, tmp_path):
     from orchestrator.execution.ray.cluster import slot_counter
     from orchestrator.execution.ray.nodes import Nodes
 
-    needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
     too_large = Nodes(needs, Resources(cpus=3), pytest.fail)
     assert slot_counter(Resources(cpus=3), too_large)() == 1, "asking is what makes a cluster grow"
     nodes = Nodes(needs, Resources(cpus=1), pytest.fail)
@@ -90,7 +90,7 @@ def test_nodes_take_trials_once_they_have_answered(connected, tmp_path):
 def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_path):
     from orchestrator.execution.ray.nodes import Nodes
 
-    needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
     shown = []
     nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), shown.append)
     with pytest.raises(ExecutorError):

@@ -1,4 +1,4 @@
-"""The reason why an actor died, as the ledger keeps it."""
+"""The reason and the cause of an actor's death, read from the file in which Tune stores the error."""
 
 import os
 from types import SimpleNamespace
@@ -7,6 +7,11 @@ from unittest.mock import patch
 import pytest
 
 from orchestrator.execution.ray.environment import ray_environment
+from orchestrator.trials import DeathCause
+
+FRAMES = 'File "worker.py", line 1, in train\n    self.step()\n    ^^^^^^^^^^^\n\tpid: 1\n' * 40
+RAISED = f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{FRAMES}KeyboardInterrupt\n"
+DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: PlacedTrial\n\tactor_id: 5a\n"
 
 
 @pytest.fixture
@@ -17,11 +22,35 @@ def tune():
         yield tune
 
 
-def test_a_long_error_keeps_its_begin_and_end_without_noise(tune):
-    frames = 'File "worker.py", line 1, in train\n    self.step()\n    ^^^^^^^^^^^\n\tpid: 1\n' * 40
-    error = Exception(f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{frames}KeyboardInterrupt\n")
-    reason = tune._reason(SimpleNamespace(get_pickled_error=lambda: error))
+def run_with_error(folder, error):
+    """Store an error as Tune does, and return the run of Tune."""
+    file = folder / "error.txt"
+    file.write_text(f"Failure # 1 (occurred at 2026-01-01_00-00-00)\n{error}\n")
+    return SimpleNamespace(error_file=str(file))
+
+
+def test_a_long_error_keeps_its_begin_and_end_without_noise(tune, tmp_path):
+    reason = tune.shorten(tune.read_error(run_with_error(tmp_path, RAISED)))
     assert reason.startswith("ray::PlacedTrial.train() (pid=1) File")
     assert reason.endswith("self.step() KeyboardInterrupt")
-    assert not {"^", "pid:"} & set(reason.split())
+    assert not {"^", "pid:", "Failure"} & set(reason.split())
     assert len(reason) <= tune.REASON_CHARACTERS + len(" ... ")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RAISED, DeathCause.TRIAL),
+        (f"The actor died because of an error raised in its creation task, {RAISED}", DeathCause.TRIAL),
+        (f"{DIED}{DIED * 20}Task was killed due to the node running low on memory.\n{DIED * 20}", "memory"),
+        (f"{DIED}The actor is dead because its worker process has died.", DeathCause.OUTSIDE),
+    ],
+)
+def test_the_cause_of_a_death_is_read_from_the_complete_error(tune, tmp_path, error, cause):
+    assert tune.classify_death(tune.read_error(run_with_error(tmp_path, error))) == cause
+
+
+def test_a_run_without_an_error_file_was_ended_from_outside(tune, tmp_path):
+    text = tune.read_error(SimpleNamespace(error_file=str(tmp_path / "missing")))
+    assert text
+    assert tune.classify_death(text) is DeathCause.OUTSIDE

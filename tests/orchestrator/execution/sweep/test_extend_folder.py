@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.execution.live_view import Listeners
 from orchestrator.execution.signals import Interrupts
-from orchestrator.execution.sweep.extend_folder import commit, editions
+from orchestrator.execution.sweep.extend_folder import commit_extension, editions
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.execution.sweep.open_sweep import open_sweep
 from orchestrator.identity import SweepFolder
@@ -39,9 +39,9 @@ def test_a_kill_at_any_moment_leaves_the_old_plan_or_the_new_one(tmp_path):
 
 
 def test_every_edition_is_kept(folder):
-    commit(folder, NEW, "new: 1\n", {"commit": "c0ffee"})
+    commit_extension(folder, NEW, "new: 1\n", {"commit": "c0ffee"})
     newer = replace(NEW, extended=(ADDED, ADDED))
-    commit(folder, newer, "newer: 1\n", {})
+    commit_extension(folder, newer, "newer: 1\n", {})
     assert read_plan(folder) == newer
     assert [each.name for each in editions(folder)] == ["0", "1", "2"]
     kept = [(place / "spec.yaml").read_text() for place in editions(folder)]
@@ -51,7 +51,7 @@ def test_every_edition_is_kept(folder):
 
 
 def test_a_damaged_plan_is_read_from_the_edition_that_is_kept(folder):
-    commit(folder, NEW, "new: 1\n", {})
+    commit_extension(folder, NEW, "new: 1\n", {})
     folder.plan.write_text("damaged")
     assert read_plan(folder) == NEW
     (editions(folder)[1] / "plan.json").write_text("damaged")
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written_stays_as_it_was(folder, monkeypatch):
 
     monkeypatch.setattr("orchestrator.execution.sweep.extend_folder.write_atomically", full)
     with pytest.raises(StoreError, match="must be writable to be extended"):
-        commit(folder, NEW, "new: 1\n", {})
+        commit_extension(folder, NEW, "new: 1\n", {})
     assert read_plan(folder) == OLD
 
 
@@ -74,7 +74,7 @@ def test_what_killed_sessions_left_half_written_is_cleared_away(folder):
     place.mkdir(parents=True)
     for file in (folder.root / "data.json", folder.spec, folder.plan, place / "plan.json"):
         file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
-    commit(folder, NEW, "new: 1\n", {})
+    commit_extension(folder, NEW, "new: 1\n", {})
     assert not list(place.glob(".*"))
     opening = open_sweep(NEW, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())
     with opening:
@@ -82,7 +82,7 @@ def test_what_killed_sessions_left_half_written_is_cleared_away(folder):
 
 
 def test_who_read_the_plan_before_it_was_extended_runs_nothing(folder):
-    commit(folder, NEW, "new: 1\n", {})
+    commit_extension(folder, NEW, "new: 1\n", {})
     opening = open_sweep(OLD, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())
     with pytest.raises(StoreError, match="synthetic was extended meanwhile; nothing was run"), opening:
         pass

@@ -15,8 +15,8 @@ from orchestrator.cli import verifying
 from orchestrator.cli.commands import listing, remove
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.execution.sweep import launch_folder
-from orchestrator.execution.sweep.launch_folder import Setup, launched_plan, publish, read_setup
-from orchestrator.files.file_digests import sealed, unsealed
+from orchestrator.execution.sweep.launch_folder import Setup, publish, read_launched_plan, read_setup
+from orchestrator.files.file_digests import seal_json, unseal_json
 from orchestrator.identity import SweepFolder
 from tests.support.specs.plans import make_plan
 from trainables.process_identity import origin, process_label
@@ -37,7 +37,7 @@ def made(folder, plan=PLAN, **more):
 
 def test_everything_is_in_it_and_nothing_beside_it(folder):
     setup = made(folder, workload="m:C", storage="postgresql://u@h/d", tracking_uri="http://h:1")
-    assert launched_plan(folder) == PLAN
+    assert read_launched_plan(folder) == PLAN
     assert read_setup(folder) == replace(setup, data_dir=Path.cwd() / "data")
     assert folder.spec.read_text() == "name: synthetic\n"
     assert json.loads(folder.provenance.read_text()) == {"commit": "c0ffee"}
@@ -149,7 +149,7 @@ def test_a_folder_of_somebody_else_is_left_alone(folder):
 def test_an_empty_folder_is_taken(folder):
     folder.root.mkdir(parents=True)
     made(folder)
-    assert launched_plan(folder) == PLAN
+    assert read_launched_plan(folder) == PLAN
 
 
 def test_a_file_in_its_place(folder):
@@ -212,7 +212,7 @@ def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(fol
 
 def test_what_was_never_launched_cannot_be_resumed(folder):
     with pytest.raises(InputError, match=r"must have been launched before it is resumed, and .* holds none"):
-        launched_plan(folder)
+        read_launched_plan(folder)
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"data_dir": "d", "unknown": 1}'])
@@ -237,7 +237,7 @@ def test_a_damaged_setup_is_named(folder, text):
 def test_a_setup_with_a_sound_digest_and_fields_of_another_type_is_named(folder, field, value):
     made(folder)
     file = folder.root / launch_folder.SETUP
-    file.write_text(sealed(unsealed(file.read_bytes()) | {field: value}))
+    file.write_text(seal_json(unseal_json(file.read_bytes()) | {field: value}))
     with pytest.raises(
         StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"
     ) as caught:
@@ -253,11 +253,11 @@ def test_a_setup_and_a_manifest_nested_without_end_are_named(folder):
         read_setup(folder)
     (folder.root / "manifest.json").write_text(deep)
     with pytest.raises(StoreError, match=r"manifest.json must be as .* nested less deeply"):
-        launched_plan(folder)
+        read_launched_plan(folder)
 
 
 def test_a_damaged_manifest_is_named(folder):
     made(folder)
     (folder.root / "manifest.json").write_text('{"files":{}}')
     with pytest.raises(StoreError, match=r"manifest.json must be as haltsweep wrote it, and is damaged"):
-        launched_plan(folder)
+        read_launched_plan(folder)

@@ -11,13 +11,13 @@ import pytest
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.execution.live_view import Listeners
-from orchestrator.execution.signals import Heard, interrupts
+from orchestrator.execution.signals import SignalEffect, interrupts
 from orchestrator.execution.sweep import launch, open_sweep
 from orchestrator.execution.sweep.launch import Setup, resume_sweep, run_sweep
 from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
@@ -132,7 +132,7 @@ def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypa
         interrupting(patch, changes=5)
         with interrupts(shown.append):
             finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
-    assert (finish.interrupted, finish.exit_code, shown) == (True, 130, [Heard.DRAIN])
+    assert (finish.interrupted, finish.exit_code, shown) == (True, 130, [SignalEffect.DRAIN])
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
     assert events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
@@ -185,7 +185,7 @@ def test_two_sessions_at_once_are_refused(folder, setup):
     run_sweep(small(), folder, setup, SPEC, driver="inline")
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         lease = ledger.claim(Holder.current())
-        with pytest.raises(LeaseHeld, match="must have one holder at a time"):
+        with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
             resume_sweep(folder, driver="inline")
         ledger.release(lease)
 

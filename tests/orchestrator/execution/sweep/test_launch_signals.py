@@ -9,7 +9,14 @@ import time
 
 import pytest
 
-from orchestrator.execution.signals import INTERRUPTED, SIGNALS, Heard, end_process, interrupts, undisturbed
+from orchestrator.execution.signals import (
+    INTERRUPTED,
+    SIGNALS,
+    SignalEffect,
+    delayed_interrupts,
+    end_process,
+    interrupts,
+)
 from tests.support.processes.commands import PATIENCE_S
 from trainables.custom.extensions import exits_raised
 
@@ -52,11 +59,11 @@ def test_the_first_drains_and_the_second_raises(number):
         assert not heard.stop.is_set()
         raised(number)
         assert heard.stop.is_set()
-        assert ear.wait(1) == [Heard.DRAIN]
+        assert ear.wait(1) == [SignalEffect.DRAIN]
         assert not heard.hurry.is_set()
         with pytest.raises(KeyboardInterrupt):
             raised(number)
-        assert ear.wait(2) == [Heard.DRAIN, Heard.HURRY]
+        assert ear.wait(2) == [SignalEffect.DRAIN, SignalEffect.HURRY]
         assert heard.hurry.is_set()
 
 
@@ -65,7 +72,7 @@ def test_while_no_trial_runs_the_first_raises():
     with interrupts(ear):
         with pytest.raises(KeyboardInterrupt):
             raised(signal.SIGINT)
-        assert ear.wait(1) == [Heard.LEAVE]
+        assert ear.wait(1) == [SignalEffect.LEAVE]
 
 
 def test_two_that_are_handled_as_one_raise():
@@ -77,20 +84,20 @@ def test_two_that_are_handled_as_one_raise():
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes from outside
             os.write(pipe, bytes([signal.SIGINT, signal.SIGINT]))
             time.sleep(PATIENCE_S)
-    assert ear.wait(2) == [Heard.DRAIN, Heard.HURRY]
+    assert ear.wait(2) == [SignalEffect.DRAIN, SignalEffect.HURRY]
 
 
 def test_what_is_shielded_is_finished_first():
     done = []
     with interrupts():
-        with pytest.raises(KeyboardInterrupt), undisturbed():  # noqa: PT012 - the end of it matters
-            with undisturbed():
+        with pytest.raises(KeyboardInterrupt), delayed_interrupts():  # noqa: PT012 - the end of it matters
+            with delayed_interrupts():
                 raised(signal.SIGINT)
                 done.append("inner")
             done.append("outer")
-        with undisturbed():
+        with delayed_interrupts():
             done.append("once")
-    with undisturbed():
+    with delayed_interrupts():
         done.append("anywhere")
     assert done == ["inner", "outer", "once", "anywhere"]
 
@@ -120,7 +127,7 @@ signals.DEAF_S = 0.5
 
 def told(heard):
     print(heard.name, flush=True)
-    if heard is signals.Heard.DRAIN:
+    if heard is signals.SignalEffect.DRAIN:
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
 
 with signals.interrupts(told) as heard, heard.draining():

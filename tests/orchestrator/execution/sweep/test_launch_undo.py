@@ -12,12 +12,12 @@ from orchestrator.errors import ExecutorError, InputError, StoreError, Withdrawn
 from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, publish
-from orchestrator.execution.sweep.launch_undo import withdraw_folder
+from orchestrator.execution.sweep.launch_undo import undo_launch_folder
 from orchestrator.files.abandoned import SILENCE_S
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import holds, summaries
+from orchestrator.ledger.summary import has_sweep, summaries
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.specs.plans import make_plan
 from tests.support.stores.postgres import postgres_url
@@ -49,7 +49,7 @@ def go(folder, setup, plan=PLAN, **more):
 def assert_nothing_is_left(folder, setup):
     assert not folder.root.parent.exists() or not list(folder.root.parent.iterdir())
     if setup.storage is not None:
-        assert not holds(setup.storage, folder.name)
+        assert not has_sweep(setup.storage, folder.name)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_launch_on_another_machine_can_be_taken_over(folder, setup):
 
 def test_a_launch_that_was_taken_over_does_not_delete_the_folder_of_the_other(folder, setup):
     killed_launch(folder, setup, DEAD_HERE, with_ledger=False)
-    withdraw_folder(folder)
+    undo_launch_folder(folder)
     assert folder.plan.exists()
 
 
@@ -186,7 +186,7 @@ def test_one_that_is_faster_by_a_moment_keeps_its_rows(folder, tmp_path, monkeyp
     with Ledger.open(url, "synthetic", create=True) as ledger:
         ledger.claim(Holder.current())
         monkeypatch.setattr(launch, "refuse_foreign", lambda *_: None)
-        with pytest.raises(LeaseHeld, match="must have one holder at a time"):
+        with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
             go(folder, setup)
         assert ledger.held()
     assert not folder.root.exists()

@@ -51,7 +51,7 @@ def test_a_reply_is_one_transaction(tmp_path):
     recorder = record(make_plan(), log, root=tmp_path)
     attempt = recorder.ask()
     before = len(log.batches)
-    assert recorder.take(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE)) == Continue()
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE)) == Continue()
     assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "checkpointed", "ended"]
     assert len(log.batches) == before + 1
     (saved,) = log.of(EventKind.CHECKPOINTED)
@@ -74,8 +74,8 @@ def test_examples_are_written_with_their_measurement_and_once(tmp_path):
     recorder = record(make_plan(), log, root=tmp_path)
     attempt = recorder.ask()
     shown = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
-    recorder.take(attempt.trial_id, attempt.token, Reply(shown))
-    recorder.take(attempt.trial_id, attempt.token, Reply(shown, 3, DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(shown))
+    recorder.record(attempt.trial_id, attempt.token, Reply(shown, 3, DONE))
     assert kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
     (kept,) = log.of(EventKind.KEPT)
     assert kept.payload == {"step": 3, "examples": [{"number": 1}]}
@@ -89,7 +89,7 @@ def test_replies_taken_together_are_one_transaction_and_checkpoints_outlive_it(t
     (attempt.checkpoints / "step-000000002").mkdir(parents=True)
     with recorder.together():
         for reply in (Reply(at(1)), Reply(at(2), 2), Reply(at(3), ended=DONE)):
-            assert recorder.take(attempt.trial_id, attempt.token, reply) == Continue()
+            assert recorder.record(attempt.trial_id, attempt.token, reply) == Continue()
         assert len(log.batches) == before, "nothing is written yet"
         assert attempt.checkpoints.exists(), "a crash now must find the checkpoint"
     assert kinds(log, attempt.trial_id)[2:] == ["measured", "measured", "checkpointed", "measured", "ended"]
@@ -101,9 +101,9 @@ def test_the_three_parts_of_a_reply_can_come_alone():
     log = MemoryLog()
     recorder = record(make_plan(), log)
     attempt = recorder.ask()
-    assert recorder.hear(attempt.trial_id, attempt.token, at(1)) == Continue()
-    assert recorder.checkpointed(attempt.trial_id, attempt.token, 1) == Continue()
-    recorder.tell(attempt.trial_id, attempt.token, DONE)
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1))) == Continue()
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=1)) == Continue()
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
@@ -113,7 +113,7 @@ def test_a_job_holds_what_the_workload_needs(tmp_path):
     confirm = recorder.ask()
     job = confirm.job(tmp_path / "data")
     assert job == Job(confirm.trial.settings, 7, "confirm", ("test",), tmp_path / "data", None)
-    recorder.take(confirm.trial_id, 1, Reply(at(1), ended=DONE))
+    recorder.record(confirm.trial_id, 1, Reply(at(1), ended=DONE))
     folder = SweepFolder(tmp_path)
     reread = recorder.ask()
     assert reread.checkpoints == folder.checkpoint(reread.trial_id)
@@ -127,7 +127,7 @@ def test_steps_that_are_recorded_are_dropped():
     again = recorder.ask()
     assert again.trial == first.trial
     for step, value in [(1, 0.1), (2, 0.2), (2, 9.0), (1, 9.0), (3, 0.3)]:
-        assert recorder.hear(again.trial_id, again.token, at(step, value)) == Continue()
+        assert recorder.record(again.trial_id, again.token, Reply(measurement=at(step, value))) == Continue()
     measured = [
         (each.payload["step"], each.payload["metrics"]["valid/score"]) for each in log.of(EventKind.MEASURED)
     ]
@@ -138,22 +138,22 @@ def test_a_superseded_attempt_is_told_to_stop_and_writes_nothing():
     log, plan = MemoryLog(), make_plan(1)
     recorder = record(plan, log)
     old = recorder.ask()
-    recorder.lost(old.trial_id, "node gone", DeathCause.TRIAL)
+    recorder.record_death(old.trial_id, "node gone", DeathCause.TRIAL)
     new = recorder.ask()
     assert (new.trial, new.token) == (old.trial, old.token + 1)
     before = len(log.written)
-    decision = recorder.take(old.trial_id, old.token, Reply(at(1), 1, DONE))
+    decision = recorder.record(old.trial_id, old.token, Reply(at(1), 1, DONE))
     assert decision == Stop(OutcomeKind.STOPPED, "attempt 1 was superseded by attempt 2")
     assert len(log.written) == before
-    assert recorder.hear(new.trial_id, new.token, at(1)) == Continue()
+    assert recorder.record(new.trial_id, new.token, Reply(measurement=at(1))) == Continue()
 
 
 def test_a_lost_worker_that_turns_up_is_heard_while_nobody_superseded_it():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
-    recorder.lost(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
-    recorder.take(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    recorder.record_death(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
+    recorder.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
     assert recorder.ask().trial_id != attempt.trial_id
 
@@ -162,11 +162,11 @@ def test_nothing_is_written_after_the_end():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
-    recorder.tell(attempt.trial_id, attempt.token, CRASH)
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
     before = len(log.written)
-    assert isinstance(recorder.hear(attempt.trial_id, attempt.token, at(1)), Stop)
-    recorder.tell(attempt.trial_id, attempt.token, DONE)
-    assert recorder.lost(attempt.trial_id, "late", DeathCause.TRIAL).kind is OutcomeKind.CRASHED
+    assert isinstance(recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1))), Stop)
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
+    assert recorder.record_death(attempt.trial_id, "late", DeathCause.TRIAL).kind is OutcomeKind.CRASHED
     assert len(log.written) == before
 
 
@@ -174,13 +174,13 @@ def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=2))
     recorder = record(plan, log)
     trial_id = recorder.ask().trial_id
-    assert recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-    assert recorder.lost(trial_id, "told twice", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert recorder.record_death(trial_id, "told twice", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     recorder = record(plan, log)  # the count outlives the session
     assert recorder.ask().trial_id == trial_id
-    assert recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     assert recorder.ask().token == 3
-    outcome = recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL)
+    outcome = recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL)
     assert outcome == Outcome(
         OutcomeKind.CRASHED, "worker died, time 3 of at most 3 without progress: SIGKILL"
     )
@@ -189,7 +189,7 @@ def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
 
 
 def kill(recorder, trial_id):
-    return recorder.lost(trial_id, "SIGKILL", DeathCause.OUTSIDE)
+    return recorder.record_death(trial_id, "SIGKILL", DeathCause.OUTSIDE)
 
 
 def test_an_innocent_trial_is_killed_any_number_of_times_while_others_make_progress():
@@ -198,11 +198,11 @@ def test_an_innocent_trial_is_killed_any_number_of_times_while_others_make_progr
     innocent, other = recorder.ask(), recorder.ask()
     for step in range(1, 5 * MOST_KILLS):
         assert kill(recorder, innocent.trial_id).kind is OutcomeKind.STOPPED
-        recorder.hear(other.trial_id, other.token, at(step))
+        recorder.record(other.trial_id, other.token, Reply(measurement=at(step)))
         again = recorder.ask()
         assert (again.trial_id, again.token) == (innocent.trial_id, innocent.token + step)
-    recorder.take(again.trial_id, again.token, Reply(at(1), ended=DONE))
-    recorder.tell(other.trial_id, other.token, DONE)
+    recorder.record(again.trial_id, again.token, Reply(at(1), ended=DONE))
+    recorder.record(other.trial_id, other.token, Reply(ended=DONE))
     assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
     assert recorder.finished
 
@@ -219,7 +219,7 @@ def test_a_trial_that_is_killed_again_and_again_lets_others_go_first():
     assert other.trial_id != innocent.trial_id
     assert recorder.ask() is None, "it waits for the other one"
     assert not recorder.draining
-    recorder.take(other.trial_id, other.token, Reply(at(1), ended=DONE))
+    recorder.record(other.trial_id, other.token, Reply(at(1), ended=DONE))
     assert recorder.ask().trial_id == innocent.trial_id
 
 
@@ -247,7 +247,7 @@ def test_a_sweep_of_which_nothing_is_left_but_killed_trials_stops_and_can_be_res
     assert log.outcomes() == {}
     resumed = record(plan, log)
     attempt = resumed.ask()
-    resumed.take(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    resumed.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
     assert resumed.finished
 
 
@@ -262,12 +262,16 @@ def test_losses_count_in_a_row_without_progress(tmp_path):
     recorder = record(plan, log, root=tmp_path)
     for step in range(1, 5):
         attempt = recorder.ask()
-        recorder.take(attempt.trial_id, attempt.token, Reply(at(step), checkpoint=step if step > 2 else None))
-        assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+        recorder.record(
+            attempt.trial_id, attempt.token, Reply(at(step), checkpoint=step if step > 2 else None)
+        )
+        assert (
+            recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+        )
     attempt = recorder.ask()
-    recorder.hear(attempt.trial_id, attempt.token, at(4))
-    recorder.checkpointed(attempt.trial_id, attempt.token, 4)
-    assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.CRASHED, (
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(4)))
+    recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=4))
+    assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.CRASHED, (
         "that was there before"
     )
 
@@ -279,9 +283,9 @@ def test_interruptions_and_killed_sessions_are_not_lost_workers():
     recorder = record(plan, log)
     for _ in range(4):
         attempt = recorder.ask()
-        recorder.tell(attempt.trial_id, attempt.token, STOPPED)
+        recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
     assert recorder.ask().token == 9
-    assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     assert log.outcomes() == {}
 
 
@@ -290,7 +294,7 @@ def test_a_stop_that_was_decided_is_written_when_the_session_that_decided_it_die
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
     assert isinstance(decision, Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
@@ -303,11 +307,11 @@ def test_a_stop_that_was_decided_outlives_a_lost_worker_and_an_interruption():
         log = MemoryLog()
         recorder = record(make_plan(1, resources=Resources(minutes=1.0, retries=0)), log)
         attempt = recorder.ask()
-        recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
         if lose:
-            recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
+            recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
         else:
-            recorder.tell(attempt.trial_id, attempt.token, STOPPED)
+            recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
         assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
@@ -315,11 +319,11 @@ def test_what_a_worker_does_after_a_stop_was_decided_is_not_recorded():
     log = MemoryLog()
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
     attempt = recorder.ask()
-    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
+    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
     before = len(log.written)
-    assert recorder.take(attempt.trial_id, attempt.token, Reply(at(2), 2)) == decision
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(at(2), 2)) == decision
     assert len(log.written) == before
-    recorder.take(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE))
     assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
@@ -328,15 +332,17 @@ def test_a_trial_that_ends_with_the_report_that_would_stop_it_has_finished():
     log = MemoryLog()
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
     attempt = recorder.ask()
-    recorder.take(attempt.trial_id, attempt.token, Reply(at(1, seconds=90.0), 1, DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(at(1, seconds=90.0), 1, DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
 def test_a_worker_that_missed_its_stop_hears_it_again():
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), MemoryLog())
     attempt = recorder.ask()
-    decision = recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
-    assert recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0)) == decision
+    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
+    assert (
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0))) == decision
+    )
 
 
 def test_doomed_trials_are_recorded_like_any_other():
@@ -355,7 +361,7 @@ def test_what_an_end_makes_unrunnable_is_written_with_it():
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    recorder.tell(attempt.trial_id, attempt.token, CRASH)
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
     assert recorder.finished
     assert len(log.outcomes()) == 2
     assert log.batches[-2:] == [3, 6], "one transaction for one end and what follows from it"
@@ -366,9 +372,9 @@ def test_draining_hands_out_nothing_and_stops_what_runs():
     attempt = recorder.ask()
     recorder.drain("the sweep was asked to stop")
     assert recorder.draining == "the sweep was asked to stop"
-    decision = recorder.hear(attempt.trial_id, attempt.token, at(1))
+    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1)))
     assert decision == Stop(OutcomeKind.STOPPED, "the sweep was asked to stop")
-    recorder.tell(attempt.trial_id, attempt.token, decision.outcome)
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=decision.outcome))
     assert recorder.ask() is None
 
 
@@ -377,7 +383,7 @@ def test_a_trial_that_ends_while_draining_has_ended():
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
     recorder.drain("the sweep was asked to stop")
-    recorder.take(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
@@ -387,17 +393,19 @@ def test_the_budget_counts_time_held_open_over_sessions():
     recorder = record(plan, log, clock=clock)
     first = recorder.ask()
     clock.now = 3000.0
-    assert recorder.hear(first.trial_id, first.token, at(1)) == Continue()
+    assert recorder.record(first.trial_id, first.token, Reply(measurement=at(1))) == Continue()
     recorder.close()
     clock.now = 90000.0
     recorder = record(plan, log, clock=clock)
     assert recorder.held_open_s() == 3000.0
     again = recorder.ask()
     clock.now += 599.0
-    assert recorder.hear(again.trial_id, again.token, at(2)) == Continue()
+    assert recorder.record(again.trial_id, again.token, Reply(measurement=at(2))) == Continue()
     clock.now += 1.0
     reason = "the budget of 1 hours of wall clock is used up"
-    assert recorder.hear(again.trial_id, again.token, at(3)) == Stop(OutcomeKind.STOPPED, reason)
+    assert recorder.record(again.trial_id, again.token, Reply(measurement=at(3))) == Stop(
+        OutcomeKind.STOPPED, reason
+    )
     assert recorder.ask() is None
     recorder.close()
     assert [each.payload["reason"] for each in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
@@ -409,7 +417,7 @@ def test_setting_the_clock_uses_up_no_budget(monkeypatch):
     first = recorder.ask()
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 40 * 24 * 3600)
-    assert recorder.hear(first.trial_id, first.token, at(1)) == Continue()
+    assert recorder.record(first.trial_id, first.token, Reply(measurement=at(1))) == Continue()
     assert recorder.held_open_s() < 600
     again = Recorder(plan, log, log.claim(), NOWHERE)
     monkeypatch.setattr(time, "time", now)
@@ -440,7 +448,7 @@ def test_who_lost_the_lease_writes_nothing_more():
     record(plan, log)
     before = list(log.written)
     with pytest.raises(LeaseLost, match="only token 2 may write, got 1"):
-        old.hear(attempt.trial_id, attempt.token, at(1))
+        old.record(attempt.trial_id, attempt.token, Reply(measurement=at(1)))
     assert log.written == before
 
 
@@ -454,15 +462,15 @@ def test_checkpoints_of_ended_trials_go_but_for_confirmed_ones(tmp_path):
     recorder = record(make_plan(1, trials_per_arm=2, seeds=(7, 8)), MemoryLog(), root=tmp_path)
     searched = list(attempts(recorder))
     folders = [checkpoint(tmp_path, each) for each in searched]
-    recorder.take(searched[0].trial_id, 1, Reply(at(1), 1, DONE))
+    recorder.record(searched[0].trial_id, 1, Reply(at(1), 1, DONE))
     assert [each.exists() for each in folders] == [False, True]
-    recorder.tell(searched[1].trial_id, 1, STOPPED)
+    recorder.record(searched[1].trial_id, 1, Reply(ended=STOPPED))
     assert folders[1].exists()
-    recorder.take(recorder.ask().trial_id, 2, Reply(at(1), 1, DONE))
+    recorder.record(recorder.ask().trial_id, 2, Reply(at(1), 1, DONE))
     confirmed = list(attempts(recorder))
     folders = [checkpoint(tmp_path, each) for each in confirmed]
-    recorder.take(confirmed[0].trial_id, 1, Reply(at(1), 1, DONE))
-    recorder.tell(confirmed[1].trial_id, 1, CRASH)
+    recorder.record(confirmed[0].trial_id, 1, Reply(at(1), 1, DONE))
+    recorder.record(confirmed[1].trial_id, 1, Reply(ended=CRASH))
     assert [each.exists() for each in folders] == [True, False]
 
 
@@ -470,7 +478,7 @@ def test_checkpoints_a_killed_session_left_behind_go_at_the_next_opening(tmp_pat
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=0))
     recorder = record(plan, log, root=tmp_path)
     ended, running = recorder.ask(), recorder.ask()
-    recorder.take(ended.trial_id, 1, Reply(at(1), ended=DONE))
+    recorder.record(ended.trial_id, 1, Reply(at(1), ended=DONE))
     left, needed = checkpoint(tmp_path, ended), checkpoint(tmp_path, running)
     record(plan, log, root=tmp_path)
     assert (left.exists(), needed.exists()) == (False, True)

@@ -150,7 +150,7 @@ class Sweep:
         elif action == "stop":
             self.workers.pop(chosen).stop()
         elif action == "lose":
-            self.recorder.lost(chosen, "node gone", DeathCause.TRIAL)
+            self.recorder.record_death(chosen, "node gone", DeathCause.TRIAL)
             self.stale.append(self.workers.pop(chosen))
         elif action == "stale" and self.stale:
             self.speak_late(self.stale[which % len(self.stale)])
@@ -215,7 +215,7 @@ def test_retries_are_not_endless():
     log = MemoryLog()
     recorder = record(plan, log)
     while (attempt := recorder.ask()) is not None:
-        recorder.lost(attempt.trial_id, "out of host memory", DeathCause.TRIAL)
+        recorder.record_death(attempt.trial_id, "out of host memory", DeathCause.TRIAL)
     assert recorder.finished
     assert len(log.of(EventKind.STARTED)) == 4
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.conductor.retrying import choose
 from orchestrator.execution.sweep import sweep_fold
-from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
+from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
@@ -121,7 +121,7 @@ class Session:
                 worker.stop()
             else:
                 cause = DeathCause.TRIAL if act == 1 else DeathCause.OUTSIDE
-                self.recorder.lost(worker.attempt.trial_id, "killed", cause)
+                self.recorder.record_death(worker.attempt.trial_id, "killed", cause)
         elif act > 6 and (attempt := self.recorder.ask()) is not None:
             self.workers.append(Worker(self.recorder, attempt))
         elif self.workers and self.workers[0].advance():
@@ -190,6 +190,6 @@ def test_a_snapshot_that_cannot_be_used_is_ignored(change) -> None:
 
 
 def test_a_snapshot_is_made_for_one_plan_and_one_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {made_for(plan_of()), made_for(make_plan(2)), made_for(make_plan(3))}
+    known = {snapshot_key(plan_of()), snapshot_key(make_plan(2)), snapshot_key(make_plan(3))}
     monkeypatch.setattr(sweep_fold, "FORMAT", sweep_fold.FORMAT + 1)
-    assert len(known | {made_for(plan_of())}) == 4
+    assert len(known | {snapshot_key(plan_of())}) == 4

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from orchestrator.execution.trial.worker_measurements import BadMeasurement, sound
+from orchestrator.execution.trial.worker_measurements import BadMeasurement, validate_measurement
 from trainables.protocol import Measurement
 
 
@@ -16,30 +16,34 @@ from trainables.protocol import Measurement
 def test_numbers_are_read_without_a_warning(value):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = sound(Measurement(1, 1.0, {"loss": value}), None)
+        found = validate_measurement(Measurement(1, 1.0, {"loss": value}), None)
     assert found.metrics == {"loss": 0.5}
     assert type(found.metrics["loss"]) is float
 
 
 def test_texts_are_attributes_and_what_is_none_is_left_out():
-    found = sound(Measurement(1, 1.0, {"loss": 0.5, "optimizer": "adamw", "lr": None}), None)
+    found = validate_measurement(Measurement(1, 1.0, {"loss": 0.5, "optimizer": "adamw", "lr": None}), None)
     assert (found.metrics, found.attributes) == ({"loss": 0.5}, {"optimizer": "adamw"})
 
 
 def test_texts_that_a_workload_gives_apart_are_attributes_too():
-    found = sound(Measurement(1, 1.0, {"loss": 0.5}, attributes={"valid/digest": "0" * 32}), None)
+    found = validate_measurement(
+        Measurement(1, 1.0, {"loss": 0.5}, attributes={"valid/digest": "0" * 32}), None
+    )
     assert (found.metrics, found.attributes) == ({"loss": 0.5}, {"valid/digest": "0" * 32})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e200])
 def test_what_is_not_finite_is_passed_on(value):
-    found = sound(Measurement(1, 1.0, {"train/grad_norm": torch.tensor(value, dtype=torch.float64)}), None)
+    found = validate_measurement(
+        Measurement(1, 1.0, {"train/grad_norm": torch.tensor(value, dtype=torch.float64)}), None
+    )
     assert repr(found.metrics["train/grad_norm"]) == repr(value)
 
 
 @pytest.mark.parametrize("value", [np.array([0.5]), torch.tensor([[0.5]])])
 def test_one_element_is_a_number(value):
-    assert sound(Measurement(1, 1.0, {"loss": value}), None).metrics == {"loss": 0.5}
+    assert validate_measurement(Measurement(1, 1.0, {"loss": value}), None).metrics == {"loss": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -51,4 +55,4 @@ def test_one_element_is_a_number(value):
 )
 def test_several_numbers_are_refused_with_their_shape(value, told):
     with pytest.raises(BadMeasurement, match=told):
-        sound(Measurement(1, 1.0, {"valid/f1": value}), None)
+        validate_measurement(Measurement(1, 1.0, {"valid/f1": value}), None)

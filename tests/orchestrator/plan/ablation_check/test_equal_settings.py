@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
 from orchestrator.spec.types import CustomSpec
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from tests.orchestrator.plan.small import BASELINE, baseline, one_arm, spec
 from tests.support.specs.planned import plan as plan_quickly
 from tests.support.training_code.own_code import BONUS, forgotten
@@ -33,7 +33,7 @@ WRITTEN_OUT = {"unit": "token", "threshold": 0.999}
     ],
 )
 def test_what_is_the_same_has_one_key(one: Any, other: Any, same: bool) -> None:
-    assert (key_of(one) == key_of(other)) is same
+    assert (equality_key(one) == equality_key(other)) is same
 
 
 def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> None:

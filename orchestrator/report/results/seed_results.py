@@ -20,17 +20,17 @@ from orchestrator.statistics.paired import by_unit
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
-Seeded = Mapping[tuple[int, int], tuple[float, str]]
+ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
 """Value and record id by (rank, seed)."""
 NOT_MEASURED = "not measured"
 """Failure of a seed whose trials all finished, some of them without a primary outcome."""
-Place = tuple[str, int | None, int, str]
-Late = tuple[dict[str, float], dict[str, str]]
+TrialKey = tuple[str, int | None, int, str]
+LateValues = tuple[dict[str, float], dict[str, str]]
 """Metrics and texts of splits that were added to a sweep."""
 
 
 @dataclass(frozen=True)
-class Readings:
+class SeedResults:
     """Results of ended confirm trials, or of their re-evaluations under one setting."""
 
     records: Sequence[Record]
@@ -51,7 +51,7 @@ class Readings:
         """Return the declaration of a metric."""
         return look_up(self.declared, metric)
 
-    def by_seed(self, arm: str, metric: str) -> Seeded:
+    def by_seed(self, arm: str, metric: str) -> ValuesBySeed:
         """Return the arm's values of seeds in which every trial finished and measured the metric.
 
         Other seeds are left out, because their mean over ranks would include other trials than that of the
@@ -70,7 +70,7 @@ class Readings:
     def _ranks(self) -> set[int]:
         return {record.rank or 0 for record in self.records}
 
-    def _measured(self, arm: str, metric: str) -> Seeded:
+    def _measured(self, arm: str, metric: str) -> ValuesBySeed:
         found = {
             (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
             for record in self._by_arm.get(arm, ())
@@ -171,22 +171,21 @@ class Readings:
             return known.span
         beside = metric_name(split_and_quantity(metric)[0], known.high_from)
         found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
-        # If a trial did not measure its bound, as in older versions, the bound is unknown.
         if not all(own and own.keys() == bounds.keys() for own, bounds in found):
             return known.span
         return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())
 
     def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
         """Return the range of differences between a value of `arm` and one of `reference`."""
-        return difference_of(self.span(metric, arm), self.span(metric, reference))
+        return difference_range(self.span(metric, arm), self.span(metric, reference))
 
 
-def difference_of(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+def difference_range(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
     """Return the range of differences between a value in `first` and one in `second`."""
     return first[0] - second[1], first[1] - second[0]
 
 
-def by_seed_alone(values: Seeded) -> dict[int, float]:
+def mean_by_seed(values: ValuesBySeed) -> dict[int, float]:
     """Return one value per seed: params trained on one seed are averaged, as they are not independent."""
     found: dict[int, list[float]] = defaultdict(list)
     for (_, seed), (value, _) in values.items():
@@ -194,7 +193,7 @@ def by_seed_alone(values: Seeded) -> dict[int, float]:
     return {seed: fmean(of_ranks) for seed, of_ranks in sorted(found.items())}
 
 
-def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
+def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     """Return the records with the values of splits that were evaluated later.
 
     The records of these later evaluations are left out. In the other records only `last.metrics` and
@@ -204,20 +203,20 @@ def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     if not late:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    read: dict[Place, Late] = {}
+    read: dict[TrialKey, LateValues] = {}
     for each in records:
         if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
             splits = late[each.trial_id]
             values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
             texts = {k: v for k, v in each.attributes.items() if names.split(k) in splits}
-            known = read.setdefault(_place(each), ({}, {}))
+            known = read.setdefault(_trial_key(each), ({}, {}))
             known[0].update(values)
             known[1].update(texts)
-    return [_added(each, read) for each in records if each.trial_id not in late]
+    return [_add_late_values(each, read) for each in records if each.trial_id not in late]
 
 
-def _added(record: Record, read: Mapping[Place, Late]) -> Record:
-    found = read.get(_place(record)) if record.phase != "search" else None
+def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:
+    found = late_values.get(_trial_key(record)) if record.phase != "search" else None
     if not found or record.last is None:
         return record
     values, texts = found
@@ -225,12 +224,12 @@ def _added(record: Record, read: Mapping[Place, Late]) -> Record:
     return replace(record, last=last, attributes={**record.attributes, **texts})
 
 
-def _place(record: Record) -> Place:
+def _trial_key(record: Record) -> TrialKey:
     """Return the key of a confirm trial, or of one re-evaluation of it."""
     return record.arm, record.rank, record.seed, canonical(dict(record.overrides))
 
 
-def awaited(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
+def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
     """Return the splits for which some checkpoint has still to be evaluated."""
     ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
     return frozenset(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.seed_results import SeedResults
 
 SPREAD = ("_p10", "_p90")
 """Suffixes of the 10th and 90th percentile over examples."""
@@ -30,24 +30,22 @@ class DepthCurve:
         return len({*self.mean, *self.low, *self.high}) > 1
 
 
-def depth_curves(plan: Plan, readings: Readings, splits: Sequence[str]) -> Iterator[DepthCurve]:
+def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
-    counted = [each.name for each in readings.declared if each.is_cost and each.moves_with and each.shown]
+    counted = [each.name for each in results.declared if each.is_cost and each.moves_with and each.shown]
     for quantity in counted:
         for arm in plan.arms:
-            measured = [split for split in splits if readings.by_seed(arm.name, f"{split}/{quantity}")]
+            measured = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]
             if not measured:
                 continue
             mean, low, high = (
-                tuple(_mean(readings, arm.name, split, quantity, part) for split in measured)
+                tuple(_mean(results, arm.name, split, quantity, part) for split in measured)
                 for part in ("", *SPREAD)
             )
-            seeds = {seed for _, seed in readings.by_seed(arm.name, f"{measured[0]}/{quantity}")}
+            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured[0]}/{quantity}")}
             yield DepthCurve(arm.name, quantity, tuple(measured), mean, low, high, len(seeds))
 
 
-def _mean(readings: Readings, arm: str, split: str, quantity: str, part: str) -> float:
-    values = readings.by_seed(arm, f"{split}/{quantity}{part}") or readings.by_seed(
-        arm, f"{split}/{quantity}"
-    )
+def _mean(results: SeedResults, arm: str, split: str, quantity: str, part: str) -> float:
+    values = results.by_seed(arm, f"{split}/{quantity}{part}") or results.by_seed(arm, f"{split}/{quantity}")
     return fmean(value for value, _ in values.values())

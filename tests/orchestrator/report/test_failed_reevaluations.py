@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.report.writers.tables import Grid, costs
-from orchestrator.report.writers.write import write
+from orchestrator.report.results.types import Grid
+from orchestrator.report.writers.tables import cost_tables
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import METRICS, SPLITS, THRESHOLD, Study, study
 
@@ -29,35 +30,24 @@ def failing(value: float | None, seeds: Collection[int], phases: Collection[str]
 
 
 def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    (grid,) = [each for each in costs(found.report()) if title in each.title]
+    (grid,) = [each for each in cost_tables(found.report()) if title in each.title]
     assert isinstance(grid, Grid)
     return {row[:2]: row[2:] for row in grid.rows}
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
+def test_failed_reevaluations_have_a_row(tmp_path: Path) -> None:
     made = failing(0.6, range(101, 109))
-    read = rows(made, "read again")
+    read = rows(made, "re-evaluated")
     assert set(read["arm-1", f"{THRESHOLD}=0.6"]) == {"0 of 8 finished"}
     assert read["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
     assert [arm for arm, _ in read] == ["arm-0"] * 3 + ["arm-1"] * 3
-    write(made.report(), tmp_path, made.details())
+    write_report_folder(made.report(), tmp_path, made.details())
     for name in ("report.md", "report.html"):
         assert "0 of 8 finished" in (tmp_path / name).read_text()
 
 
-def test_what_no_reading_measures_has_no_column() -> None:
-    report = study(2, seeds=3, trials=0).report()
-    (whole, *_) = costs(report)
-    other = next(metric for metric in whole.headers[2:] if metric not in report.outcomes)
-    (table, *_) = costs(
-        replace(report, posthoc=tuple(each for each in report.posthoc if each.metric != other))
-    )
-    assert table.headers == tuple(name for name in whole.headers if name != other)
-    assert "-" not in {cell for row in table.rows for cell in row}
-
-
-def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
+def test_metrics_of_reevaluations_have_a_column() -> None:
     made, name = study(2, seeds=3, trials=0), f"{SPLITS[0]}/calibration"
 
     def read_again(each: Record) -> Record:
@@ -67,32 +57,20 @@ def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
 
     report = replace(made, records=tuple(map(read_again, made.records))).report()
     assert report.metrics == made.report().metrics
-    (table, *_) = costs(report)
+    (table, *_) = cost_tables(report)
     assert table.headers[-1] == name
     assert {row[-1] for row in table.rows} == {"0.250 (3)"}
 
 
-def test_so_have_they_where_no_arm_was_read() -> None:
-    made = failing(None, range(101, 109))
-    records = tuple(each for each in made.records if each.phase != "posthoc" or each.arm == "arm-1")
-    assert len(rows(replace(made, records=records), "read again")) == 3
-
-
-def test_differences_to_as_trained_say_of_how_many_seeds() -> None:
-    made = failing(0.6, range(101, 106))
-    key = ("arm-1", f"{THRESHOLD}=0.6")
-    assert rows(made, "read again")[key][0].endswith("(3 of 8 finished)")
-    assert rows(made, "minus as trained")[key][0].endswith("(3 of 8 finished)")
-    assert rows(made, "minus as trained")["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
-
-
 @pytest.mark.parametrize("failed", [0, 5])
-def test_no_estimate_at_equal_cost_of_survivors(failed: int) -> None:
+def test_failed_seeds_prevent_an_estimate_at_equal_cost(failed: int) -> None:
     (found,) = failing(None, range(101, 101 + failed), ("confirm", "posthoc")).report().equal_costs
     assert (found.reached, found.seeds) == (8 - failed, 8)
     assert (found.equal is None) == bool(failed)
     assert found.as_trained.n == 8 - failed
-    row = rows(failing(None, range(101, 101 + failed), ("confirm", "posthoc")), "never extrapolated")
+    row = rows(
+        failing(None, range(101, 101 + failed), ("confirm", "posthoc")), "at the cost of their references"
+    )
     said = row["arm-1", OUTCOME]
     assert said[-2].endswith("(3 of 8 finished)" if failed else "(8)")
-    assert (said[-1] == "not known: 3 of 8 seeds reach that cost") == bool(failed)
+    assert (said[-1] == "unknown: 3 of 8 seeds reach this cost") == bool(failed)

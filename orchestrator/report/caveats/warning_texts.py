@@ -1,6 +1,5 @@
 """Write the warnings printed before the results: reasons why claims may be misleading."""
 
-from collections import Counter
 from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
@@ -9,8 +8,8 @@ from orchestrator.plan.display.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
 from orchestrator.report.results.arm_changes import ArmChanges
-from orchestrator.report.results.contexts import by_context
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.contexts import split_by_context
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind, numbered
@@ -20,74 +19,73 @@ from search_spaces.wording import amount
 DIVERGED = OutcomeKind.DIVERGED.value
 FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
-ALIKE = (
-    "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
-    "changes at most what they cost, or too little was learnt or measured for it to show."
+IDENTICAL_RESULTS = (
+    "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
+    "settings of these arms affect at most their cost, or training was too short for a difference."
 )
-ONE_SYSTEM = (
-    "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
-    "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
+SAME_CONFIG = (
+    "{arm} and {reference} were confirmed with identical settings, because the search chose the values "
+    "that {arm} sets: {sets}. One configuration was run twice, so their difference is no effect of "
+    "{arm}."
 )
-FRONT = (
-    "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
-    "means are of point 1, the best in the first objective, whatever it pays in the others."
+FRONT_POINTS = (
+    "Several points of the front of each arm were confirmed and are reported separately. Verdicts, "
+    "differences and means are those of point 1, the best in the first objective, regardless of the "
+    "other objectives."
 )
-SEVERAL = (
-    "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
-    "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
+SEVERAL_ASSIGNMENTS = (
+    "The {best} best params of each arm were confirmed. Verdicts, differences and means are of their "
+    "average, seed by seed. The reported choice of an arm is the first of these params."
 )
-UNITS_APART = 50
-"""Smallest factor between all values of two arms at which the report warns of different units."""
-UNITS = (
-    "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
-    "it in one unit, as a share or in percent, say. A declared range would tell."
-)
-ONE_VALUE = (
-    "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
-    "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
-    "not, each arm is one run."
+CONSTANT_OUTCOME = (
+    "{arms}: all seeds measured the same {metric}, and so did all seeds of the reference, so there is "
+    "no information about chance. The verdict holds only if seeds change the training. If they do not, "
+    "each arm is a single run."
 )
 NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
-AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
-AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
-TWINS = (
-    "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
-    "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
-)
-FEWER = 0.8
+AT_BOUND = "the {which} possible value: no larger difference could show there"
+AT_FLOOR = "the value without any learning: arms that have learnt nothing do not differ"
+FEWER_SHARE = 0.8
 """An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 CHOSEN_FROM_FEWER = (
-    "The settings of {fewer} were chosen from {kept} of its {all} search trials, for the others failed, and "
-    "those of {other} from {theirs}: that {claim} may come of that alone."
+    "The settings of {fewer} were chosen from {kept} of its {all} search trials, because the others "
+    "failed, and those of {other} from {theirs}. This alone may explain that {claim}."
 )
 
-UNRANKED = (
-    "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
-    "what was asked for first was confirmed, and that {claim} may come of that alone."
+EQUAL_SEARCH_TRIALS = (
+    "All {trials} that finished in the search of {arm} measured identical {objectives}, so the choice "
+    "among them was arbitrary. This alone may explain that {claim}."
 )
 
-LISTED = 8
-RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
+MAX_LISTED = 8
+RETRIED = "{trials} ran again ({when}): {which}. The newest attempt of each counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
-    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a value of the "
-    "failed seed an arm has a verdict only if every value in the declared range gives the same one."
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. If a "
+    "seed keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a "
+    "value of the failed seed, an arm has a verdict only if every value in the declared range gives the "
+    "same verdict."
 )
-NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n exclude these trials."
 READ_IN_SEARCH = (
-    "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
-    "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
-    "end of a training) was chosen by tests."
+    "Search trials measured {splits}, which only confirm trials should measure. The author of the code "
+    "or the spec may have seen these values. Choices of the code by these values (weights, the end of "
+    "training) are choices by test data."
 )
 
+NO_OUTCOME = (
+    "No verdicts: confirm trials measure only validation data, and the search has chosen the settings on "
+    "these data. Add a test split: report a metric such as test/accuracy from the training code, and add "
+    "the split to the spec, e.g. confirm: {splits: [test]}. If a metric of test data has another name, set "
+    "answer: {metric: NAME, split: test}."
+)
 SPENDS_MORE = (
     "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
-    "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
-    "what {arm} gains may come of what it spends."
+    "{reference} {theirs}. At the cost of {reference}, with other {path}, the difference is "
+    "{difference}. The gain of {arm} may come from its higher cost."
 )
 
 
-def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
+def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """Return the warnings printed before the results, one to a few sentences each, as plain text.
 
     Args:
@@ -95,37 +93,43 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
     found = [each for each in (report.code_versions, report.data_versions) if each]
-    found += [*_retried(report), *_failed_seeds(report), *_not_finite(report)]
-    found += [_unfinished(report)] if report.left and not of_verdicts else []
+    found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
+    found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     early = " and ".join(report.read_in_search)
     found += [READ_IN_SEARCH.format(splits=early)] if early else []
-    found += [FRONT] if report.points else []
+    found += [FRONT_POINTS] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
-    found += [SEVERAL.format(best=report.assignments)] if averaged else []
+    found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
     found += [
-        *_one_system(report),
-        *(said for _, part in by_context(report) for said in _alike(part)),
-        *_twins(report),
-        *_one_value(report),
-        *(said for _, part in by_context(report) for said in _no_room(part)),
+        *_same_configs(report),
+        *(said for _, part in split_by_context(report) for said in _identical_results(part)),
+        *_constant_outcomes(report),
+        *(said for _, part in split_by_context(report) for said in _bounded_outcomes(part)),
         *_chosen_from_fewer(report),
-        *_unranked(report),
-        *_spends_more(report),
-        *_units(report),
+        *_equal_search_trials(report),
+        *_higher_costs(report),
         *warning_lines(report),
     ]
-    return [*found, *([_unread(report)] if report.unread else [])]
+    found += [_unmeasured_splits(report)] if report.unread else []
+    return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
 
 
-def _retried(report: Report) -> list[str]:
+def _lacks_test_split(report: Report) -> bool:
+    """Return whether arms are compared, but the search has used all data that confirm trials measure."""
+    answer = report.answer
+    return bool(answer is not None and answer.family and not answer.outcomes and report.cells)
+
+
+def _retried_trials(report: Report) -> list[str]:
     """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
     days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
     which = [
-        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}" for each in report.retried[:LISTED]
+        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}"
+        for each in report.retried[:MAX_LISTED]
     ]
     more = len(report.retried) - len(which)
     named = ", ".join([*which, *([f"{more} more"] if more else [])])
@@ -146,7 +150,7 @@ def _failed_seeds(report: Report) -> list[str]:
     return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
 
 
-def _not_finite(report: Report) -> list[str]:
+def _nonfinite_values(report: Report) -> list[str]:
     """Return warnings on metrics whose means exclude trials with values that are not finite."""
     return [
         NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
@@ -154,19 +158,19 @@ def _not_finite(report: Report) -> list[str]:
     ]
 
 
-def _one_system(report: Report) -> list[str]:
+def _same_configs(report: Report) -> list[str]:
     """Return warnings on arms that have the same settings as their reference after the search."""
     measured = {cell.arm for cell in report.cells}
     return [
-        ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
+        SAME_CONFIG.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
         for each in report.changes
         if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _run_as_reference(report, each))
+        if (said := _values_shared_with_reference(report, each))
     ]
 
 
-def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
-    """Return the searched fields of `arm` with their values if the arm equals its reference.
+def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
+    """Return the searched fields of `tally` with their values if the arm equals its reference.
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
@@ -183,17 +187,17 @@ def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
     return [f"{path} = {value_words(value)}" for path, value in own.items()]
 
 
-def _alike(report: Report) -> list[str]:
+def _identical_results(report: Report) -> list[str]:
     """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {each.arm for each in report.changes if _run_as_reference(report, each)}
+    one = {each.arm for each in report.changes if _values_shared_with_reference(report, each)}
     for arm in (each for each in report.arms if each not in one):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
             groups.setdefault(values, []).append(arm)
     return [
-        ALIKE.format(
+        IDENTICAL_RESULTS.format(
             arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
             metrics=" and ".join(metric for metric, _ in values),
             seeds=amount(len(values[0][1]), "seed"),
@@ -203,33 +207,18 @@ def _alike(report: Report) -> list[str]:
     ]
 
 
-def _twins(report: Report) -> list[str]:
-    """Return a warning if every seed has another seed with identical values in all arms.
-
-    An example is code that takes seeds modulo a number. No warning is given if all seeds are identical.
-    """
-    by_seed: dict[int, list[tuple[str, str, float]]] = {}
-    for cell in report.cells:
-        for seed, value in cell.by_seed:
-            by_seed.setdefault(seed, []).append((cell.arm, cell.metric, value))
-    counts = Counter(map(tuple, by_seed.values()))
-    if len(counts) < 2 or min(counts.values()) < 2:
-        return []
-    return [TWINS.format(seeds=amount(len(by_seed), "seed"), runs=len(counts))]
-
-
-def _one_value(report: Report) -> list[str]:
+def _constant_outcomes(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
     found: dict[str, list[str]] = {}
     for each in report.verdicts:
         cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
         alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and each.kind != "undecided":
+        if alike and each.is_decided:
             found.setdefault(each.metric, []).append(each.arm)
-    return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+    return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
 
 
-def _no_room(report: Report) -> list[str]:
+def _bounded_outcomes(report: Report) -> list[str]:
     """Return warnings on verdicts of no difference between arms where no difference could show.
 
     All values are at an end of the possible range, or at the value that needs no learning.
@@ -268,14 +257,16 @@ def _chosen_from_fewer(report: Report) -> list[str]:
     tallies = {each.arm: each for each in report.tallies}
     found: dict[str, None] = {}
     for each in report.verdicts:
-        arms = sorted((tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_share_kept)
-        if each.kind == "undecided" or len(arms) < 2:
+        arms = sorted(
+            (tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_finished_share
+        )
+        if not each.is_decided or len(arms) < 2:
             continue
         fewer, other = arms
-        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind)
-        if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
+        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
+        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
             continue
-        (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
+        (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
         if kept >= theirs:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
@@ -284,49 +275,49 @@ def _chosen_from_fewer(report: Report) -> list[str]:
             all=every,
             other=other.arm,
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=_claim(each),
+            claim=_claim_text(each),
         )
         found[notice] = None
     return list(found)
 
 
-def _unranked(report: Report) -> list[str]:
+def _equal_search_trials(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
     found: dict[str, None] = {}
     for each in report.verdicts:
-        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
         for arm in (each.arm, each.reference):
-            if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
+            if not each.is_decided or arm == in_favour or arm not in report.unranked:
                 continue
-            notice = UNRANKED.format(
+            notice = EQUAL_SEARCH_TRIALS.format(
                 trials=amount(report.unranked[arm], "trial"),
                 arm=arm,
                 objectives=" and ".join(report.objectives),
-                claim=_claim(each),
+                claim=_claim_text(each),
             )
             found[notice] = None
     return list(found)
 
 
-def _claim(verdict: ArmVerdict) -> str:
+def _claim_text(verdict: ArmVerdict) -> str:
     if verdict.kind == "no difference":
         return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
     return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
 
 
-def _share_kept(arm: ArmTally) -> float:
-    kept, every = chosen_from(arm)
+def _finished_share(tally: ArmTally) -> float:
+    kept, every = search_trial_counts(tally)
     return kept / every if every else 1.0
 
 
-def chosen_from(arm: ArmTally) -> tuple[int, int]:
+def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    ended = {kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
     return every - sum(count for kind, count in ended.items() if kind in FAILED), every
 
 
-def _spends_more(report: Report) -> list[str]:
+def _higher_costs(report: Report) -> list[str]:
     """Return warnings on arms that are better as trained, but not at the cost of their reference.
 
     If several costs show this, only the first is reported.
@@ -347,37 +338,19 @@ def _spends_more(report: Report) -> list[str]:
                 theirs=quantity_words(each.cost_of_reference),
                 cost=each.cost,
                 path=each.path,
-                difference=interval_words(each.equal, "+"),
+                difference=format_interval(each.equal, "+"),
             )
             found.setdefault((each.arm, each.outcome), notice)
     return list(found.values())
 
 
-def _units(report: Report) -> list[str]:
-    """Return warnings on arms that may report an outcome in another unit than their reference."""
-    found = []
-    for verdict in report.verdicts:
-        known = report.quantity(verdict.metric)
-        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-        sizes = [sorted(abs(value) for _, value in cell.by_seed) for cell in cells if cell and cell.by_seed]
-        if len(sizes) < len(cells) or known.low is not None or known.high is not None:
-            continue
-        small, large = sorted(sizes)
-        if 0 < small[-1] * UNITS_APART <= large[0]:
-            times = f"{large[0] / small[-1]:.2g}"
-            found.append(
-                UNITS.format(arm=verdict.arm, other=verdict.reference, metric=verdict.metric, times=times)
-            )
-    return found
-
-
-def _unfinished(report: Report) -> str:
+def _unfinished_trials(report: Report) -> str:
     have = "has" if report.left == 1 else "have"
     message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
     return f"{message} Nothing more begins: {report.spent}." if report.spent else message
 
 
-def _unread(report: Report) -> str:
+def _unmeasured_splits(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
