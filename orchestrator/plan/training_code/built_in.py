@@ -23,7 +23,7 @@ from orchestrator.plan.space_check.dimensions import measures
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
-from orchestrator.plan.training_code.settings import Variants, checked, parse_task
+from orchestrator.plan.training_code.settings import check_drawn, checked, parse_task
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -45,7 +45,7 @@ class BuiltIn:
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
         self.settings_check = SettingsCheck(
-            checked, partial(too_large, count=self._probe.parameters), Variants
+            checked, partial(too_large, count=self._probe.parameters), check_drawn
         )
         self._sweep = Sweep()
 

@@ -14,7 +14,7 @@ from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
-from orchestrator.plan.space_check.draws import Drawn, SettingsCheck
+from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assigned, related
 from orchestrator.plan.training_code.settings import SettingFault, described
@@ -193,22 +193,20 @@ class CustomTrainable:
             return faults
         return CustomSettings(kept)
 
-    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
-        """Return a function that checks the settings with a draw.
+    def _drawn(
+        self, settings: Mapping[str, Any], draw: Assignment
+    ) -> CustomSettings | list[SettingFault] | None:
+        """Return the settings with a draw, or all their faults; None if a path does not exist.
 
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
         """
-
-        def drawn(draw: Assignment) -> CustomSettings | list[SettingFault] | None:
-            if (given := assigned(settings, draw)) is None:
-                return None
-            found = self._checked(given)
-            if isinstance(found, list):
-                return found
-            return list(self._made_otherwise(given, found.settings, draw)) or found
-
-        return drawn
+        if (given := assigned(settings, draw)) is None:
+            return None
+        found = self._checked(given)
+        if isinstance(found, list):
+            return found
+        return list(self._made_otherwise(given, found.settings, draw)) or found
 
     def _made_otherwise(
         self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
