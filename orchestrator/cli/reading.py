@@ -149,10 +149,10 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
         return
-    from orchestrator.files.sqlite_files import snapshot, url_of
+    from orchestrator.files.sqlite_files import copy_database, sqlite_url
 
-    with snapshot(folder.ledger) as copy:
-        yield url_of(copy)
+    with copy_database(folder.ledger) as copy:
+        yield sqlite_url(copy)
 
 
 @contextmanager

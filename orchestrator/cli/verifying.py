@@ -147,13 +147,13 @@ def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
-    from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+    from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 
     fault: Finding | Literal[""] = ""
     for _ in range(TRIES):
         try:
             checkpoint.measurement()
-        except Damaged as error:
+        except CheckpointDamaged as error:
             if isinstance(error.__cause__, PermissionError):
                 return Finding("checkpoints", "unknown", str(error), "check as the user whose sweep it is")
             remedy = f"it is never used, but an older one or the start is; delete {checkpoint.folder}"

@@ -108,7 +108,8 @@ def _session(place: Place, die_at: int, sender: Any = None, known: dict[str, Any
     place.data.mkdir(parents=True, exist_ok=True)
     moments = _Moments(place.root / "runs", die_at)
     with patch(
-        "orchestrator.execution.sweep.launch.collect_provenance", (lambda *_: known) if known else collect_provenance
+        "orchestrator.execution.sweep.launch.collect_provenance",
+        (lambda *_: known) if known else collect_provenance,
     ):
         go(place)
     if sender is not None:

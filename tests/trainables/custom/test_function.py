@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.execution.checkpoints.worker_checkpoints import write
 from orchestrator.execution.trial.worker_outcomes import classify_error
-from orchestrator.files.abandoned import clear_abandoned
+from orchestrator.files.abandoned_folders import clear_abandoned
 from trainables.custom.function import FunctionWorkload
 from trainables.process_identity import origin
 from trainables.protocol import TRIALS, Job, Measurement

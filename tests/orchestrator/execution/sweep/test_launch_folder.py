@@ -78,14 +78,14 @@ def test_others_may_read_what_names_files_alone(folder, places, mode):
 
 def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch):
     made(folder)
-    read = launch_folder.read_ordinary
+    read = launch_folder.read_regular
 
     def refuse(file):
         if file.name == launch_folder.SETUP:
             raise PermissionError(13, "Permission denied", str(file))
         return read(file)
 
-    monkeypatch.setattr(launch_folder, "read_ordinary", refuse)
+    monkeypatch.setattr(launch_folder, "read_regular", refuse)
     with pytest.raises(NotAllowed, match=r"is for its owner alone \(.+\): it may hold passwords; run the"):
         read_setup(folder)
     (found,) = [each for each in verifying.files(folder) if each.verdict != "sound"]
