@@ -56,11 +56,11 @@ REMAINING = {
     "told": 1,
     "twin": 2,
 }
-"""Greatest number of identifiers that still contain a retired word. Lower it after a renaming, never raise it."""
+"""Greatest number of identifiers that still contain the word. Lower it after a renaming, never raise it."""
 
 
 def identifiers() -> Iterator[str]:
-    """Yield the names of functions, classes, parameters, variables and attributes that the product defines."""
+    """Yield the names of functions, classes, parameters, variables and attributes of the product."""
     for node in (node for path in packaged() for node in nodes(path)):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
