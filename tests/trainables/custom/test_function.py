@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.execution.checkpoints.worker_checkpoints import write
-from orchestrator.files.abandoned import clear_abandoned
+from orchestrator.files.abandoned_folders import clear_abandoned
 from trainables.custom.function import FunctionWorkload
 from trainables.process_identity import origin
 from trainables.protocol import TRIALS, Job, Measurement
