@@ -50,6 +50,7 @@ style: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive orchestrator search_spaces trainables
+	$(BIN)/codespell *.md docs experiments haltsweep orchestrator search_spaces trainables
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -30,8 +30,27 @@ class SplitInfo:
     """
     streamed: bool = False
     """Whether every batch is drawn by the task's `stream(config, batch_size, seed, step) -> Batch` and never
-    stored. Only for role `train`; `build` refuses a streamed split.
+    stored. Only for role `train`.
     """
+
+
+def train_valid_test(
+    length_min: int,
+    length_max: int,
+    examples: tuple[int | None, int | None, int | None] = (None, None, None),
+) -> tuple[SplitInfo, ...]:
+    """Return the splits train, valid and test with equal bounds on the tokens of an input.
+
+    Args:
+        length_min: Fewest tokens of an input.
+        length_max: Most tokens of an input.
+        examples: Numbers of examples of the three splits; None if not known in advance.
+    """
+    roles: tuple[Role, ...] = ("train", "valid", "test")
+    return tuple(
+        SplitInfo(role, role, length_min, length_max, size)
+        for role, size in zip(roles, examples, strict=True)
+    )
 
 
 class TaskModule(Protocol):

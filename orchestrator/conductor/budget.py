@@ -22,7 +22,7 @@ HOUR_S = 3600.0
 
 
 @dataclass(slots=True)
-class Used:
+class ResourceUse:
     """Device seconds and training FLOPs used by a sweep, or by the search of one arm."""
 
     device_s: float = 0.0
@@ -38,7 +38,7 @@ class Used:
 
 
 @dataclass(slots=True)
-class Progressing:
+class SearchProgress:
     """Best value of the search of one arm, and the number of trials since."""
 
     best: float | None = None
@@ -63,9 +63,9 @@ class Spending:
         objective = plan.search.objectives[0] if plan.search is not None else None
         self._metric = counted_name(objective) if objective is not None else ""
         self._sign = -1.0 if objective is not None and objective.goal == "min" else 1.0
-        self._sweep = Used()
-        self._searches: dict[tuple[str, int], Used] = defaultdict(Used)
-        self._progress: dict[tuple[str, int], Progressing] = defaultdict(Progressing)
+        self._sweep = ResourceUse()
+        self._searches: dict[tuple[str, int], ResourceUse] = defaultdict(ResourceUse)
+        self._progress: dict[tuple[str, int], SearchProgress] = defaultdict(SearchProgress)
 
     @property
     def wants_flops(self) -> bool:
@@ -95,9 +95,9 @@ class Spending:
     def load(self, values: Sequence[Any]) -> None:
         """Restore the used resources from the values that `to_json` returned."""
         sweep, used, progress = values
-        self._sweep = Used(*sweep)
-        self._searches.update({(arm, repeat): Used(*each) for arm, repeat, each in used})
-        self._progress.update({(arm, repeat): Progressing(*each) for arm, repeat, each in progress})
+        self._sweep = ResourceUse(*sweep)
+        self._searches.update({(arm, repeat): ResourceUse(*each) for arm, repeat, each in used})
+        self._progress.update({(arm, repeat): SearchProgress(*each) for arm, repeat, each in progress})
 
     def search_ended(self, planned: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
@@ -134,7 +134,7 @@ class Spending:
         return ""
 
 
-class HeldOpen:
+class WallClock:
     """Wall-clock time of all sessions of a sweep, computed from the ledger's events in order."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class HeldOpen:
         self._opened_at: float | None = None
         self._last_at = 0.0
 
-    def saw(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply an event; a session lasts from its `opened` event to its last event.
 
         A killed process writes no `closed` event.

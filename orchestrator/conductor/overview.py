@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook, PhaseWork, Watch
+from orchestrator.conductor.outlook import Outlook, OutlookBuilder, PhaseWork
 from orchestrator.files.json_values import from_json_values
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
 from orchestrator.plan.types import Plan
@@ -23,7 +23,7 @@ FAILURES_KEPT = 10
 
 
 @dataclass(slots=True)
-class EndedOfPhase:
+class PhaseTotals:
     """Sums over the ended trials of one phase of an arm."""
 
     outcomes: dict[OutcomeKind, int] = field(default_factory=dict)
@@ -59,10 +59,10 @@ class Failure:
 
 
 @dataclass(slots=True)
-class EndedTrials:
+class EndedTotals:
     """Sums over trials that have ended for good."""
 
-    arms: dict[str, dict[str, EndedOfPhase]] = field(default_factory=dict)
+    arms: dict[str, dict[str, PhaseTotals]] = field(default_factory=dict)
     """Sums by arm and phase."""
     failures: list[Failure] = field(default_factory=list)
     """The first failed trials, at most `FAILURES_KEPT`."""
@@ -76,7 +76,7 @@ class EndedTrials:
     """Ledger positions of the `asked` events of open trials, by trial id; only in a snapshot."""
 
     @classmethod
-    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrials | None":
+    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTotals | None":
         """Return the sums that a snapshot begins with; None if they cannot be read."""
         try:
             return from_json_values(cls, json.loads(next(lines(snapshot.content))))
@@ -103,7 +103,7 @@ class EndedTrials:
             attempts: Number of times the trial was started.
             objectives: Objectives of the search.
         """
-        kind, sums = outcome.kind, self.arms.setdefault(trial.arm, {}).setdefault(trial.phase, EndedOfPhase())
+        kind, sums = outcome.kind, self.arms.setdefault(trial.arm, {}).setdefault(trial.phase, PhaseTotals())
         sums.outcomes[kind] = sums.outcomes.get(kind, 0) + 1
         if last is not None:
             sums.reported += 1
@@ -138,7 +138,7 @@ class Overview:
     """Plan of the sweep; its list of trials is not used."""
     planned: Mapping[tuple[str, Phase], int]
     """Number of planned trials by arm and phase, in the order of the plan."""
-    ended: EndedTrials
+    ended: EndedTotals
     others: Sequence[Record]
     """Records of trials that were asked for and have not ended for good."""
 
@@ -148,22 +148,22 @@ class Overview:
         plan: Plan,
         planned: Mapping[tuple[str, Phase], int],
         records: Iterable[Record],
-        ended: EndedTrials | None = None,
+        ended: EndedTotals | None = None,
     ) -> "Overview":
         """Return the overview of `records`; ended trials are added to the sums in `ended`."""
-        ended, others = ended or EndedTrials(), []
+        ended, others = ended or EndedTotals(), []
         objectives = plan.search.objectives if plan.search is not None else ()
-        wanted = [each.metric for each in objectives]
-        for each in records:
-            if each.outcome is None or not each.outcome.final:
-                others.append(each)
+        wanted = [objective.metric for objective in objectives]
+        for record in records:
+            if record.outcome is None or not record.outcome.final:
+                others.append(record)
                 continue
             ended.add(
-                each,
-                Outcome(each.outcome, each.reason),
-                each.last,
-                values=each.judged_by(wanted) if wanted else (),
-                attempts=each.attempts,
+                record,
+                Outcome(record.outcome, record.reason),
+                record.last,
+                values=record.judged_by(wanted) if wanted else (),
+                attempts=record.attempts,
                 objectives=objectives,
             )
         return cls(plan, planned, ended, others)
@@ -188,8 +188,8 @@ class Overview:
 
     def _of_arm(self, arm: str, planned: int, others: Sequence[Record], *, held: bool) -> Progress:
         phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()
-        for each in phases.values():
-            outcomes.update(each.outcomes)
+        for phase in phases.values():
+            outcomes.update(phase.outcomes)
         return Progress(
             arm=arm,
             planned=planned,
@@ -198,7 +198,7 @@ class Overview:
             pruned=outcomes[OutcomeKind.PRUNED],
             failed=sum(count for kind, count in outcomes.items() if kind.failed),
             best=phases["search"].best if "search" in phases else None,
-            seconds=sum(each.seconds for each in phases.values())
+            seconds=sum(phase.seconds for phase in phases.values())
             + sum(each.last.seconds for each in others if each.last),
             skipped=outcomes[OutcomeKind.SKIPPED],
             infeasible=outcomes[OutcomeKind.INFEASIBLE],
@@ -211,9 +211,9 @@ class Overview:
             held: Whether a process runs the sweep; otherwise no trial counts as running.
             now: Unix time in seconds.
         """
-        watch = Watch(self.plan)
+        watch = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
-            ended = self.ended.arms.get(arm, {}).get(phase, EndedOfPhase())
+            ended = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
             watch.phases[arm, phase] = PhaseWork(
                 arm,
                 phase,

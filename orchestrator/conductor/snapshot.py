@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.messages import Stop
-from orchestrator.conductor.overview import EndedTrials
+from orchestrator.conductor.overview import EndedTotals
 from orchestrator.conductor.rounds import Rounds
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate
@@ -30,7 +30,7 @@ CHUNK = 1000
 
 def ended_trials(
     conductor: "Conductor", attempts: Mapping[str, Attempts], asked: Mapping[str, int]
-) -> EndedTrials:
+) -> EndedTotals:
     """Return sums over the ended trials, and the positions of the open ones.
 
     Args:
@@ -38,7 +38,7 @@ def ended_trials(
         attempts: Attempts by trial id.
         asked: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
     """
-    plan, found = conductor._plan, EndedTrials()
+    plan, found = conductor._plan, EndedTotals()
     objectives = plan.search.objectives if plan.search is not None else ()
     for trial_id, of_trial in attempts.items():
         state = conductor._states[trial_id]
@@ -121,10 +121,10 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "ready": sorted(ready),
         "searching": arm_state.searching,
         "winners": arm_state.winners,
-        "candidates": [[each.number, each.values] for each in arm_state.candidates],
+        "candidates": [[candidate.number, candidate.values] for candidate in arm_state.candidates],
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
-        "drawn": [[each.planned.number, each.place] for each in arm_state.trials[planned:]],
+        "drawn": [[trial.planned.number, trial.place] for trial in arm_state.trials[planned:]],
     }
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
-from orchestrator.conductor.outlook import Outlook, Watch
+from orchestrator.conductor.outlook import Outlook, OutlookBuilder
 from orchestrator.conductor.winners import Candidate
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_of
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_seed
 from orchestrator.plan.types import Arm, Plan, SearchPlan
 from orchestrator.spec.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
@@ -146,7 +146,7 @@ def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) ->
     confirm, planned = plan.confirm, state.planned
     settings = with_values(arm.settings, assignment)
     if confirm is not None and confirm.resample_data and planned.phase != "search":
-        settings = with_data_of(planned.seed, settings)
+        settings = with_data_seed(planned.seed, settings)
     settings = with_values(settings, planned.overrides)
     splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
     splits = state.planned.late_splits or splits
@@ -161,7 +161,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
         repeats: All repeats of the arm.
         goal: Goal of the first objective.
     """
-    firsts = [each.values[0] for state in repeats for each in state.candidates]
+    firsts = [candidate.values[0] for state in repeats for candidate in state.candidates]
     best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
     ended = sum((state.ended for state in repeats), Counter[OutcomeKind]())
     return Progress(
@@ -180,7 +180,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
 
 def outlook(plan: Plan, states: Iterable[TrialState]) -> Outlook:
     """Return the running trials and the remaining work."""
-    watch = Watch(plan)
+    watch = OutlookBuilder(plan)
     for state in states:
         if state.status is TrialStatus.ENDED and state.outcome is not None:
             watch.ended(state.planned, state.outcome.kind, state.last)

@@ -11,7 +11,7 @@ from orchestrator.plan.training_code.settings import (
     System,
     checked,
     differences,
-    fields_of,
+    field_names,
     readable_parts,
     undeclared,
 )
@@ -19,7 +19,7 @@ from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
 from trainables.custom.extensions import BadName
@@ -82,8 +82,10 @@ def in_baseline(path: str) -> Keys:
 
 
 def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
-    """Yield every arm in every cell: the baseline in all cells first, then the arms in the order of the
-    spec."""
+    """Yield every arm in every cell.
+
+    The baseline comes first in all cells, then the arms in the order of the spec.
+    """
     for cell, context in _cells(spec):
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
@@ -202,7 +204,7 @@ def resolve_by(
 
 
 def _same_context(one: ArmRequest, other: ArmRequest) -> bool:
-    return key_of(one.context) == key_of(other.context)
+    return equality_key(one.context) == equality_key(other.context)
 
 
 def _cell_key(request: ArmRequest) -> str:
@@ -243,7 +245,7 @@ def _refuse_what_is_there(
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
         before, after = lookup(home, path), lookup(system.settings, path)
-        if before is not MISSING and key_of(before) == key_of(after):
+        if before is not MISSING and equality_key(before) == equality_key(after):
             faults.add(
                 f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
                 *request.keys(path),
@@ -282,7 +284,7 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
-        shared = fields_of(root, name)
+        shared = field_names(root, name)
     except BadName:
         return dict(settings)
     return {**settings, root: {key: value for key, value in settings[root].items() if key in shared}}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from orchestrator.plan.display.format import amount
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
-from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan, SearchPlan
+from orchestrator.plan.types import Arm, ArmEstimate, ArmLimits, Limits, Plan, SearchPlan
 from orchestrator.spec.scopes import counted_name
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Fixed
@@ -14,7 +14,7 @@ from search_spaces.wording import shown
 from trainables.metrics import TRAIN_FLOPS, Metric, look_up, split_and_quantity
 
 
-def limits_of(spec: Spec) -> Limits | None:
+def sweep_limits(spec: Spec) -> Limits | None:
     """Return the limits of `spec` other than wall clock; None if it has none."""
     asked = spec.budget
     if asked is None:
@@ -26,7 +26,7 @@ def limits_of(spec: Spec) -> Limits | None:
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
     """Note FLOPs limits without reported FLOPs, and targets that the objective cannot have."""
-    limits, known = limits_of(spec), tuple(metrics)
+    limits, known = sweep_limits(spec), tuple(metrics)
     if limits is None:
         return
     split, quantity = split_and_quantity(TRAIN_FLOPS)
@@ -65,7 +65,7 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
 def check_afforded(
     limits: Limits | None,
     arms: Sequence[Arm],
-    prices: Sequence[ArmPrice],
+    prices: Sequence[ArmEstimate],
     search: SearchPlan | None,
     faults: Faults,
 ) -> None:
@@ -89,7 +89,7 @@ def check_afforded(
 
 
 def _check_binding(
-    asked: Limits, prices: Sequence[ArmPrice], search: SearchPlan | None, faults: Faults
+    asked: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
     """Note a `no_improvement` that is at least the number of trials of a search."""
     each = asked.each_arm or ArmLimits()
@@ -125,12 +125,12 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
     ):
         if given is not None and given >= most:
-            yield (f"Look twice: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
+            yield (f"Warning: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
 
 
 def _varies(arm: Arm) -> bool:
     """Return whether a search of `arm` draws a field that changes the FLOPs of a trial."""
-    sized = (each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+    sized = (dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed))
     return any(not path.startswith("train.") or path in _SIZES for path in sized)
 
 

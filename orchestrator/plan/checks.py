@@ -20,7 +20,7 @@ from trainables.task_catalog import splits, task_name
 from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
@@ -30,9 +30,8 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 """Training fields with the value that requires a GPU, its name in messages, and the alternative."""
 
 
-def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
-    """Note problems of sampler and stopper, which are created and tried; return the stopper if there is
-    one."""
+def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
+    """Create and try sampler and stopper and note their problems; return the stopper or None."""
     from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
     from orchestrator.search.samplers import DRAWN_AT_RANDOM
 
@@ -43,7 +42,7 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
         return checked
 
     sampler, stopper = search.sampler, search.stopper
-    space = [each.domain for each in common_space(search).dimensions]
+    space = [dimension.domain for dimension in common_space(search).dimensions]
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
     for keyword in DRAWN_AT_RANDOM:
         if isinstance(many := sampler.get(keyword), int) and many >= search.trials_per_arm > 1:
@@ -58,7 +57,11 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
 
 
 def check_stopper(
-    stopper: "Chosen | None", search: Search, arm: BuiltInArm, metrics: Sequence[Metric], faults: Faults
+    stopper: "ComponentChoice | None",
+    search: Search,
+    arm: BuiltInArm,
+    metrics: Sequence[Metric],
+    faults: Faults,
 ) -> None:
     """Note a stopper that can never stop a trial.
 
@@ -138,7 +141,7 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
     """Note confirm splits that are not test splits of the task."""
     if spec.confirm is None:
         return
-    known = [each.name for each in splits(task) if each.role == "test"]
+    known = [split.name for split in splits(task) if split.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
         if name not in known:
             faults.add(

@@ -54,7 +54,7 @@ def planned_trials(
             yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
         known = [
-            (_found(arm, search, repeat, limits, confirm), pairs_of(confirm, search, repeat))
+            (_found(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
             for repeat, arm in cells
         ]
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
@@ -62,7 +62,7 @@ def planned_trials(
         if search is not None and confirm.cross:
             yield from _crossed(arms, search, confirm, limits)
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _reread(arm, repeat, found, pairs, rereads(arm, posthoc))
+            yield from _reread(arm, repeat, found, pairs, posthoc_overrides(arm, posthoc))
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -92,7 +92,7 @@ def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -
 
 def num_points(arm: Arm) -> int | None:
     """Return the number of different assignments of a search of `arm`; None if it is infinite."""
-    if not all(is_finite(each.domain) for each in arm.space.dimensions):
+    if not all(is_finite(dimension.domain) for dimension in arm.space.dimensions):
         return None
     return count_combinations(arm.space, arm.settings)
 
@@ -108,14 +108,18 @@ def search_root(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
 
 
 def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | None = None) -> int:
-    """Return the training seed of search trial `number` of `repeat`, the same in every arm except
-    controls."""
+    """Return the training seed of search trial `number` of `repeat`.
+
+    The seed is the same in every arm except controls.
+    """
     return derive_seed(search_root(search, repeat, arm), SEARCH, number)
 
 
 def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
-    """Return the confirm seeds of all repeats: `listed` for the first repeat, derived seeds for the
-    others."""
+    """Return the confirm seeds of all repeats.
+
+    The first repeat has the seeds `listed`, the others have derived seeds.
+    """
     found = dict.fromkeys(listed)
     for repeat, seed in product(range(1, repeats), listed):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
@@ -123,20 +127,19 @@ def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
+def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
     each = len(confirm.seeds) // (search.repeats if search is not None else 1)
     return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
 
 
-def with_data_of(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the data seed of one confirm seed, the same in all arms with equal
-    `data_seed`."""
+def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with the data seed of one confirm seed, which arms with equal `data_seed` share."""
     path = "task.data_seed"
     return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 
 
-def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
     """Return the posthoc settings that apply to `arm`, which are those whose fields it has."""
     return [
         overrides
@@ -161,7 +164,7 @@ def replacements(plan: Plan) -> Iterator[PlannedTrial]:
     """Yield all trials that may replace infeasible search trials of `plan`."""
     if plan.search is None:
         return
-    planned = Counter((each.repeat, each.arm) for each in plan.trials if each.phase == SEARCH)
+    planned = Counter((trial.repeat, trial.arm) for trial in plan.trials if trial.phase == SEARCH)
     for (repeat, name), many in planned.items():
         for number in range(many, many * (1 + INFEASIBLE_MAX) + 1):
             yield search_trial(plan.arm(name), plan.search, repeat, number)
@@ -184,7 +187,7 @@ def _crossed(
         others = [reference for one, reference in pairs if one.name == arm.name]
         others += [one for one, reference in pairs if reference.name == arm.name]
         own = _found(arm, search, repeat, limits, confirm)
-        wanted = product(others, pairs_of(confirm, search, repeat))
+        wanted = product(others, confirm_pairs(confirm, search, repeat))
         for number, (other, (rank, seed)) in enumerate(wanted):
             chosen = [other.digest, _found(other, search, repeat, limits, confirm)]
             name = digest(arm.digest, own, CROSS, chosen, seed)
@@ -212,8 +215,8 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [
-            [each.metric, each.goal, *([each.scope] if each.scope != "last" else [])]
-            for each in search.objectives
+            [objective.metric, objective.goal, *([objective.scope] if objective.scope != "last" else [])]
+            for objective in search.objectives
         ],
         "seed": search.seed,
     }

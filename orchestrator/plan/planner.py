@@ -12,25 +12,25 @@ from orchestrator.plan.ablation_check.built_in_arms import check_same
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
-from orchestrator.plan.budget import check_afforded, check_budget, limits_of
+from orchestrator.plan.budget import check_afforded, check_budget, sweep_limits
 from orchestrator.plan.crossing import check_cross
+from orchestrator.plan.estimate import by_arm
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.plan_input import check_size, number_of_arms, read_plannable_spec
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power
-from orchestrator.plan.price import by_arm
-from orchestrator.plan.reading import check_size, number_of_arms, read_to_plan
 from orchestrator.plan.space_check import constraints
 from orchestrator.plan.space_check.constraints import check_constraints, check_known, check_predicates
 from orchestrator.plan.space_check.dimensions import check_dimensions
 from orchestrator.plan.space_check.draws import check_draws
-from orchestrator.plan.space_check.first import Found, check_first, looked_up, with_first
-from orchestrator.plan.space_check.spaces import Searched, arm_space, check_grid
+from orchestrator.plan.space_check.first import Found, check_first, with_first_points, with_found_points
+from orchestrator.plan.space_check.spaces import ArmSpace, arm_space, check_grid
 from orchestrator.plan.training_code.built_in import BuiltIn
-from orchestrator.plan.training_code.own import Own
+from orchestrator.plan.training_code.custom import CustomTrainable
 from orchestrator.plan.training_code.settings import written
 from orchestrator.plan.training_code.trainable import TrainableForPlan
-from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
-from orchestrator.spec.combine import away_of
+from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, ConfirmPlan, Plan, SearchPlan
+from orchestrator.spec.combine import removed_components
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
@@ -41,7 +41,7 @@ from trainables.custom.outside import load
 from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 OnProgress = Callable[[str], None]
 """Callback for progress messages: a plan of thousands of arms takes minutes."""
@@ -84,7 +84,7 @@ def plan(
     arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
-    limits = limits_of(spec)
+    limits = sweep_limits(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
     check_afforded(limits, arms, prices, search, faults)
@@ -130,10 +130,10 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
+    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held)
 
 
-def _check_search(search: Search, faults: Faults) -> "Chosen | None":
+def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
     """Note problems of a search that do not depend on the arms; return its stopper."""
     check_first(search, faults)
     check_predicates(search, faults)
@@ -151,7 +151,7 @@ def _check(
     spec: Spec,
     trainable: TrainableForPlan,
     arms: Sequence[CheckedArm[Any]],
-    stopper: "Chosen | None",
+    stopper: "ComponentChoice | None",
     faults: Faults,
 ) -> None:
     """Note problems of the spec and its arms, other than those of search spaces."""
@@ -168,23 +168,23 @@ def _proved(
     resolved: Sequence[CheckedArm[Any]],
     on_progress: OnProgress,
     faults: Faults,
-) -> tuple[list[ArmProof], list[Arm]]:
+) -> tuple[list[ArmCheck], list[Arm]]:
     """Return the results of the ablation check, and the arms with their search spaces."""
     by_name = {arm.name: arm for arm in resolved}
     if spec.search is not None:
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove"
+        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{left}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
-        searched = Searched()
+        searched = ArmSpace()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
             searched = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched, trainable.path, away_of(spec)))
+        arms.append(_arm(arm, searched, trainable.path, removed_components(spec)))
     return proofs, arms
 
 
@@ -194,7 +194,7 @@ def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnP
         return BuiltIn(probe)
     on_progress(f"{spec.trainable} to be imported")
     try:
-        return Own(load(spec.trainable), on_progress)
+        return CustomTrainable(load(spec.trainable), on_progress)
     except ValueError as error:
         faults.add(str(error), "trainable")
         faults.raise_if_any()
@@ -208,10 +208,10 @@ def _prices(
     on_progress: OnProgress,
     *,
     calibrate: bool,
-) -> tuple[ArmPrice, ...]:
+) -> tuple[ArmEstimate, ...]:
     counts, prices = by_arm(trials), []
     for number, arm in enumerate(arms):
-        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to price")
+        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to estimate")
         prices.append(trainable.price(arm, counts.get(arm.name), calibrate=calibrate))
     return tuple(prices)
 
@@ -224,12 +224,14 @@ def _searched(
     faults: Faults,
     *,
     runs: bool,
-) -> Searched:
+) -> ArmSpace:
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
     try:
         if runs:  # otherwise drawn values would repeat the error of the arm
-            found = replace(found, space=check_draws(arm, found.space, trainable.trying, spec, faults))
+            found = replace(
+                found, space=check_draws(arm, found.space, trainable.settings_check, spec, faults)
+            )
         check_grid(arm, found.space, spec, search, faults)
     except PredicateFailed as error:
         faults.add(str(error), *constraints.PLACE, about=("predicate", str(error)))
@@ -256,12 +258,12 @@ def _together(
             check_known(spec.search, spaces, faults)
         return arms
     check_cross(spec, arms, faults)
-    trainable.check_twins(resolved, faults)
+    trainable.check_equal_arms(resolved, faults)
     trainable.check_movement(spec, spaces, faults)
     if spec.search is None:
         return arms
     check_constraints(spec.search, spaces, faults)
-    return with_first(resolved, arms, trainable.trying, spec.search, faults)
+    return with_first_points(resolved, arms, trainable.settings_check, spec.search, faults)
 
 
 def plan_file(
@@ -287,16 +289,16 @@ def plan_file(
         probe: Cache of built models, shared between plans.
         found: Returns the winners of other sweeps, for first points; the returned spec contains them.
         spread_of: Returns the spread of another sweep over seeds; the returned spec contains it.
-        read: Result of `read_to_plan`, if the file has been read already.
+        read: Result of `read_plannable_spec`, if the file has been read already.
 
     Raises:
         SpecError: The file has faults; the error lists all of them.
         OversizedSpec: The spec requests an impossible size.
         PlanError: The planner has found faults; the error lists all of them.
     """
-    source = read if read is not None else read_to_plan(path, overrides, profile)
+    source = read if read is not None else read_plannable_spec(path, overrides, profile)
     if found is not None:
-        source = looked_up(source, found)
+        source = with_found_points(source, found)
     if spread_of is not None:
         source = with_spread(source, spread_of)
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
@@ -304,7 +306,7 @@ def plan_file(
 
 def _arm(
     resolved: CheckedArm[Any],
-    searched: Searched,
+    searched: ArmSpace,
     trainable: str | None,
     away: Mapping[str, tuple[str, ...]],
 ) -> Arm:

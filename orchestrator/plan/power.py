@@ -108,8 +108,10 @@ def _needed(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
 def _published(
     confirm: ConfirmPlan, answer: AnswerPlan, rows: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
 ) -> tuple[float | None, str]:
-    """Return the published spread of the first primary outcome and its source; the baseline's row is
-    preferred."""
+    """Return the published spread of the first primary outcome and its source.
+
+    The row of the baseline is preferred.
+    """
     outcome = next(iter(answer.outcomes), "")
     names = metric_splits(None, confirm, answer)
     belongs = (names.split(outcome), names.quantity(outcome))

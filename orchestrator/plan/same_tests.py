@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
@@ -35,11 +34,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
         reference = by_name.get(arm.reference)
         if reference is None or arm.system.task == reference.system.task:
             continue
-        changed = dict(changed_splits(reference.system.task, arm.system.task, tests))
-        read = list(dict.fromkeys(name for names in changed.values() for name in names))
-        if not changed or same_data(reference.system, arm.system, read):
-            continue
-        for field, names in changed.items():
+        for field, names in changed_splits(reference.system.task, arm.system.task, tests):
             keys = arm.request.keys(f"task.{field}")
             new, old = (getattr(each.system.task, field, None) for each in (arm, reference))
             faults.add(

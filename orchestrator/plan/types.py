@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Fixed, Space, Value, key_of
+from search_spaces.dimensions import Fixed, Space, Value, equality_key
 from trainables.metrics import Metric
 
 
@@ -56,7 +56,7 @@ class Arm:
     @property
     def is_searched(self) -> bool:
         """Return whether the search has a dimension with more than one value."""
-        return not all(isinstance(each.domain, Fixed) for each in self.space.dimensions)
+        return not all(isinstance(dimension.domain, Fixed) for dimension in self.space.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,10 @@ class ConfirmPlan:
 
 @dataclass(frozen=True, slots=True)
 class ArmLimits:
-    """Limits that end the search of an arm before its last trial, equal for every arm; None means
-    unlimited."""
+    """Limits that end the search of an arm before its last trial, equal for every arm.
+
+    None means unlimited.
+    """
 
     device_hours: float | None = None
     flops: float | None = None
@@ -124,7 +126,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmProof:
+class ArmCheck:
     """Result of the ablation check: size, FLOPs, loss and differences of a built arm from its reference."""
 
     arm: str
@@ -156,7 +158,7 @@ class ArmProof:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmPrice:
+class ArmEstimate:
     """Computed cost estimate of an arm; durations require a calibration."""
 
     arm: str
@@ -246,8 +248,8 @@ class Plan:
     resources: Resources
     wall_clock_hours: float | None
     trials: tuple[PlannedTrial, ...]
-    proofs: tuple[ArmProof, ...] = ()
-    prices: tuple[ArmPrice, ...] = ()
+    proofs: tuple[ArmCheck, ...] = ()
+    prices: tuple[ArmEstimate, ...] = ()
     power: Power | None = None
     published: tuple[Mapping[str, Any], ...] = field(default=())
     """Rows of published tables that the report displays next to the results."""
@@ -280,11 +282,13 @@ class Plan:
 
     @property
     def contexts(self) -> tuple[tuple[Arm, ...], ...]:
-        """Return the arms grouped by context, in the order of the plan; without contexts one group of all
-        arms."""
+        """Return the arms grouped by context, in the order of the plan.
+
+        Without contexts, return one group of all arms.
+        """
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
-            groups.setdefault(key_of(arm.context), []).append(arm)
+            groups.setdefault(equality_key(arm.context), []).append(arm)
         return tuple(map(tuple, groups.values()))
 
     @property

@@ -14,8 +14,8 @@ from optuna.study import StudyDirection
 from orchestrator.search.samplers import (
     SAMPLER,
     STOPPER,
-    Chosen,
-    Named,
+    ComponentChoice,
+    NamedComponent,
     Refusal,
     SamplerRefused,
     make_sampler,
@@ -26,7 +26,7 @@ from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 
 Checked = TypeVar("Checked")
 
@@ -70,7 +70,7 @@ def _num_combinations(space: Sequence[Domain]) -> int:
     return prod(count_values(each) for each in space if is_finite(each))
 
 
-def check_stopper(given: Mapping[str, Any]) -> Chosen:
+def check_stopper(given: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper after it has judged a few trials.
 
     Raises:
@@ -94,7 +94,9 @@ def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[
         return None, error.refusals
 
 
-def _require_use(found: Named, chosen: Chosen, use: Callable[[Chosen], None]) -> None:
+def _require_use(
+    found: NamedComponent, chosen: ComponentChoice, use: Callable[[ComponentChoice], None]
+) -> None:
     """Raise `SamplerRefused` if `use` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _failure(use, chosen)):
         return
@@ -121,11 +123,11 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
         raise
     except BaseException as error:  # an error of the library: with any error, the search could not run
         refuses = type(error) in (ValueError, TypeError)  # messages that the library addresses to its user
-        return str(error).partition("\n")[0] if refuses else said(error)
+        return str(error).partition("\n")[0] if refuses else describe_error(error)
     return ""
 
 
-def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> None:
+def _use_sampler(chosen: ComponentChoice, objectives: int, space: Sequence[Domain]) -> None:
     """Run the sampler for a few trials, with as few random startup trials as its keywords permit.
 
     Raises:
@@ -147,7 +149,7 @@ def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> No
         )
 
 
-def _use_stopper(chosen: Chosen) -> None:
+def _use_stopper(chosen: ComponentChoice) -> None:
     _study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(chosen), 1, ())
 
 

@@ -22,7 +22,7 @@ from optuna.samplers import BaseSampler
 from orchestrator.search.keywords import can_be_written, fits, is_required, parameters, type_words
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
-from trainables.custom.extensions import BadName, imported
+from trainables.custom.extensions import BadName, import_named
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -130,7 +130,7 @@ _ALWAYS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ComponentKind:
     """Samplers or stoppers: base class and tables in which names are looked up."""
 
     noun: str
@@ -142,12 +142,12 @@ class Kind:
     """Reason and alternative by each name that other libraries have and haltsweep refuses."""
 
 
-SAMPLER: Final = Kind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
-STOPPER: Final = Kind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
+SAMPLER: Final = ComponentKind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
+STOPPER: Final = ComponentKind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ComponentChoice:
     """A sampler or pruner class and the keywords to build it with."""
 
     class_name: str
@@ -210,7 +210,7 @@ class SamplerRefused(ValueError):
         self.refusals = tuple(refusals)
 
 
-def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
+def chosen_sampler(given: Mapping[str, Any]) -> ComponentChoice:
     """Return the sampler of `given` (`name` and keywords), validated by names and types.
 
     Raises:
@@ -219,7 +219,7 @@ def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
     return named(given, SAMPLER).chosen(given)
 
 
-def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
+def chosen_stopper(given: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper of `given` (`name` and keywords), validated by names and types.
 
     Raises:
@@ -228,7 +228,7 @@ def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
     return named(given, STOPPER).chosen(given)
 
 
-def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
+def make_sampler(chosen: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
     seeded = {"seed": seed} if "seed" in _parameters(chosen.class_name, SAMPLER) else {}
     found = _made(chosen, SAMPLER, seeded)
@@ -236,14 +236,14 @@ def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
     return found
 
 
-def make_stopper(chosen: Chosen) -> BasePruner:
+def make_stopper(chosen: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
     found = _made(chosen, STOPPER, {})
     assert isinstance(found, BasePruner), "what is made is of its kind"
     return found
 
 
-def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
+def _made(chosen: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
     keywords = {**_ALWAYS.get(chosen.class_name, {}), **chosen.keywords, **seeded}
     for key, each in _wrapped(chosen, kind).items():
         keywords[key] = make_stopper(each)
@@ -257,7 +257,7 @@ def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
     return found
 
 
-def _wrapped(chosen: Chosen, kind: Kind) -> Mapping[str, Chosen]:
+def _wrapped(chosen: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
     """Return the stoppers among the keywords of `chosen`; raise `SamplerRefused` for an invalid one."""
     declared = _parameters(chosen.class_name, kind)
     return {
@@ -276,7 +276,7 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
     return BasePruner in (get_args(parameter.annotation) or (parameter.annotation,))
 
 
-def patience(stopper: Chosen) -> StopperPatience:
+def patience(stopper: ComponentChoice) -> StopperPatience:
     """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
     declared = _parameters(stopper.class_name, STOPPER)
     for wrapped in _wrapped(stopper, STOPPER).values():
@@ -296,13 +296,13 @@ def patience(stopper: Chosen) -> StopperPatience:
     )
 
 
-def _bounds(stopper: Chosen) -> tuple[float, float]:
+def _bounds(stopper: ComponentChoice) -> tuple[float, float]:
     lower, upper = (stopper.keywords.get(each) for each in ("lower", "upper"))
     return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedComponent:
     """A sampler or stopper class with its signature and its name in messages."""
 
     label: str
@@ -310,7 +310,7 @@ class Named:
     parameters: Mapping[str, inspect.Parameter]
     is_optunas: bool
 
-    def chosen(self, given: Mapping[str, Any]) -> Chosen:
+    def chosen(self, given: Mapping[str, Any]) -> ComponentChoice:
         """Return the class and keywords of `given`, validated by names and types.
 
         Raises:
@@ -328,7 +328,9 @@ class Named:
         ]
         if refusals:
             raise SamplerRefused(refusals)
-        return Chosen(self.alias.class_name, {keyword: given[key] for keyword, key in written.items()})
+        return ComponentChoice(
+            self.alias.class_name, {keyword: given[key] for keyword, key in written.items()}
+        )
 
     @property
     def required(self) -> set[str]:
@@ -359,7 +361,7 @@ class Named:
 
     @property
     def _takes_any(self) -> bool:
-        return any(each.kind is each.VAR_KEYWORD for each in self.parameters.values())
+        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
     def _known(self) -> list[str]:
         return sorted(
@@ -379,10 +381,10 @@ def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
     try:
         chosen_stopper(_component(value))
     except SamplerRefused as error:
-        yield from (Refusal(written, f"{written}: {each.message}") for each in error.refusals)
+        yield from (Refusal(written, f"{written}: {refusal.message}") for refusal in error.refusals)
 
 
-def named(given: Mapping[str, Any], kind: Kind) -> Named:
+def named(given: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
     """Return the class that `given` names.
 
     Raises:
@@ -398,27 +400,27 @@ def named(given: Mapping[str, Any], kind: Kind) -> Named:
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
         message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
         raise SamplerRefused([Refusal("", message)])
-    return Named(f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optunas)
+    return NamedComponent(f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optunas)
 
 
 def _is_dotted(name: str) -> bool:
     return "." in name or ":" in name
 
 
-def _optunas_name(name: str, kind: Kind) -> str:
+def _optunas_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a class of Optuna that is written in full, else `name`."""
     module, _, short = name.replace(":", ".").rpartition(".")
     return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
 
 
-def _rays_name(name: str, kind: Kind) -> str:
+def _rays_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a scheduler of Ray Tune that is written in full, else `name`."""
     module, _, short = name.replace(":", ".").rpartition(".")
     is_rays = f"{module}.".startswith(RAYS) and (short in kind.aliases or short in kind.instead)
     return short if is_rays else name
 
 
-def _class(name: str, kind: Kind) -> Callable[..., Any]:
+def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
     """Return the class or function that builds the sampler or stopper `name`.
 
     Raises:
@@ -428,7 +430,7 @@ def _class(name: str, kind: Kind) -> Callable[..., Any]:
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
     module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
     try:
-        found: Any = imported(module_name, f"a {kind.noun}'s module")
+        found: Any = import_named(module_name, f"a {kind.noun}'s module")
         for part in inner.split("."):
             found = getattr(found, part)
     except BadName as error:
@@ -445,7 +447,7 @@ def _class(name: str, kind: Kind) -> Callable[..., Any]:
     return made
 
 
-def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
+def _why_not_called(found: Callable[..., Any], kind: ComponentKind) -> str | None:
     """Return why a plan must not call the object of a dotted name; None if it may.
 
     A function must declare its result: `os.system` with a command is a function with a keyword, too.
@@ -470,7 +472,7 @@ def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
     )
 
 
-def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
+def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of the class `name`.
 
     Raises:
@@ -489,13 +491,13 @@ def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {error}")]) from error
 
 
-def known_names(kind: Kind) -> list[str]:
+def known_names(kind: ComponentKind) -> list[str]:
     """Return every valid name without a dot, alternative names first."""
     return sorted(kind.aliases) + sorted(constructors(kind).keys() - kind.aliases.keys())
 
 
 @cache
-def constructors(kind: Kind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
+def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
     """Return the parameters of every class of Optuna that YAML can describe, by class name."""
     found: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:

@@ -1,499 +1,372 @@
-"""Validates the relations between the parts of a spec that need no model.
-
-The rules read the written values, valid or not, so that a fault in one place hides none in another. Each rule
-ignores values of an unexpected form, because other code reports these.
-"""
+"""Validates the relations between the parts of a spec whose single values are valid."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
-from orchestrator.errors import Fault
 from orchestrator.search import space_catalog
-from orchestrator.spec.document import Document, Keys
-from orchestrator.spec.kinds import repetition
+from orchestrator.spec.document import Keys
 from orchestrator.spec.metric_splits import outcome_split
-from orchestrator.spec.readings import misplaced
-from orchestrator.spec.search_conflicts import conflicts_with_search
-from orchestrator.spec.types import names_trainable
+from orchestrator.spec.published_cells import cell_problems
+from orchestrator.spec.section import Objective
+from orchestrator.spec.types import CustomSpec, Search, Spec
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
-from search_spaces.parse import parse_space
-from search_spaces.paths import ROOTS, Paths, built_in_problem, leaves, path_problem
+from search_spaces.paths import ROOTS, Paths, leaves
 from search_spaces.wording import hint
 from trainables.custom.extensions import BadName
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 
 BASELINE: Final = "baseline"
+FEWEST_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
+TIME_MIN: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
+"""Smallest valid time limits; no trial could run within a shorter one."""
+EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
+"""Fields of training that affect only the evaluation of a trained model."""
+THREADS: Final = "train.threads"
 Problems = Iterator[tuple[Keys, str]]
 
 
-def check(found: Document) -> list[Fault]:
-    """Return every fault between the parts of the spec `found`."""
-    written = _Written(found.data)
-    return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
+def find_conflicts(spec: Spec) -> list[tuple[Keys, str]]:
+    """Return the keys and the message of every conflict between parts of `spec`.
+
+    Unknown spaces are reported alone, because most other rules need the searched fields.
+    """
+    unknown = list(_unknown_spaces(spec))
+    return unknown or [problem for rule in _RULES for problem in rule(spec)]
 
 
-FEWEST_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
-LEAST: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
-"""Smallest valid time limits; no trial could run within a shorter one."""
-READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
-"""Fields of training that affect only the evaluation of a trained model."""
+def _is_custom(spec: Spec) -> bool:
+    return isinstance(spec, CustomSpec)
 
 
-@dataclass(frozen=True)
-class _Written:
-    """Written parts of a spec; a part that is missing or has an unexpected form is empty."""
-
-    data: Any
-
-    def mapping(self, *keys: str) -> Mapping[str, Any]:
-        found = self.at(*keys)
-        return found if isinstance(found, dict) else {}
-
-    def texts(self, *keys: str) -> list[tuple[int, str]]:
-        """Return the texts of a list with their positions."""
-        return [(place, one) for place, one in self._items(*keys) if isinstance(one, str)]
-
-    def mappings(self, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
-        """Return the mappings of a list with their positions."""
-        return [(place, one) for place, one in self._items(*keys) if isinstance(one, dict)]
-
-    @property
-    def axes(self) -> Mapping[str, Any]:
-        """Return the fields that are crossed with every arm."""
-        return {**self.mapping("contexts"), **self.mapping("grid")}
-
-    def count(self, *keys: str) -> int | None:
-        found = self.at(*keys)
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-    def _items(self, *keys: str) -> list[tuple[int, Any]]:
-        found = self.at(*keys)
-        return list(enumerate(found)) if isinstance(found, list) else []
-
-    def at(self, *keys: str) -> Any:
-        found = self.data
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    @cached_property
-    def spaces(self) -> list[Space]:
-        """Return the named search spaces that exist."""
-        names = [name for _, name in self.texts("search", "spaces")]
-        return [space for name in names if isinstance(space := _ready_made(name), Space)]
-
-    @cached_property
-    def also(self) -> tuple[Dimension, ...]:
-        """Return the valid ranges of `search.also`."""
-        return parse_space(self.mapping("search", "also"), path_problem if self.own else built_in_problem)[0]
-
-    @property
-    def own(self) -> bool:
-        """Return whether the spec names a custom trainable."""
-        return names_trainable(self.data)
-
-    @cached_property
-    def searched(self) -> dict[str, Dimension | None]:
-        """Return all searched paths with their dimensions; None for an invalid range."""
-        found: dict[str, Dimension | None] = dict.fromkeys(self.mapping("search", "also"))
-        for dimension in (*(one for space in self.spaces for one in space.dimensions), *self.also):
-            found[dimension.path] = dimension
-        return found
-
-    @property
-    def all_known(self) -> bool:
-        """Return whether `searched` is complete, that is, every named space exists."""
-        return len(self.spaces) == len(self.texts("search", "spaces"))
-
-    def drops(self, arm: str) -> list[tuple[int, str]]:
-        return self.texts("arms", arm, "drop")
-
-    def searched_by(self, arm: str) -> dict[str, Dimension | None]:
-        """Return the fields that the arm's search varies; empty if its `drop` is invalid."""
-        if not isinstance(self.mapping("arms", arm).get("drop", []), list):
-            return {}
-        dropped = {path for _, path in self.drops(arm)}
-        return {path: one for path, one in self.searched.items() if path not in dropped}
+def _searched(spec: Spec) -> dict[str, Dimension]:
+    """Return all searched fields by path."""
+    if spec.search is None:
+        return {}
+    listed = [dimension for space in _spaces(spec.search) for dimension in space.dimensions]
+    return {dimension.path: dimension for dimension in (*listed, *spec.search.also)}
 
 
-def _phases(written: _Written) -> Problems:
-    for name, arm in written.mapping("arms").items() if written.at("search") is None else ():
-        if isinstance(arm, dict) and arm.get("control") is True:
-            yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
-    if isinstance(written.data, dict) and written.at("search") is None and written.at("confirm") is None:
+def _spaces(search: Search) -> list[Space]:
+    return [space_catalog.load(name) for name in search.spaces]
+
+
+def _unknown_spaces(spec: Spec) -> Problems:
+    for place, name in enumerate(spec.search.spaces) if spec.search is not None else ():
+        try:
+            space_catalog.load(name)
+        except BadName as error:
+            yield ("search", "spaces", place), str(error)
+
+
+def _phases(spec: Spec) -> Problems:
+    if spec.search is None and spec.confirm is None:
         yield (), "must have a search, a confirm or both, got neither"
-    if written.mapping("posthoc") and written.at("confirm") is None:
-        yield ("posthoc",), "needs confirm, whose checkpoints it reads again"
-    for path in () if written.own else written.mapping("posthoc"):
-        if path.startswith("train.") and path not in READING:
-            wanted = f"must be a field of model or task, or one of {', '.join(READING)}"
-            yield ("posthoc", path), f"{wanted}: reading a checkpoint again trains nothing"
+    if spec.search is None:
+        for name, arm in spec.arms.items():
+            if not arm.set:
+                yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
+    if spec.posthoc and spec.confirm is None:
+        yield ("posthoc",), "needs confirm, whose checkpoints are evaluated again"
+    for path in () if _is_custom(spec) else spec.posthoc:
+        if path.startswith("train.") and path not in EVALUATION_FIELDS:
+            wanted = f"must be a field of model or task, or one of {', '.join(EVALUATION_FIELDS)}"
+            yield ("posthoc", path), f"{wanted}: a stored checkpoint is evaluated without training"
 
 
-def _nesting(written: _Written) -> Problems:
-    if written.own:
-        baseline = written.mapping(BASELINE)
-        for path, many in Counter(path for path, _ in leaves(baseline)).items():
-            if many > 1:
+def _nesting(spec: Spec) -> Problems:
+    if isinstance(spec, CustomSpec):
+        for path, count in Counter(path for path, _ in leaves(spec.baseline)).items():
+            if count > 1:
                 yield (
                     (BASELINE, path),
                     f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
                 )
         return
-    for section in [(BASELINE, root) for root in ROOTS]:
-        for key in written.mapping(*section):
+    for root in ROOTS:
+        for key in getattr(spec.baseline, root):
             outer, dot, inner = str(key).partition(".")
             if dot:
-                yield (*section, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
+                yield (BASELINE, root, key), f"must be nested here, as {outer}: {{{inner}: ...}}"
 
 
-def _space_names(written: _Written) -> Problems:
-    for place, name in written.texts("search", "spaces"):
-        if isinstance(problem := _ready_made(name), str):
-            yield ("search", "spaces", place), problem
-
-
-def _overridden(written: _Written) -> Problems:
-    """Yield spaces without constraints whose ranges are all replaced by later spaces and `also`."""
-    if not written.all_known:
+def _search(spec: Spec) -> Problems:
+    search = spec.search
+    if search is None:
         return
-    names, spaces = written.texts("search", "spaces"), written.spaces
-    for number, ((place, name), space) in enumerate(zip(names, spaces, strict=True), start=1):
-        later = {path for after in (Space(written.also), *spaces[number:]) for path in after.paths}
-        if later.issuperset(space.paths) and not space.constraints:
-            yield (
-                ("search", "spaces", place),
-                f"{name} decides nothing, for each of its ranges is given again after it: leave it out",
-            )
-
-
-def _ready_made(name: str) -> Space | str:
-    """Return the space called `name`, or a message that it does not exist."""
-    try:
-        return space_catalog.load(name)
-    except BadName as error:
-        return str(error)
-
-
-def _search(written: _Written) -> Problems:
-    search = written.mapping("search")
-    fixed = all(one is not None and isinstance(one.domain, Fixed) for one in written.searched.values())
-    readable = isinstance(search.get("also", {}), dict)
-    if isinstance(written.at("search"), dict) and not search.get("spaces") and fixed and readable:
+    spaces, dimensions = _spaces(search), _searched(spec).values()
+    if not search.spaces and all(isinstance(dimension.domain, Fixed) for dimension in dimensions):
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
+    for place, (name, space) in enumerate(zip(search.spaces, spaces, strict=True)):
+        later = {path for each in (Space(search.also), *spaces[place + 1 :]) for path in each.paths}
+        if later.issuperset(space.paths) and not space.constraints:
+            message = f"{name} has no effect, because later ranges replace all of its ranges: leave it out"
+            yield ("search", "spaces", place), message
     try:
-        merge(*written.spaces, Space(written.also))
+        merge(*spaces, Space(search.also))
     except CyclicSpace as error:
         yield ("search", "also"), str(error)
-    objectives = written.mappings("search", "objectives")
-    if len(objectives) > 1 and search.get("stopper") is not None:
-        yield (
-            ("search", "stopper"),
-            f"must be null with {len(objectives)} objectives: early stopping goes by one objective",
-        )
-    metrics = [objective.get("metric") for _, objective in objectives]
-    for place, objective in objectives:
-        if objective.get("metric") in metrics[:place] and isinstance(objective.get("metric"), str):
-            yield (
-                ("search", "objectives", place, "metric"),
-                "must be another metric than the objectives before it",
-            )
-        yield from _objective(written, place, objective, len(objectives))
+    if len(search.objectives) > 1 and search.stopper is not None:
+        message = f"must be null with {len(search.objectives)} objectives: early stopping needs a single one"
+        yield ("search", "stopper"), message
+    for place, objective in enumerate(search.objectives):
+        if objective.metric in [each.metric for each in search.objectives[:place]]:
+            message = "must be another metric than the objectives before it"
+            yield ("search", "objectives", place, "metric"), message
+        yield from _objective(spec, place, objective, len(search.objectives))
 
 
-def _objective(written: _Written, place: int, objective: Mapping[str, Any], several: int) -> Problems:
+def _objective(spec: Spec, place: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", place)
-    metric, given = objective.get("metric"), objective.get("split")
-    tests = [split for _, split in written.texts("confirm", "splits")]
-    if several > 1 and objective.get("scope") == "best":
+    metric, split = objective.metric, objective.split
+    tests = spec.confirm.splits if spec.confirm is not None else ()
+    if count > 1 and objective.scope == "best":
         why = "the best report may be another one for each"
-        yield (*keys, "scope"), f"must be last or mean-of-last-N with {several} objectives, got best: {why}"
-    if isinstance(given, str) and given in tests:
-        yield (*keys, "split"), f"must not be a test split, got {given!r}: no search chooses by test data"
-    elif isinstance(metric, str):
-        prefix, _ = split_and_quantity(metric)
-        undeclared = prefix == "test" and given is None
-        if prefix in tests or undeclared:
-            declare = ". If it is validation data, write split: valid beside it" * (prefix not in tests)
-            yield (
-                (*keys, "metric"),
-                f"must not be on a test split, got {metric}: no search chooses by test data{declare}",
-            )
-
-
-def _confirm(written: _Written) -> Problems:
-    best, trials = written.count("confirm", "best"), written.count("search", "trials_per_arm")
-    if best is not None and best > 1 and written.at("search") is None:
-        yield ("confirm", "best"), f"must be 1 without a search, each arm then has one assignment, got {best}"
-    if best is not None and trials is not None and best > trials >= 1:
-        yield ("confirm", "best"), f"must be at most search.trials_per_arm, {trials}, got {best}"
-    for place, split in written.texts("confirm", "splits"):
-        if split in {"train", "valid"}:
-            yield (
-                ("confirm", "splits", place),
-                f"must be a test split, got {split!r}, which every trial reads anyway",
-            )
-    kept = written.count("confirm", "halting_examples")
-    if kept and not written.own and not written.at("confirm", "splits"):
-        yield (
-            ("confirm", "halting_examples"),
-            f"needs confirm.splits, of whose first one the examples are, got {kept} and no split",
-        )
-    if written.own and kept:
-        yield (
-            ("confirm", "halting_examples"),
-            f"must be 0 for a trainable of your own, whose layers nobody can look into, got {kept}",
-        )
-
-
-def _repeated(written: _Written) -> Problems:
-    """Yield lists that contain a value twice, even if the values have other faults."""
-    places: list[tuple[str, ...]] = [
-        ("search", "spaces"),
-        ("search", "constraints"),
-        ("confirm", "seeds"),
-        ("confirm", "splits"),
-        ("answer", "also"),
-        ("combine", "of"),
-    ]
-    places += [("arms", arm, "drop") for arm in map(str, written.mapping("arms"))]
-    places += [
-        (axes, path) for axes in ("grid", "contexts", "posthoc") for path in map(str, written.mapping(axes))
-    ]
-    for keys in places:
-        values = written.at(*keys)
-        if isinstance(values, list) and (problem := repetition(values)) is not None:
-            yield keys, problem
-
-
-def _stop(written: _Written) -> Problems:
-    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
-    if written.at("confirm", "stop") != "decided":
+        yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {why}"
+    if split in tests:
+        yield (*keys, "split"), f"must not be a test split, got {split!r}: searches never use test data"
         return
-    keys = ("confirm", "stop")
-    seeds, best = written.at("confirm", "seeds"), written.count("confirm", "best")
-    number, units = len(seeds) if isinstance(seeds, list) else seeds, "seeds"
-    if (repeats := written.count("search", "repeats") or 1) > 1:
-        number, units = repeats, "repeats"
-    if isinstance(number, int) and number < FEWEST_WITH_LOOKS:
-        yield keys, f"needs {FEWEST_WITH_LOOKS} {units} or more: the first look is after 3, got {number}"
-    if best is not None and best > 1:
-        yield keys, f"needs confirm.best of 1, got {best}: several assignments of an arm have no one verdict"
-    if isinstance(written.data, dict) and not any(written.at(each) for each in ("arms", "grid", "combine")):
+    prefix, _ = split_and_quantity(metric)
+    if prefix in tests or (prefix == "test" and split is None):
+        declare = ". If it is validation data, write split: valid beside it" * (prefix not in tests)
+        message = f"must not be on a test split, got {metric}: searches never use test data{declare}"
+        yield (*keys, "metric"), message
+
+
+def _confirm(spec: Spec) -> Problems:
+    confirm, search = spec.confirm, spec.search
+    if confirm is None:
+        return
+    if confirm.best > 1 and search is None:
+        message = f"must be 1 without a search, each arm then has one assignment, got {confirm.best}"
+        yield ("confirm", "best"), message
+    if search is not None and confirm.best > search.trials_per_arm:
+        message = f"must be at most search.trials_per_arm, {search.trials_per_arm}, got {confirm.best}"
+        yield ("confirm", "best"), message
+    for place, split in enumerate(confirm.splits):
+        if split in {"train", "valid"}:
+            message = f"must be a test split, got {split!r}, which every trial reads anyway"
+            yield ("confirm", "splits", place), message
+    examples = confirm.halting_examples
+    if examples and _is_custom(spec):
+        message = f"must be 0 for a custom trainable, whose layers cannot be observed, got {examples}"
+        yield ("confirm", "halting_examples"), message
+    elif examples and not confirm.splits:
+        message = f"needs confirm.splits, whose first split has the examples, got {examples} and no split"
+        yield ("confirm", "halting_examples"), message
+    if confirm.stop == "decided":
+        yield from _stop(spec)
+
+
+def _stop(spec: Spec) -> Problems:
+    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
+    assert spec.confirm is not None
+    keys, repeats = ("confirm", "stop"), spec.search.repeats if spec.search is not None else 1
+    count, unit = (repeats, "repeats") if repeats > 1 else (len(spec.confirm.seeds), "seeds")
+    if count < FEWEST_WITH_LOOKS:
+        yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
+    if spec.confirm.best > 1:
+        message = f"needs confirm.best of 1, got {spec.confirm.best}: a verdict is on one assignment per arm"
+        yield keys, message
+    if not (spec.arms or spec.grid):
         yield keys, "needs arms, whose difference to the baseline is decided"
 
 
-def _answer(written: _Written) -> Problems:
-    if written.at("answer") is None:
+def _answer(spec: Spec) -> Problems:
+    answer, confirm = spec.answer, spec.confirm
+    if answer is None:
         return
-    if written.at("confirm") is None:
-        yield ("answer",), "needs confirm, whose seeds give it"
+    if confirm is None:
+        yield ("answer",), "needs confirm, whose trials measure it"
         return
-    if not isinstance(written.at("confirm"), dict) or not isinstance(
-        written.at("confirm", "splits"), list | None
-    ):
-        return  # the splits are unknown
-    if written.at("answer", "pool") is not None and not written.mapping("contexts"):
+    if answer.pool is not None and not spec.contexts:
         yield ("answer", "pool"), "needs contexts, over which it takes the mean"
-    for key in ("pool", "variance") if written.at("confirm", "stop") is not None else ():
-        if written.at("answer", key) is not None:
+    for key in ("pool", "variance") if confirm.stop is not None else ():
+        if getattr(answer, key) is not None:
             reason = "it needs all seeds, and decided arms run no more"
             yield ("answer", key), f"must be left out with confirm.stop: {reason}"
-    splits = [split for _, split in written.texts("confirm", "splits")]
-    primary = written.at("answer", "metric")
-    named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
-    named += [(("answer", "also", place), name) for place, name in written.texts("answer", "also")]
-    given = written.at("answer", "split")
-    if isinstance(given, str) and given not in (*splits, TRAIN, *VALIDATION_SPLITS):
-        yield ("answer", "split"), f"must be a split of confirm.splits, got {given!r}. {hint(given, splits)}"
+    if answer.split is not None and answer.split not in (*confirm.splits, TRAIN, *VALIDATION_SPLITS):
+        known = hint(answer.split, confirm.splits)
+        yield ("answer", "split"), f"must be a split of confirm.splits, got {answer.split!r}. {known}"
         return
-    for keys, name in named:
-        if isinstance(name, str) and (problem := _outcome_problem(name, splits, written)):
-            yield keys, problem
-        if keys[1] == "also" and name == primary:
-            yield keys, f"must be another than answer.metric, got {name} twice"
+    if answer.metric is not None and (problem := _outcome_problem(answer.metric, spec)):
+        yield ("answer", "metric"), problem
+    for place, name in enumerate(answer.also):
+        if problem := _outcome_problem(name, spec):
+            yield ("answer", "also", place), problem
+        if name == answer.metric:
+            yield ("answer", "also", place), f"must be another than answer.metric, got {name} twice"
 
 
-def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | None:
+def _outcome_problem(name: str, spec: Spec) -> str | None:
     """Return why a primary outcome cannot be on the split that it names; None if it can."""
-    given = written.at("answer", "split")
+    assert spec.confirm is not None
+    assert spec.answer is not None
+    splits, given = spec.confirm.splits, spec.answer.split
     prefix, quantity = split_and_quantity(name)
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
         return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
     split = outcome_split(name, given, splits)
-    searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
-    if name in searched_for and prefix != split and given is not None:
+    objectives = [objective.metric for objective in spec.search.objectives] if spec.search is not None else []
+    if name in objectives and prefix != split and given is not None:
         return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
-    if split == TRAIN or split in splits or written.at("search") is None:
+    if split == TRAIN or split in splits or spec.search is None:
         return None
     first = splits[0] if splits else "<split>"
-    if prefix:
-        return (
-            f"must not be on {split}, by which the search has chosen, got {name}: name a split of "
-            f"confirm.splits, as in {first}/{quantity}"
-        )
-    return (
-        f"must not be on {split}, by which the search has chosen, got {name}: name the split of "
-        f"confirm.splits that it is measured on, as in split: {first}"
+    remedy = (
+        f"name a split of confirm.splits, as in {first}/{quantity}"
+        if prefix
+        else f"name the split of confirm.splits that it is measured on, as in split: {first}"
     )
+    return f"must not be on {split}, which the search selects by, got {name}: {remedy}"
 
 
-def _budget(written: _Written) -> Problems:
-    each = written.mapping("budget", "each_arm")
-    keys, objectives = ("budget", "each_arm"), written.mappings("search", "objectives")
-    if isinstance(written.at(*keys), dict) and written.at("search") is None:
+def _budget(spec: Spec) -> Problems:
+    budget, search = spec.budget, spec.search
+    each_arm, keys = budget.each_arm if budget is not None else None, ("budget", "each_arm")
+    limits: list[tuple[Keys, float | None, str]] = [
+        (("resources", "minutes"), spec.resources.minutes, "minutes")
+    ]
+    if budget is not None:
+        limits += [
+            (("budget", "wall_clock_hours"), budget.wall_clock_hours, "hours"),
+            (("budget", "device_hours"), budget.device_hours, "hours"),
+        ]
+    if each_arm is not None:
+        limits.append(((*keys, "device_hours"), each_arm.device_hours, "hours"))
+    for place, limit, unit in limits:
+        if limit is not None and limit < TIME_MIN[unit]:
+            message = f"must be at least a second, {TIME_MIN[unit]:.2g} {unit}, got {limit:g}"
+            yield place, message
+    if each_arm is None:
+        return
+    if search is None:
         yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
-    if isinstance(written.at(*keys), dict) and not any(value is not None for value in each.values()):
+        return
+    if not each_arm.model_dump(exclude_none=True):
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
-    limits: dict[tuple[str, ...], str] = {
-        ("budget", "wall_clock_hours"): "hours",
-        ("budget", "device_hours"): "hours",
-        (*keys, "device_hours"): "hours",
-        ("resources", "minutes"): "minutes",
-    }
-    for where, unit in limits.items():
-        given, least = written.at(*where), LEAST[unit]
-        if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < least:
-            yield (
-                where,
-                f"must be at least a second, {least:.2g} {unit}, which no trial fits in, got {given:g}",
-            )
     for name in ("target", "no_improvement"):
-        if each.get(name) is not None and len(objectives) > 1:
-            yield (
-                (*keys, name),
-                f"must be left out with {len(objectives)} objectives: none of them says alone what is better",
+        if getattr(each_arm, name) is not None and len(search.objectives) > 1:
+            message = (
+                f"must be left out with {len(search.objectives)} objectives: it needs a single objective"
             )
-    stale, trials = written.count(*keys, "no_improvement"), written.count("search", "trials_per_arm")
-    if stale is not None and trials is not None and stale >= trials >= 1:
-        yield (
-            (*keys, "no_improvement"),
-            f"can never end a search: must be less than search.trials_per_arm, {trials}, got {stale}",
-        )
+            yield (*keys, name), message
+    stale, trials = each_arm.no_improvement, search.trials_per_arm
+    if stale is not None and stale >= trials:
+        message = f"can never end a search: must be less than search.trials_per_arm, {trials}, got {stale}"
+        yield (*keys, "no_improvement"), message
 
 
-def _arm_names(written: _Written) -> Problems:
-    if BASELINE in written.mapping("arms"):
-        yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
-    names = (BASELINE, *written.mapping("arms"))
-    for place, row in written.mappings("published"):
-        arm = row.get("arm")
-        if isinstance(arm, str) and arm not in names:
-            yield ("published", place, "arm"), f"no arm named {arm!r}. {hint(arm, names)}"
-
-
-def _published(written: _Written) -> Problems:
-    """Yield faults of published rows: each belongs to one cell of contexts and grid, and one evaluation."""
-    readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "contexts", "posthoc"))
-    for place, row in written.mappings("published"):
+def _published(spec: Spec) -> Problems:
+    """Yield faults of published rows: each belongs to one arm, one cell and one evaluation."""
+    names = (BASELINE, *spec.arms)
+    for place, row in enumerate(spec.published):
         keys = ("published", place)
-        if row.get("arm") is None and row.get("reference") is None:
+        if row.arm is not None and row.arm not in names:
+            yield (*keys, "arm"), f"no arm named {row.arm!r}. {hint(row.arm, names)}"
+        if row.arm is None and row.reference is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
-        for inner, message in misplaced(row, written.axes, written.mapping("posthoc")) if readable else ():
+        written = {"arm": row.arm, "cell": row.cell, "posthoc": row.posthoc}
+        for inner, message in cell_problems(written, spec.axes, spec.posthoc):
             yield (*keys, *inner), message
 
 
-def _arm_changes(written: _Written) -> Problems:
-    crossed = {
-        words: Paths(map(str, written.mapping(section)))
-        for section, words in (("grid", "the grid"), ("contexts", "contexts"))
-    }
-    for arm in written.mapping("arms"):
+def _arms(spec: Spec) -> Problems:
+    if BASELINE in spec.arms:
+        yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
+    searched = _searched(spec)
+    crossed = (("the grid", Paths(spec.grid)), ("contexts", Paths(spec.contexts)))
+    for name, arm in spec.arms.items():
         before = Paths()
-        for path in map(str, written.mapping("arms", arm, "set")):
-            keys = ("arms", arm, "set", path)
+        own = {path: dimension for path, dimension in searched.items() if path not in arm.drop}
+        for path, value in arm.set.items():
+            keys = ("arms", name, "set", path)
             for other in before.touching(path):
                 yield (
                     keys,
                     f"must not be set together with {other}, one contains the other: write one of them",
                 )
-            for words, axes in crossed.items():
+            before.add(path)
+            for words, axes in crossed:
                 for axis in axes.touching(path):
                     yield (
                         keys,
                         f"must not be set by an arm and by {words} ({axis}): take it out of one of them",
                     )
-            before.add(path)
+            for problem in _conflicts_with_search(own, path, value):
+                yield keys, problem
+        for place, path in enumerate(arm.drop) if searched else ():
+            if path not in searched:
+                message = f"drops {path!r}, which no search varies. {hint(path, searched)}"
+                yield ("arms", name, "drop", place), message
 
 
-def _arm_searches(written: _Written) -> Problems:
-    for arm in written.mapping("arms"):
-        kept = written.searched_by(arm)
-        for path, value in written.mapping("arms", arm, "set").items():
-            for problem in conflicts_with_search(kept, path, value):
-                yield ("arms", arm, "set", path), problem
-        for place, path in written.drops(arm):
-            if not written.own and built_in_problem(path) is not None:
-                continue  # reported as an invalid path
-            if written.mapping("search") and written.all_known and path not in written.searched:
-                yield (
-                    ("arms", arm, "drop", place),
-                    f"drops {path!r}, which no search varies. {hint(path, written.searched)}",
-                )
+def _conflicts_with_search(searched: Mapping[str, Dimension], path: str, value: Any) -> Iterator[str]:
+    """Yield conflicts of an arm that sets `path` to `value` while its search varies the fields `searched`."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _conflicts_with_search(searched, f"{path}.{key}", inner)
+        return
+    if path in searched:
+        yield f"sets {path}, which its search varies: add {path} to the arm's drop, or do not set it"
+    for other, dimension in searched.items():
+        # The planner checks dimensions with conditions, because they may not exist in this arm.
+        if not isinstance(value, Mapping) and other.startswith(f"{path}.") and not dimension.when:
+            yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"
 
 
-def _axes(written: _Written) -> Problems:
+def _axes(spec: Spec) -> Problems:
     """Yield fields that are set by two of contexts, grid, posthoc and search."""
-    grid = written.mapping("grid")
-    before, varied = Paths(), Paths(map(str, written.searched))
-    for section in ("grid", "contexts"):
-        for path in map(str, written.mapping(section)):
+    before, searched, posthoc = Paths(), Paths(_searched(spec)), Paths(spec.posthoc)
+    for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
+        for path in axes:
             for other in before.touching(path):
-                if section == "contexts" and other in grid:
-                    message = f"must not be set by the grid too ({other}): take it out of one of them"
-                else:
-                    message = f"must not overlap {other}, one contains the other: write one of them"
-                yield (section, path), message
-            for searched in varied.touching(path):
-                yield (
-                    (section, path),
-                    f"must not set what the search varies ({searched}): take it out of one of them",
+                in_grid = section == "contexts" and other in spec.grid
+                message = (
+                    f"must not be set by the grid too ({other}): take it out of one of them"
+                    if in_grid
+                    else f"must not overlap {other}, one contains the other: write one of them"
                 )
+                yield (section, path), message
             before.add(path)
-    reread = Paths(map(str, written.mapping("posthoc")))
-    for path in map(str, written.mapping("contexts")):
-        for other in reread.touching(path):
+            for other in searched.touching(path):
+                message = f"must not set what the search varies ({other}): take it out of one of them"
+                yield (section, path), message
+    for path in spec.contexts:
+        for other in posthoc.touching(path):
             yield (
                 ("contexts", path),
-                f"must not be read again under other values ({other}): take it out of posthoc or of contexts",
+                f"must not be evaluated with other values ({other}): take it out of posthoc or of contexts",
             )
 
 
-def _threads(written: _Written) -> Problems:
+def _threads(spec: Spec) -> Problems:
     """Yield settings of the number of threads, which `resources.cpus` determines."""
-    path = "train.threads"
-    places: list[Keys] = [
-        ("grid", path),
-        ("contexts", path),
-        ("search", "also", path),
-        (BASELINE, *path.split(".")),
+    if _is_custom(spec):
+        return
+    places: list[tuple[Keys, Mapping[str, Any]]] = [
+        (("grid",), spec.grid),
+        (("contexts",), spec.contexts),
+        (("search", "also"), dict.fromkeys(Space(spec.search.also if spec.search is not None else ()).paths)),
+        *((("arms", name, "set"), arm.set) for name, arm in spec.arms.items()),
     ]
-    places += [("arms", arm, "set", path) for arm in map(str, written.mapping("arms"))]
-    for keys in () if written.own else places:
-        *section, name = map(str, keys)
-        if name in written.mapping(*section):
-            yield keys, "is what resources.cpus says, one thread for each core: leave it out and set that"
+    found: list[Keys] = [(*keys, THREADS) for keys, fields in places if THREADS in fields]
+    if "threads" in spec.baseline.train:
+        found.append((BASELINE, "train", "threads"))
+    for keys in found:
+        yield keys, "is set by resources.cpus, one thread for each core: leave it out and set that"
 
 
-_RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
+_RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (
     _phases,
     _nesting,
-    _space_names,
-    _overridden,
     _search,
     _confirm,
-    _repeated,
-    _stop,
     _answer,
     _budget,
-    _arm_names,
     _published,
-    _arm_changes,
-    _arm_searches,
+    _arms,
     _axes,
     _threads,
 )

@@ -42,11 +42,11 @@ def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
     if len(away) == len(names) > 1:
         return ALL
     if way == "add-one-in" and len(names) > 1:
-        return f"only-{next(each for each in names if each not in away)}"
+        return f"only-{next(name for name in names if name not in away)}"
     return f"minus-{'-and-'.join(away)}"
 
 
-def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
+def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     """Return the components that each created arm removes, by the name of the arm."""
     if spec.combine is None:
         return {}
@@ -71,17 +71,14 @@ def expand(found: Document) -> list[Problem]:
         for place, name in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(name, str) and name not in known
     ]
-    if (asked := _asked(found)) is None:
+    if unknown or (asked := _asked(found)) is None:
         return unknown  # all other problems are reported as faults of the section
     names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
-        return [
-            *unknown,
-            ((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}"),
-        ]
-    if too_many(found) or unknown or not all(_is_arm(known[name]) for name in names):
-        return unknown
+        return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
+    if too_many(found) or not all(_is_arm(known[name]) for name in names):
+        return []
     return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
 
 
@@ -112,7 +109,7 @@ def _asked(found: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
     written = _section(found)
     names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
-    if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, list) or way not in WAYS or not all(isinstance(name, str) for name in names):
         return None
     return names, way
 
@@ -136,7 +133,7 @@ def combined(data: Any) -> Sequence[str]:
     """Return the names of the components under `combine` in the spec `data`."""
     section = data.get(COMBINE) if isinstance(data, dict) else None
     names = section.get("of") if isinstance(section, Mapping) else None
-    return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _count(names: int, way: str) -> int:
@@ -208,7 +205,7 @@ def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None
 
 def _why(components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str) -> str:
     reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in away)
-    kept = [each for each in names if each not in away]
+    kept = [name for name in names if name not in away]
     if way == "add-one-in" and len(kept) == 1:
         return f"{kept[0]} alone, without {reasons}"
     return f"without {reasons}"

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical, derive_seed
-from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, Rule, key_of
-from search_spaces.formulas import BadFormula, Parsed, parsed
+from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, Rule, equality_key
+from search_spaces.formulas import BadFormula, ParsedFormula, parse_formula
 from search_spaces.parse import FACTOR_PATTERN, FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
@@ -65,7 +65,7 @@ def refusal(message: str) -> PydanticCustomError:
     return PydanticCustomError("refusal", "{message}", {"message": message})
 
 
-def says(words: str) -> WrapValidator:
+def described_as(words: str) -> WrapValidator:
     """Return a validator that replaces any error by "must be `words`, got ...".
 
     If a value is too large, the message states the maximum instead of `words`.
@@ -97,7 +97,7 @@ def repetition(values: Iterable[Any]) -> str | None:
     seen: set[Hashable] = set()
     double = []
     for value in values:
-        key = key_of(value)
+        key = equality_key(value)
         if key in seen:
             double.append(shown(str(value) if isinstance(value, Rule) else value))
         seen.add(key)
@@ -149,21 +149,21 @@ _Item = TypeVar("_Item")
 _UNIQUE: Final[dict[str, JsonValue]] = {"uniqueItems": True}
 
 Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed)]
-Some = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_listed)]
+NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_listed)]
 Distinct = Annotated[
     tuple[_Item, ...],
     Field(json_schema_extra=_UNIQUE),
     BeforeValidator(_listed),
     AfterValidator(_differ),
 ]
-SomeDistinct = Annotated[
+NonEmptyDistinct = Annotated[
     tuple[_Item, ...],
     Field(min_length=1, json_schema_extra=_UNIQUE),
     BeforeValidator(_listed),
     AfterValidator(_differ),
 ]
 
-Text = Annotated[str, Field(min_length=1, pattern=r"\S"), says("a text that is not empty")]
+Text = Annotated[str, Field(min_length=1, pattern=r"\S"), described_as("a text that is not empty")]
 
 
 def _stays_inside(pattern: str) -> str:
@@ -184,7 +184,7 @@ Pattern = Annotated[Text, AfterValidator(_stays_inside)]
 Name = Annotated[
     str,
     Field(pattern=NAME_PATTERN),
-    says("a name of at most 64 letters, digits, '-' and '_' that begins with a letter or digit"),
+    described_as("a name of at most 64 letters, digits, '-' and '_' that begins with a letter or digit"),
 ]
 
 
@@ -201,14 +201,14 @@ ArmName = Annotated[str, BeforeValidator(_arm_name), Field(json_schema_extra={"p
 Trainable = Annotated[
     str,
     Field(pattern=TRAINABLE_PATTERN),
-    says("package.module:name, a class or function that can be imported, or the path of a script"),
+    described_as("package.module:name, a class or function that can be imported, or the path of a script"),
 ]
 Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
 Json = Annotated[Any, AfterValidator(_json)]
-Scalar = Annotated[bool | int | float | str | None, says("a number, a text, true, false or null")]
-Count = Annotated[int, Field(ge=1, le=10**9), says("an integer >= 1")]
-Natural = Annotated[int, Field(ge=0, le=10**9), says("an integer >= 0")]
-Seed = Annotated[int, Field(ge=0, lt=2**31), says("an integer from 0 to 2147483647")]
+Scalar = Annotated[bool | int | float | str | None, described_as("a number, a text, true, false or null")]
+Count = Annotated[int, Field(ge=1, le=10**9), described_as("an integer >= 1")]
+Natural = Annotated[int, Field(ge=0, le=10**9), described_as("an integer >= 0")]
+Seed = Annotated[int, Field(ge=0, lt=2**31), described_as("an integer from 0 to 2147483647")]
 MOST_SEEDS: Final = 10_000
 
 
@@ -238,24 +238,28 @@ Seeds = Annotated[
     BeforeValidator(_derived),
 ]
 """Seeds, written as a list or as a number of seeds."""
-Number = Annotated[float, Field(allow_inf_nan=False), says("a number")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), says("a number > 0")]
+Number = Annotated[float, Field(allow_inf_nan=False), described_as("a number")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), described_as("a number > 0")]
 Gpus = Annotated[
     float,
     Field(ge=0, le=1024, allow_inf_nan=False),
     AfterValidator(_whole_or_part),
-    says("0, a part of one GPU like 0.25, or a whole number of GPUs"),
+    described_as("0, a part of one GPU like 0.25, or a whole number of GPUs"),
 ]
 Metric = Annotated[
     str,
     Field(min_length=1, pattern=r"\S"),
     AfterValidator(_printable),
-    says("the name of a metric as it is reported, printable and on one line"),
+    described_as("the name of a metric as it is reported, printable and on one line"),
 ]
-Scope = Annotated[str, Field(pattern=SCOPE_PATTERN), says("last, best or mean-of-last-N with N of 1 or more")]
-Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
+Scope = Annotated[
+    str, Field(pattern=SCOPE_PATTERN), described_as("last, best or mean-of-last-N with N of 1 or more")
+]
+Level = Annotated[
+    float, Field(gt=0, lt=0.5, allow_inf_nan=False), described_as("a number above 0 and below 0.5")
+]
 Split = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), says("the name of a split, e.g. near-iid")
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), described_as("the name of a split, e.g. near-iid")
 ]
 
 
@@ -352,7 +356,7 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
     if _TRAINABLE.fullmatch(text):
         return Predicate(text)
     try:
-        formula = parsed(text)
+        formula = parse_formula(text)
     except BadFormula as error:
         raise refusal(str(error)) from error
     for path in formula.fields.values():
@@ -360,7 +364,7 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
     return _comparison(formula) or Formula(text)
 
 
-def _comparison(formula: Parsed) -> Constraint | None:
+def _comparison(formula: ParsedFormula) -> Constraint | None:
     """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
@@ -375,7 +379,7 @@ def _comparison(formula: Parsed) -> Constraint | None:
     return None
 
 
-def _side(tree: ast.expr, formula: Parsed) -> str | float | None:
+def _side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
     """Return one side of a comparison as a path or a number; None for anything else."""
     match tree:
         case ast.Name(id=name):

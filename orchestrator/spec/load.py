@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
 from orchestrator.files.redact import escape_unstorable, redact_setting
-from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
+from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
 from orchestrator.spec.retired import RETIRED
-from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, Spec, names_trainable, spec_class
+from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
 
@@ -53,11 +53,12 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
         raise SpecError(written.faults or [_no_spec(written)])
     found = _changed(written, overrides, profile)
     # Secrets are reported first and alone, because the message of any other fault may quote them.
-    if secret := unfit(written) or unfit(found):
+    if secret := find_secrets(written) or find_secrets(found):
         raise SpecError(in_order(secret))
     _, known_faults = validate(copy.deepcopy(written))
     spec, faults = validate(found)
-    faults += [found.fault(keys, message) for keys, message in combine.unused(found, written)]
+    if not faults:
+        faults += [found.fault(keys, message) for keys, message in combine.unused(found, written)]
     faults += _profile_faults(written, profile, [*known_faults, *faults])
     if faults or spec is None:
         raise SpecError(in_order(faults))
@@ -69,7 +70,7 @@ def _changed(written: Document, overrides: Sequence[str], profile: str | None) -
     if profile is not None:
         _apply_profile(found, profile)
     _apply_overrides(found, overrides)
-    readings.leave_out(found, written)
+    published_cells.remove_stale_rows(found, written)
     return found
 
 
@@ -85,12 +86,13 @@ def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
     spec = None
     faults = sizes.check(found)
     faults += [found.fault(keys, message) for keys, message in combine.expand(found)]
-    faults += checks.check(found)
     try:
         own = names_trainable(found.data)
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
         faults = [*_faults_of(error, found), *faults]
+    else:
+        faults += [found.fault(keys, message) for keys, message in checks.find_conflicts(spec)]
     # Values that cannot be parsed are null in the document; the resulting errors are not second faults.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -151,6 +153,10 @@ def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
     faults: list[Fault] = []
     for one in error.errors(include_url=False):
         keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
+        if CONTROL_ARM in one["loc"] and one["type"] == "extra_forbidden":
+            known = ", ".join(ControlSpec.model_fields)
+            faults.append(found.fault(keys, f"is not a key of a control. Known: {known}"))
+            continue
         given = one["input"]
         if one["type"] == FAULTS:
             faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
@@ -185,7 +191,7 @@ def to_yaml(spec: Spec) -> str:
     return scalars.dump(spec.content())
 
 
-def unfit(document: Document) -> list[Fault]:
+def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
     found = []
     for keys, text, field in _texts(document.data, ()):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from orchestrator.search import space_catalog as spaces
 from orchestrator.spec.kinds import ARM_PATTERN, NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
-from orchestrator.spec.types import OwnSpec, Spec
+from orchestrator.spec.types import CustomSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
@@ -56,7 +56,7 @@ def _description(field: Schema, definitions: Schema) -> str:
 
 def _own() -> Schema:
     """Return the schema of a spec with a custom trainable, whose settings may have any value."""
-    schema: Schema = OwnSpec.model_json_schema()
+    schema: Schema = CustomSpec.model_json_schema()
     _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
     _name_components(schema["$defs"]["Search"]["properties"])
     return schema

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, Scope, Split, says
+from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, Scope, Split, described_as
 
 
 class Section(BaseModel):
@@ -31,7 +31,7 @@ class Objective(Section):
 
     metric: Metric
     """Name of a metric as trials report it, e.g. valid/accuracy, val/mAP@50 or eval_loss."""
-    goal: Annotated[Literal["max", "min"], says("max or min")]
+    goal: Annotated[Literal["max", "min"], described_as("max or min")]
     """`max` or `min`."""
     split: Split | None = None
     """Data that the metric is measured on: never a split of confirm.splits. Default: the part of the name
@@ -68,7 +68,7 @@ class Resources(Section):
     and the screen show the time since the last report."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
-    working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
+    working_folder: Annotated[Literal["private", "shared"], described_as("private or shared")] = "private"
     """`private`: each trial has its own working folder, with the files of the launch folder; files that it
     writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
@@ -76,7 +76,7 @@ class Resources(Section):
     that is killed from outside (SIGKILL, SIGTERM, a lost machine) is started again as long as anything in the
     sweep makes progress; when nothing does, the sweep stops after 10 kills of a trial."""
 
-    max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
+    max_concurrent: Annotated[int, Field(ge=1), described_as("an integer >= 1")] | None = None
     """Maximum number of trials that run at once."""
 
     @model_serializer(mode="wrap")
@@ -91,6 +91,6 @@ THREADS_MAX = 1024
 """Maximum number of CPU threads of PyTorch."""
 
 
-def threads_of(cpus: float) -> int:
+def thread_count(cpus: float) -> int:
     """Return the number of CPU threads of a trial with `cpus` cores, which may be a fraction."""
     return min(max(1, int(cpus)), THREADS_MAX)

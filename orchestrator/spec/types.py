@@ -30,6 +30,8 @@ from orchestrator.spec.kinds import (
     Metric,
     Name,
     Named,
+    NonEmpty,
+    NonEmptyDistinct,
     Number,
     Path,
     Pattern,
@@ -38,16 +40,14 @@ from orchestrator.spec.kinds import (
     Scalar,
     Seed,
     Seeds,
-    Some,
-    SomeDistinct,
     Split,
     Spread,
     Text,
     Trainable,
+    described_as,
     refusal,
-    says,
 )
-from orchestrator.spec.section import Objective, Resources, Section, threads_of
+from orchestrator.spec.section import Objective, Resources, Section, thread_count
 from search_spaces.wording import shown
 
 MOST_EXAMPLES = 16
@@ -87,7 +87,7 @@ class ControlSpec(Section):
     The report shows its difference to the baseline beside the verdicts. A control is never the winner.
     """
 
-    control: Annotated[Literal[True], says("true")]
+    control: Annotated[Literal[True], described_as("true")]
     """`true`. A control has no `set` and no `drop`."""
     why: Text = "the baseline again, searched apart: its difference is luck"
     """What the control is for, in a few words for people."""
@@ -121,11 +121,11 @@ AnyArm = Annotated[
 class Combine(Section):
     """Arms made of components: which of them are taken away together."""
 
-    of: SomeDistinct[Name]
+    of: NonEmptyDistinct[Name]
     """Names of components."""
     way: Annotated[
         Literal["leave-one-out", "add-one-in", "pairs", "all"],
-        says("leave-one-out, add-one-in, pairs or all"),
+        described_as("leave-one-out, add-one-in, pairs or all"),
         Field(alias="as"),
     ]
     """`leave-one-out`: an arm without each. `add-one-in`: one without any, and one with each alone. `pairs`:
@@ -159,7 +159,7 @@ class Search(Section):
     MedianStoppingRule, or a dotted name of your own: one for each arm; null lets trials run to their end."""
     trials_per_arm: Count
     """Trials of each search: of each arm, and with `repeats` of each of its repeats."""
-    objectives: Some[Objective]
+    objectives: NonEmpty[Objective]
     """A second objective makes the search a Pareto search."""
     seed: Seed = 0
     """Root of every sampler's randomness."""
@@ -181,7 +181,7 @@ class Confirm(Section):
     seeds: Seeds
     """The same seeds in every arm, so that effects are paired: a list, or how many. With `search.repeats`
     every repeat has so many seeds; those of repeats after the first are derived from the listed ones."""
-    stop: Annotated[Literal["decided"] | None, says("decided or null")] = None
+    stop: Annotated[Literal["decided"] | None, described_as("decided or null")] = None
     """`decided`: seeds run in rounds, and an arm whose verdict is certain at a look between them needs no
     more. What others are compared with runs all. With `search.repeats` repeats run in rounds, with their
     searches."""
@@ -191,10 +191,12 @@ class Confirm(Section):
     """Whether every seed trains and is measured on data drawn anew: `task.data_seed` follows from the seed
     and is the same in all arms. Intervals then cover the draw of the data. For generated tasks only (`digits`
     divides its images anew); searches keep the data of the spec."""
-    halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
+    halting_examples: Annotated[
+        int, Field(ge=0, le=MOST_EXAMPLES), described_as("an integer from 0 to 16")
+    ] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
     halted: the same ones in every arm that halts on the same data."""
-    cross: Annotated[bool, says("true or false")] = False
+    cross: Annotated[bool, described_as("true or false")] = False
     """`true`: every arm also runs at what the search of its baseline chose, and the baseline at what the
     search of the arm chose, on the confirm seeds (with `search.repeats` at the choices of each repeat).
 
@@ -224,14 +226,14 @@ class Answer(Section):
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
-    pool: Annotated[Literal["contexts"] | None, says("contexts or null")] = None
+    pool: Annotated[Literal["contexts"] | None, described_as("contexts or null")] = None
     """`contexts`: adds a verdict for every arm, on its mean difference over all contexts.
 
     The difference of each seed is averaged over the contexts, so that seeds are the sample. The contexts are
     fixed, so the verdict does not extend to other contexts. It counts among the comparisons that `level`
     holds for.
     """
-    variance: Annotated[Literal["moderated"] | None, says("moderated or null")] = None
+    variance: Annotated[Literal["moderated"] | None, described_as("moderated or null")] = None
     """`moderated`: the variance of every comparison is averaged with a prior that all arms of the outcome
     estimate (moderated t, as in limma).
 
@@ -294,7 +296,7 @@ class PublishedValue(Section):
     """One value of a published table."""
 
     value: Number
-    std: Annotated[float, Field(ge=0, allow_inf_nan=False), says("a number >= 0")] | None = None
+    std: Annotated[float, Field(ge=0, allow_inf_nan=False), described_as("a number >= 0")] | None = None
     """Published standard deviation over the paper's runs."""
 
     @model_serializer(mode="wrap")
@@ -321,8 +323,10 @@ _ALWAYS = ("metric", "values", "source")
 
 
 class Published(Section):
-    """One row of a published table, shown beside the very reading of ours that it belongs to. It is left out
-    where overrides or a profile change what its arm is trained with."""
+    """One row of a published table, shown next to the measured result of the same evaluation.
+
+    The row is left out if overrides or a profile change the training of its arm.
+    """
 
     arm: ArmName | None = None
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
@@ -333,7 +337,7 @@ class Published(Section):
     """The reading under `posthoc` that it belongs to; empty: as trained."""
     metric: Text
     """The quantity as we report it, e.g. accuracy."""
-    statistic: Annotated[Literal["mean", "median"], says("mean or median")] = "mean"
+    statistic: Annotated[Literal["mean", "median"], described_as("mean or median")] = "mean"
     """What was published of several runs; a median stands beside our median."""
     values: Annotated[Mapping[Split, ValueOrMore], Field(min_length=1)]
     """Published value by split: a number, or `{value: 0.93, std: 0.01}`."""
@@ -378,9 +382,9 @@ class Spec(Section):
     """Parts of the baseline by name, each with what takes it away: what `combine` makes arms of."""
     combine: Combine | None = None
     """Makes arms of components, with names and reasons; they stand beside those that are written."""
-    grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
+    grid: Mapping[Path, NonEmptyDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""
-    contexts: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
+    contexts: Mapping[Path, NonEmptyDistinct[Json]] = Field(default_factory=dict)
     """Field path to values, e.g.
 
     `dataset: [easy, hard]`. Every arm, the baseline included, runs in every combination of these values, and
@@ -390,14 +394,14 @@ class Spec(Section):
     search: Search | None = None
     confirm: Confirm | None = None
     answer: Answer | None = None
-    posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
-    """Field path to values under which confirmed checkpoints are read again, without training."""
+    posthoc: Mapping[Path, NonEmptyDistinct[Scalar]] = Field(default_factory=dict)
+    """Field path to values with which confirmed checkpoints are evaluated again, without training."""
     resources: Resources = Field(default_factory=Resources)
     keep: Distinct[Pattern] = ()
     """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are
     copied to `kept/<trial id>` of the sweep when the trial ends, and stored as artifacts of its MLflow
     run."""
-    on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
+    on_error: Annotated[Literal["stop", "continue"], described_as("stop or continue")] = "stop"
     """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
     sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
     code is corrected. `continue`: the other trials run all the same."""
@@ -420,7 +424,7 @@ class Spec(Section):
         train: Mapping[str, Json] = self.baseline.train
         if (gpus := int(self.resources.gpus)) > 1:
             train = {**train, "ranks": gpus}
-        if (threads := threads_of(self.resources.cpus)) > 1:
+        if (threads := thread_count(self.resources.cpus)) > 1:
             train = {**train, "threads": threads}
         return {"task": self.baseline.task, "model": self.baseline.model, "train": train}
 
@@ -477,7 +481,7 @@ def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value or (key == "std" and value is not None)}
 
 
-class OwnSpec(Spec):
+class CustomSpec(Spec):
     """A spec that names its own trainable: what its settings may be is for that trainable to say."""
 
     trainable: Trainable
@@ -498,4 +502,4 @@ def names_trainable(data: Any) -> bool:
 
 def spec_class(data: Any) -> type[Spec]:
     """Return the class of the spec written as `data`."""
-    return OwnSpec if names_trainable(data) else Spec
+    return CustomSpec if names_trainable(data) else Spec

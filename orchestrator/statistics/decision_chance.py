@@ -53,7 +53,7 @@ class DecisionChance:
     """Smallest difference that all units together detect 8 times in 10, in units of the outcome."""
 
 
-def outlooks(found: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
+def decision_chances(found: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
     """Return the decision chance for 0.5, 1 and 3 times as many additional units.
 
     Args:

@@ -1,7 +1,8 @@
 """Verdicts despite failed seeds: a verdict holds if every possible value of a failed seed gives it.
 
 A failed seed has no value, but the metric has a range. So the difference of a failed unit is between two
-bounds. `settled` tests all combinations of these bounds and returns a verdict if all of them agree.
+bounds. `verdict_despite_missing` tests all combinations of these bounds and returns a verdict if all of them
+agree.
 
 If all bounds agree, all values between them agree too. The t test finds an effect if (n - 1 + c^2) (sum d)^2
 / n > c^2 sum d^2. The left side minus the right side is concave in every single d for c > 1. So it is
@@ -24,7 +25,7 @@ Bounds = Mapping[int, tuple[float, float]]
 """Smallest and largest possible difference by unit without a value."""
 
 
-def settled(
+def verdict_despite_missing(
     found: Paired,
     bounds: Bounds,
     compare_with: Callable[[Mapping[int, float]], Paired],

@@ -14,7 +14,7 @@ is withheld
   0.93 at 8).
 
 No test of means is robust to seeds that collapse occasionally: if one run in five collapses, 4 seeds include
-no collapsed run in 41% of cases (`unseen`).
+no collapsed run in 41% of cases (`no_collapse_probability`).
 """
 
 from dataclasses import dataclass
@@ -130,6 +130,6 @@ def _decisive_seed(found: Paired) -> int | None:
     return worst if without[worst] > min(1.0, ALONE_FACTOR * found.level) else None
 
 
-def unseen(share: float, seeds: int) -> float:
+def no_collapse_probability(share: float, seeds: int) -> float:
     """Return the probability that none of `seeds` runs collapses, if a share of all runs does."""
     return (1 - share) ** seeds

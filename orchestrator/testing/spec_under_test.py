@@ -15,7 +15,7 @@ from orchestrator.errors import HaltsweepError
 from orchestrator.identity import digest
 from orchestrator.plan.display.render import render
 from orchestrator.plan.planner import plan_file
-from orchestrator.plan.types import Arm, ArmPrice, Plan
+from orchestrator.plan.types import Arm, ArmEstimate, Plan
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.scalars import dump
 from orchestrator.trials import PlannedTrial
@@ -66,7 +66,7 @@ class SpecUnderTest:
         return self.plan.trials
 
     @property
-    def price(self) -> Mapping[str, ArmPrice]:
+    def price(self) -> Mapping[str, ArmEstimate]:
         """Return cost estimates by arm: trials of each phase, FLOPs of a step, memory."""
         return {price.arm: price for price in self.plan.prices}
 

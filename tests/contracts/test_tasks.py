@@ -82,18 +82,8 @@ class BoxContract(TaskContract):
         if "folder" in module.Config.model_fields:
             nowhere = module.Config(folder="/nowhere/at all")
             for ask in (task_catalog.require_files, module.source_digest):
-                with pytest.raises(ValueError, match=r"folder must hold .* put "):
+                with pytest.raises(ValueError, match="folder must hold"):
                     ask(nowhere)
-
-    def test_an_unknown_split_is_refused(self) -> None:
-        module = task_catalog.task_module(self.task)
-        with pytest.raises(ValueError, match=f"{self.task} has no split 'trian'. Known: .*train"):
-            module.build(task_catalog.task_config(self.every_form()["small"]), "trian")
-
-    def test_a_streamed_split_is_not_built(self, streamed: Raw) -> None:
-        module, config = task_catalog.task_module(self.task), task_catalog.task_config(streamed)
-        with pytest.raises(ValueError, match=rf"{self.task} has no split 'train'. Known: train \(streamed\)"):
-            module.build(config, "train")
 
 
 def contract(name: str) -> type[TaskContract]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Cell, Effect, Report
@@ -235,7 +235,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
     return (
         f"{claim.claim} ({claim.source})",
         claim.published,
-        f"{what}, {claim.metric}{reading}: {interval_words(known, '+' if claim.minus else '')}{mark}",
+        f"{what}, {claim.metric}{reading}: {format_interval(known, '+' if claim.minus else '')}{mark}",
         str(known.n),
         ", ".join(
             f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"

@@ -5,7 +5,7 @@
 
 import csv
 
-from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import estimate
 from tests.experiments.claims import FINDINGS, report
 from tests.experiments.tables import TABLES
@@ -39,7 +39,7 @@ def ratio(metric: str, arm: str, bound: int) -> str:
         if cell.metric == metric
     }
     ours, unit = (values[f"{name}[model.max_layers={most}]"] for name, most in ((arm, bound), UNIT))
-    return interval_words(estimate([ours[seed] / unit[seed] for seed in sorted(ours)]))
+    return format_interval(estimate([ours[seed] / unit[seed] for seed in sorted(ours)]))
 
 
 def table() -> str:

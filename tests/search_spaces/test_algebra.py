@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered, without
+from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, order_dimensions
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Formula, Int, Space, When
 from search_spaces.grid import combinations
 from search_spaces.paths import MISSING
@@ -61,11 +61,6 @@ def test_a_constraint_reads_the_assignment() -> None:
     assert admits(constraint, {"model.chunk.size": 101, "task.length": 200}, SETTINGS)
 
 
-def test_what_cannot_be_ordered_is_told() -> None:
-    with pytest.raises(TypeError, match=r"model.chunk.by < 3 cannot be decided, got 'size' and 3"):
-        admits(Constraint("model.chunk.by", "<", 3), {}, SETTINGS)
-
-
 def test_the_later_space_wins_and_nothing_is_lost() -> None:
     low = Space((Dimension("model.a", Int(1, 2)), Dimension("model.b", Int(1, 2))))
     limit = Constraint("model.a", "<", "model.b")
@@ -76,18 +71,11 @@ def test_the_later_space_wins_and_nothing_is_lost() -> None:
     assert merged.constraints == (limit,)
 
 
-def test_without_keeps_the_rest() -> None:
-    space = Space((SIZE, Dimension("model.a", Int(1, 2))), (Constraint("model.a", "<", 2),))
-    assert without(space, ["model.chunk.size", "model.other"]) == Space(
-        space.dimensions[1:], space.constraints
-    )
-
-
 def test_a_circle_is_named() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
-    with pytest.raises(CyclicSpace, match=r"must not run in a circle, got model\.. -> model\.. -> model\.."):
-        ordered((one, two))
+    with pytest.raises(CyclicSpace, match="must not run in a circle"):
+        order_dimensions((one, two))
     with pytest.raises(CyclicSpace, match="must not run in a circle"):
         merge(Space((one,)), Space((two,)))
 
@@ -103,9 +91,9 @@ def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> Non
         )
         for place in range(count)
     ]
-    assert ordered(dimensions) == tuple(dimensions)
+    assert order_dimensions(dimensions) == tuple(dimensions)
     shuffled = rng.sample(dimensions, count)
-    found = [dimension.path for dimension in ordered(shuffled)]
+    found = [dimension.path for dimension in order_dimensions(shuffled)]
     assert sorted(found) == sorted(dimension.path for dimension in dimensions)
     for dimension in dimensions:
         for condition in dimension.when:

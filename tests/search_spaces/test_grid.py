@@ -43,10 +43,6 @@ def test_values_are_as_one_would_write_them(domain, expected):
     assert list(values(domain)) == expected
 
 
-def test_a_float_without_a_step_has_no_list():
-    assert not is_finite(Float(0.0, 1.0))
-
-
 @given(
     st.floats(-1e3, 1e3, allow_subnormal=False),
     st.floats(1e-3, 10.0),
@@ -78,11 +74,6 @@ def test_conditions_constraints_and_settings_leave_some_out():
     assert found[-1] == {"model.unit": None, "model.layers": 2}
     assert len(found) == len({repr(each) for each in found}) == (3 + 1 + 1) * 2
     assert count_combinations(SPACE, settings) == len(found)
-
-
-def test_nothing_to_vary_is_one_combination():
-    assert list(combinations(Space(), {})) == [{}]
-    assert count_combinations(Space(), {}) == 1
 
 
 def test_huge_spaces_are_counted_without_being_listed():

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from search_spaces.wording import (
-    amount,
     counted,
-    markdown_line,
     markdown_text,
     nearest,
     printable,
@@ -67,14 +65,6 @@ def test_markdown_shows_what_was_written(text: str) -> None:
     assert words(seen.shown) == words(visible(text))
 
 
-@given(HOSTILE)
-def test_so_does_a_cell_of_a_table(text: str) -> None:
-    line = " ".join(text.split("\n"))
-    seen = read(f"| a | b |\n| --- | --- |\n| {markdown_line(line)} | end |\n")
-    assert seen.tags == {"table", "thead", "tbody", "tr", "th", "td"}
-    assert words(seen.shown) == words(f"ab{visible(line)}end")
-
-
 @given(st.text(st.characters()))
 def test_nothing_visible_steers_a_terminal_or_turns_text_around(text: str) -> None:
     shown = visible(text)
@@ -89,15 +79,6 @@ def test_nothing_visible_steers_a_terminal_or_turns_text_around(text: str) -> No
 )
 def test_common_text_is_left_alone(text: str) -> None:
     assert markdown_text(text) == text == visible(text)
-
-
-def test_amounts_agree_with_their_noun() -> None:
-    assert [amount(number, "run") for number in (0, 1, 2, 1045)] == [
-        "0 runs",
-        "1 run",
-        "2 runs",
-        "1,045 runs",
-    ]
 
 
 def test_numbers_that_nobody_counts_are_told_by_their_power_of_ten() -> None:

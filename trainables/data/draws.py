@@ -19,7 +19,12 @@ def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
     return (uniform(stream, n) * bound).astype(np.int64)
 
 
-def first_unseen(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
+def permutation(stream: np.random.Generator, n: int) -> np.ndarray:
+    """Return a random order of the integers below `n`."""
+    return np.argsort(stream.bit_generator.random_raw(n), kind="stable")
+
+
+def find_new(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
     """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
     new: list[int] = []
     for index, key in enumerate(keys):

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainables.data.draws import permutation
 from trainables.streams import numpy_stream
 
 
@@ -22,7 +23,7 @@ def batch_indices(n_examples: int, batch_size: int, seed: int, step: int) -> np.
     position, missing = step * batch_size, batch_size
     while missing:
         epoch, start = divmod(position, n_examples)
-        part = _shuffled(n_examples, seed, epoch)[start : start + missing]
+        part = _shuffle(n_examples, seed, epoch)[start : start + missing]
         parts.append(part)
         position += len(part)
         missing -= len(part)
@@ -58,9 +59,9 @@ class Bucketed:
         size = self._batch_size * self._pool_batches
         indices = batch_indices(len(self._lengths), size, self._seed, pool)
         by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
-        keys = numpy_stream(self._seed, "order", "pool", pool).bit_generator.random_raw(self._pool_batches)
+        order = permutation(numpy_stream(self._seed, "order", "pool", pool), self._pool_batches)
         batches: np.ndarray = by_length.reshape(self._pool_batches, self._batch_size)
-        return np.asarray(batches[np.argsort(keys, kind="stable")])
+        return np.asarray(batches[order])
 
 
 class TokenBatches:
@@ -87,10 +88,10 @@ class TokenBatches:
         """Return the indices (int64) of the examples of the 0-based `step`."""
         epoch, place = divmod(step, len(self))
         if self._made is None or self._made[0] != epoch:
-            order = _shuffled(len(self._lengths), self._seed, epoch)
-            keys = numpy_stream(self._seed, "order", "batches", epoch).bit_generator.random_raw(len(self))
+            order = _shuffle(len(self._lengths), self._seed, epoch)
             by_length = order[np.argsort(self._lengths[order], kind="stable")]
-            self._made = epoch, by_length, np.argsort(keys, kind="stable")
+            batches = permutation(numpy_stream(self._seed, "order", "batches", epoch), len(self))
+            self._made = epoch, by_length, batches
         _, by_length, batches = self._made
         start, stop = self._cuts[batches[place] : batches[place] + 2]
         indices: np.ndarray = by_length[start:stop]
@@ -134,10 +135,8 @@ def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 
 
 @lru_cache(maxsize=4)
-def _shuffled(n_examples: int, seed: int, epoch: int) -> np.ndarray:
+def _shuffle(n_examples: int, seed: int, epoch: int) -> np.ndarray:
     """Return a random order of all examples, read-only because it is shared."""
-    # Sorting raw output is the same in every NumPy version, unlike Generator.permutation.
-    keys = numpy_stream(seed, "order", epoch).bit_generator.random_raw(n_examples)
-    order = np.argsort(keys, kind="stable")
+    order = permutation(numpy_stream(seed, "order", epoch), n_examples)
     order.setflags(write=False)
     return order

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,15 @@ class LabelledRows:
         flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
         return (flat[start:stop] for start, stop in pairwise(bounds))
 
+    def column(self) -> pa.LargeListArray:
+        """Return the tokens as a column of a table."""
+        return list_column(self.offsets, self.tokens)
+
     def take(self, indices: np.ndarray) -> Self:
         """Return the rows at `indices`, in that order."""
         lengths = self.lengths[indices]
         tokens = self.tokens[positions(self.offsets[indices], lengths)]
-        return type(self)(tokens, offsets_of(lengths), self.labels[indices])
+        return type(self)(tokens, row_offsets(lengths), self.labels[indices])
 
 
 Rows = TypeVar("Rows", bound=LabelledRows)
@@ -46,19 +51,24 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     """Return all rows of `parts` in order; `parts` must not be empty."""
     return type(parts[0])(
         np.concatenate([part.tokens for part in parts]),
-        offsets_of(np.concatenate([part.lengths for part in parts])),
+        row_offsets(np.concatenate([part.lengths for part in parts])),
         np.concatenate([part.labels for part in parts]),
     )
 
 
-def offsets_of(lengths: np.ndarray) -> np.ndarray:
+def row_offsets(lengths: np.ndarray) -> np.ndarray:
     """Return the start of each row, followed by the end of the last one."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
+def list_column(offsets: np.ndarray, values: np.ndarray) -> pa.LargeListArray:
+    """Return rows as a column of lists; arrays are shared, not copied."""
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+
+
 def positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the flat positions of rows that begin at `starts`, row after row."""
-    offsets = offsets_of(lengths)
+    offsets = row_offsets(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from trainables.data.ragged import list_column
 from trainables.types import TaskShape
 
 SIDE = 32
@@ -28,13 +29,13 @@ def image_shape(num_classes: int, side: int = SIDE) -> TaskShape:
 def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
     """Return columns `tokens` (from uint8, N x pixels or another shape of that size) and `label`."""
     offsets = np.arange(len(labels) + 1, dtype=np.int64) * (images.size // len(labels))
-    tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(images.reshape(-1)))
+    tokens = list_column(offsets, images.reshape(-1))
     return pa.table({"tokens": tokens, "label": pa.array(labels.astype(np.int16))})
 
 
-def picture(tokens: Sequence[int]) -> str:
+def picture(tokens: Sequence[int], levels: int = LEVELS) -> str:
     """Return the image as text: one line per row, two characters per pixel, darker for brighter pixels."""
-    inks, side = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens], math.isqrt(len(tokens))
+    inks, side = [SHADES[token * len(SHADES) // levels] * 2 for token in tokens], math.isqrt(len(tokens))
     return "\n".join("".join(inks[start : start + side]) for start in range(0, len(inks), side))
 
 

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 
 from trainables.layers.constant_shapes import cached_constants, constant_shapes
 from trainables.layers.host import Function, modules_of, named_modules_of, uploaded
-from trainables.layers.mask_draws import MASK_LEVELS, ODD_32, MaskDraws, kept, mix, salt_numbers, salted
+from trainables.layers.mask_draws import (
+    MASK_LEVELS,
+    MaskDraws,
+    element_numbers,
+    kept,
+    mix,
+    salt_numbers,
+    salted,
+)
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -115,7 +123,7 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """Return `columns` numbers in 64 bits for each token, by its place in the full batch."""
-        salt = salts_on(place.device, self.draw(), np.arange(columns, dtype=np.int64) * ODD_32)
+        salt = call_salts(place.device, self.draw(), (columns,))
         words = place.to(torch.int32)[..., None] ^ salt
         mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
@@ -144,17 +152,18 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
+        self, key: int, place: Int[Tensor, "*M"], shape: tuple[int, ...], columns: int
     ) -> Bool[Tensor, "*K"]:
-        """Return the mask of kept elements over `place` and `element`, broadcast.
+        """Return the mask of kept elements over `place` and the words of a token, broadcast.
 
         Args:
             key: Key of the call.
             place: Hashed places of tokens.
-            element: Numbers of words. Each denotes two columns: a 32-bit hash holds two 16-bit draws.
+            shape: Shape of the words of a token (`mask_draws.element_numbers`). A word denotes two columns: a
+                32-bit hash holds two 16-bit draws.
             columns: Size to which the last axis is cut.
         """
-        word = place.to(torch.int32) ^ salts_on(place.device, key, element.astype(np.int64) * ODD_32)
+        word = place.to(torch.int32) ^ call_salts(place.device, key, shape)
         mix(word)
         return kept(word, self.levels)[..., :columns]
 
@@ -185,7 +194,7 @@ class KeyedDropout(Keyed):
             return ready.popleft().keep
         self.forget()
         draws = MaskDraws()
-        self.ask(draws, place, (*place.shape, 1), np.arange((columns + 1) // 2))
+        self.ask(draws, place, (*place.shape, 1), ((columns + 1) // 2,))
         draws.run()
         return ready.popleft().keep[..., :columns]
 
@@ -214,10 +223,13 @@ class KeyedDropout(Keyed):
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
         shape: tuple[int, ...],
-        element: np.ndarray,
+        words: tuple[int, ...],
     ) -> None:
-        """Schedule the mask of the next call for `element` at `place`, which is reshaped to `shape`."""
-        salt = salts_on(place.device, self.draw(), element * ODD_32)
+        """Schedule the mask of the next call at `place`, which is reshaped to `shape`.
+
+        `words` is the shape of the words of a token (`mask_draws.element_numbers`).
+        """
+        salt = call_salts(place.device, self.draw(), words)
 
         def give(masks: list[Tensor]) -> None:
             self.put(masks[0], place)
@@ -387,6 +399,19 @@ def salts_on(
     return (
         uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
     )
+
+
+def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
+    """Return the salts of one call for `mask_draws.element_numbers(shape)`, without an upload."""
+    if (shapes := constant_shapes()) is not None:
+        return shapes.salts.table(key, element_numbers(shape), device)
+    # The 32-bit sum may overflow: salts are its lower bits, as in `salted`.
+    return (_element_numbers_on(device, shape) + (key & 0x7FFFFFFF)) ^ (key >> 32)
+
+
+@cached_constants(maxsize=256)
+def _element_numbers_on(device: torch.device, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
+    return torch.from_numpy(element_numbers(shape).astype(np.int32)).to(device)
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

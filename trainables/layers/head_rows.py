@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Complex, Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.host import Function, uploaded
-from trainables.layers.packing import Packing
+from trainables.layers.host import Function, uploaded, uploaded_together
+from trainables.layers.packing import HostLayout, Packing
 
 Factor = Complex[Tensor, "R B 1 T half"]
 """Complex factors of the first R parts; consecutive pairs of numbers are read as complex numbers."""
@@ -63,24 +63,38 @@ class HeadRows:
     @classmethod
     def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
-        head, part = np.arange(heads), np.arange(parts)[:, None]
-        number, begin = part * heads + head, (part * (rows * heads) + head).ravel() * width
         shape = (parts, rows, heads, width)
-        known = packing.by_host or packing.dense
-        if known and rows * width * parts * heads <= MOST_BY_HOST:
-            if packing.dense:
-                place = np.arange(rows * width)
-                token, row = place.reshape(rows, width), place // width
+        if (packing.by_host or packing.dense) and rows * width * parts * heads <= MOST_BY_HOST:
+            key = "head rows", heads, parts
+
+            def tables(layout: HostLayout) -> tuple[np.ndarray, ...]:
+                return _host_tables(layout, heads, parts)
+
+            if packing.by_host:
+                out, back = packing.host_tables(key, tables)
             else:
-                token, place, _ = packing.host_rows
-                row = np.repeat(np.arange(rows), packing.host_counts)
-            to = token[:, None] * (parts * heads) + number[:, None, :, None]
-            base = place + row * ((heads - 1) * width)
-            both = uploaded(np.concatenate((to.ravel(), (base[:, None] + begin).ravel())), device)
-            return cls(both[: to.size], both[to.size :], shape)
+                out, back = uploaded_together(tables(HostLayout(np.full(rows, width), width)), device)
+            return cls(out, back, shape)
+        number, begin = _offsets(rows, width, heads, parts)
         out = packing.padded_index[:, None] * (parts * heads) + uploaded(number, device)[:, None, :, None]
         back = packing.index + packing.row * ((heads - 1) * width)
         return cls(out.flatten(), (back[:, None] + uploaded(begin, device)).flatten(), shape)
+
+
+def _offsets(rows: int, width: int, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of parts and heads in the packed and in the padded layout."""
+    head, part = np.arange(heads), np.arange(parts)[:, None]
+    return part * heads + head, (part * (rows * heads) + head).ravel() * width
+
+
+def _host_tables(layout: HostLayout, heads: int, parts: int) -> tuple[np.ndarray, ...]:
+    """Return `HeadRows.out` and `HeadRows.back`, computed on the host."""
+    rows, width = layout.counts.shape[0], layout.width
+    number, begin = _offsets(rows, width, heads, parts)
+    token, place = layout.places
+    to = token.reshape(rows, 1, width) * (parts * heads) + number[:, None, :, None]
+    base = place + layout.row * ((heads - 1) * width)
+    return to.ravel(), (base[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:

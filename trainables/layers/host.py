@@ -1,11 +1,11 @@
 """Host-side helpers of a training step: frequent small operations, uploads, and waits for the device."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from trainables.layers.constant_shapes import constant_shapes, copied_to, refuse_host_read
@@ -24,6 +24,16 @@ def uploaded(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[T
     """Copy a table to `device`; the host does not wait for the copy."""
     shapes = constant_shapes()
     return copied_to(table, device) if shapes is None else shapes.table(table, device)
+
+
+def uploaded_together(
+    tables: Sequence[Int[np.ndarray, " _"]], device: torch.device
+) -> list[Int[Tensor, " _"]]:
+    """Copy several tables of 64-bit integers to `device` by one copy, for which the host does not wait."""
+    if len(tables) == 1:
+        return [uploaded(tables[0], device)]
+    sizes = [table.size for table in tables]
+    return list(uploaded(np.concatenate(tables), device).split_with_sizes(sizes))
 
 
 class Function(torch.autograd.Function):

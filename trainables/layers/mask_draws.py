@@ -22,6 +22,8 @@ MOST_WORDS = 1 << 22
 """Maximum number of words hashed at once for several masks: 16 MiB, and 16 MiB of temporary memory."""
 CACHED_WORDS = 1 << 18
 """Number of words hashed at once on a CPU if a mask has more than `MOST_WORDS`."""
+HEAD_STRIDE: Final = 1 << 16
+"""Distance of the numbers of elements with the same key in consecutive heads."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -40,6 +42,15 @@ def mix(word: Tensor) -> None:
 def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
     """Return the salt numbers of groups of `counts` words, each numbered from zero (read-only)."""
     found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=256)
+def element_numbers(shape: tuple[int, ...]) -> Int[np.ndarray, "*C"]:
+    """Return the salt numbers of `shape` = (words,) elements, or of (heads, 1, words) of them (read-only)."""
+    heads = np.arange(shape[0] if len(shape) > 1 else 1).reshape(-1, *[1] * (len(shape) - 1))
+    found: np.ndarray = (heads * HEAD_STRIDE + np.arange(shape[-1], dtype=np.int64)) * ODD_32
     found.flags.writeable = False
     return found
 

@@ -7,6 +7,7 @@ sinusoids of the original bottleneck, added before every chunk) break this symme
 update has the model's width as its inner size; the text uses the same feed-forward everywhere.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from trainables.layers.block_costs import linear_flops, offer_flops, recall_flop
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.mask_draws import MaskDraws
-from trainables.layers.packing import Packing
+from trainables.layers.packing import HostLayout, Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.layers.xpos import sinusoids
@@ -144,6 +145,13 @@ def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
         ("slots", each), lambda: Packing.of_counts(np.full(rows, each), packing.row.device)
     )
     return made
+
+
+def add_slots_packings(packings: Sequence[Packing], each: int) -> None:
+    """Build the packings of slots for several `packings` by one upload."""
+    layouts = [HostLayout(np.full(packing.num_rows, each), each) for packing in packings]
+    for packing, slots in zip(packings, Packing.of_all(layouts, packings[0].row.device), strict=True):
+        packing.made["slots", each] = slots
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from trainables.data.files import unreadable
+from trainables.data.files import source_folder, unreadable_error
 
 CLASSES = 10
 COLOURS = 3
 PIXELS = 1024
 RECORD = 1 + COLOURS * PIXELS
-TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
+TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), "test_batch"
 
 
 class Refused(ValueError):
@@ -68,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
             ("numpy", "dtype"): _byte_type,
             ("numpy.core.multiarray", "_reconstruct"): _byte_array,
             ("numpy._core.multiarray", "_reconstruct"): _byte_array,
-            ("_codecs", "encode"): _latin,
+            ("_codecs", "encode"): _encode_latin,
         }
         if (module, name) not in admitted:
             raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
@@ -91,27 +91,20 @@ def _byte_array(*_: object) -> _ByteArray:
     return _ByteArray()
 
 
-def _latin(text: object, encoding: object) -> bytes:
+def _encode_latin(text: object, encoding: object) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
         raise Refused("text in an encoding of its own")
     return text.encode("latin1")
 
 
-def names(folder: Path) -> dict[str, tuple[str, ...]]:
+def names(folder: str | None) -> dict[str, tuple[str, ...]]:
     """Return the files of the splits `train` and `test`, in the form that exists. Raises `ValueError`."""
-    forms = [{"train": TRAIN, "test": TEST}]
-    forms.append({split: tuple(f"{name}.bin" for name in each) for split, each in forms[0].items()})
-    lacking = [
-        [name for each in form.values() for name in each if not (folder / name).is_file()] for form in forms
-    ]
-    for form, missing in zip(forms, lacking, strict=True):
-        if not missing:
-            return form
-    fewest = min(lacking, key=len)
-    raise ValueError(
-        f"folder must hold {TRAIN[0]} .. {TRAIN[-1]} and {TEST[0]} (CIFAR-10 for Python) or the same with "
-        f".bin (the binary version), got {folder} without {', '.join(fewest)}; put them there"
-    )
+    is_binary = folder is not None and (Path(folder) / f"{TRAIN[0]}.bin").is_file()
+    suffix = ".bin" if is_binary else ""
+    files = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
+    content = f"{TRAIN[0]} .. {TRAIN[-1]} and {TEST} (CIFAR-10 for Python) or the same with .bin"
+    source_folder(folder, [*files["train"], *files["test"]], content)
+    return files
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -119,11 +112,11 @@ def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error) from error
-    return _binary(file, content) if file.suffix == ".bin" else _pickled(file, content)
+        raise unreadable_error(file, error) from error
+    return _read_binary(file, content) if file.suffix == ".bin" else _read_pickle(file, content)
 
 
-def _binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _read_binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     if not content or len(content) % RECORD:
         raise ValueError(
             f"{file}: expected records of {RECORD} bytes, a label and 3 x 1024 colours, got {len(content)} "
@@ -138,7 +131,7 @@ def _binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     return records[:, 1:], records[:, 0].astype(np.int16)
 
 
-def _pickled(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _read_pickle(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     expected = f"{file}: expected a pickled CIFAR-10 batch (a dictionary of b'data' and b'labels')"
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from trainables.data.files import unreadable
+from trainables.data.files import unreadable_error
 from trainables.data.progress import COUNTED_AT_ONCE, report
+from trainables.data.ragged import list_column
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 """Special entries: ids without a word. Literal occurrences in a text count as unknown words."""
@@ -73,7 +74,7 @@ class Rows:
     def column(self) -> pa.LargeListArray:
         """Return all rows as a column of a split without copying; no row can be appended afterwards."""
         values, offsets = (np.frombuffer(part, dtype=part.typecode) for part in (self._values, self._offsets))
-        return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+        return list_column(offsets, values)
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -83,7 +84,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(lines, start=1):
                 yield number, _text(line, file, number)
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -95,7 +96,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], lis
     try:
         yield from _pairs(source, target)
     except OSError as error:
-        raise unreadable(Path(error.filename or source), error) from error
+        raise unreadable_error(Path(error.filename or source), error) from error
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -123,7 +124,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     seen: dict[str, int] = {}
     for number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
-        if not word or word in marks or len(count) > 1 or not all(each.isdecimal() for each in count):
+        if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
             raise ValueError(
                 f"{file}, line {number}: expected a word or a word and its count, without "
                 f"{' '.join(marks)}, got {line[:200]!r}"
@@ -147,11 +148,6 @@ def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
             "%s: %s of %s words are not in the vocabulary and are all read as %s; is it that of these files?",
             *(file, f"{count:,}", f"{len(ids):,}", UNKNOWN),
         )
-
-
-def missing(files: Iterable[Path]) -> str:
-    """Return the names of the missing files; empty if none is missing."""
-    return ", ".join(file.name for file in files if not file.is_file())
 
 
 def _text(line: bytes, file: Path, number: int) -> str:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.host import changed, on_host, uploaded
+from trainables.layers.host import changed, on_host, uploaded, uploaded_together
 from trainables.layers.packing import InTwo, Packing, put, take
 from trainables.layers.tokens import Placed
 
@@ -138,10 +138,14 @@ class ActiveUnits:
         stays = stay if self.per_token else np.repeat(stay, self.packing.host_counts)
         (rows, staying), (_, going) = self.packing.left(stays), self.packing.left(~stays)
         known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
-        whole = uploaded(np.concatenate(known), self.packing.row.device)
-        tables = whole.split_with_sizes([each.shape[0] for each in known])
-        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:], (stays, stay), strict=True))
-        return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), staying, going)
+        layouts = [staying.row, staying.counts, going.row, going.counts]
+        tables = uploaded_together([*known, *layouts], self.packing.row.device)
+        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:3], (stays, stay), strict=True))
+        (one,), (other,) = (
+            Packing.of_tables([layout], tables[number : number + 1], tables[number + 1 : number + 2])
+            for number, layout in ((3, staying), (5, going))
+        )
+        return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), one, other)
 
     def part(self: Units, parting: Leaving) -> tuple[Units, Units]:
         """Return the remaining and the removed units; each field is split by one kernel.

@@ -19,7 +19,13 @@ from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, Parting
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
+from trainables.layers.memory import (
+    Memory,
+    MemorySettings,
+    add_slots_packings,
+    update_flops,
+    update_saved_bytes,
+)
 from trainables.layers.packing import Packing, moved, put
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
@@ -94,8 +100,9 @@ class ChunkPart:
     ) -> "list[ChunkPart]":
         """Build all parts from all `tokens` of a batch and the `places` of all slots."""
         rows = torch.arange(0, device=places.device)  # rows of `recalled`, which is None here
-        ordered = tokens.select(cut.order[0], rows, cut.packing)
+        ordered = tokens.select(cut.orders.tokens.order, rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
+        add_slots_packings([chunk.packing for chunk in chunks], memory.settings.slots)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -151,14 +158,14 @@ class Chunked(nn.Module):
         totals: list[Float[Tensor, " B"]] = []
         left: list[Float[Tensor, "K S D"]] = []
         places = self.memory.places(packing)
-        chunks = [cut.chunk(number) for number in range(cut.most)]
+        chunks = cut.chunks()
         parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
-        order, back = cut.order
+        order, back = cut.orders.tokens.order, cut.orders.tokens.back
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                if (parting := cut.parting(number)) is not None:
+                if (parting := cut.orders.partings[number]) is not None:
                     slots, gone = _parted(slots, parting)
                     left.append(gone)
                 memory = self.memory.marked(slots)
@@ -172,7 +179,7 @@ class Chunked(nn.Module):
                 memory = self.memory.update(memory, part.slots, finals[-1], chunk.packing)
                 slots = memory.to(slots.dtype)
         if left:
-            slots = moved(torch.cat([*left, slots]), cut.back.order, cut.back.back)
+            slots = moved(torch.cat([*left, slots]), cut.orders.rows.order, cut.orders.rows.back)
         final = moved(torch.cat(finals), back, order)
         return _mean_over_chunks(final, totals, cut.counts, packing, bound), slots
 

@@ -27,22 +27,21 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.acting import InSplits
-from trainables.data.files import content_digest
+from trainables.data.files import content_digest, source_folder
 from trainables.readers.parallel_text import (
     END,
     PADDING,
     UNKNOWN,
     Rows,
     Vocabulary,
-    missing,
     read_lines,
     read_pairs,
     read_words,
     warn_unknown,
 )
-from trainables.readers.sparql import NotAQuery, simplified
+from trainables.readers.sparql import NotAQuery, simplify
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 1
@@ -103,18 +102,11 @@ def label_names(config: Config) -> tuple[str, ...]:
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test."""
-    lengths = 2, config.question_words_max + 1
-    return (
-        SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None),
-        SplitInfo("test", "test", *lengths, None),
-    )
+    return train_valid_test(2, config.question_words_max + 1)
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
-    if split not in PARTS:
-        raise ValueError(f"cfq has no split {split!r}. Known: {', '.join(PARTS)}")
+    """Return columns `tokens` and `answer`. Raises `ValueError` for a bad file."""
     files = _files(config)
     words = _vocabulary(config, "src"), _vocabulary(config, "tgt")
     _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
@@ -122,7 +114,7 @@ def build(config: Config, split: str) -> pa.Table:
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
     source, target = (files[f"{PARTS[split]}.{side}"] for side in ("src", "tgt"))
     for number, question, query in read_pairs(source, target):
-        answer = _written(config, query, target, number)
+        answer = _target_words(config, query, target, number)
         _must_be_short("question_words_max", config.question_words_max, question, source, number)
         _must_be_short("query_words_max", config.query_words_max, answer, target, number)
         questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
@@ -170,25 +162,16 @@ def score(
 
 def _files(config: Config) -> dict[str, Path]:
     """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
-    if config.folder is None:
-        raise ValueError(
-            f"folder must name a folder that holds {config.division}/ with {_layout()}, got none; set it, or "
-            "give source_vocabulary_size and target_vocabulary_size to plan without the files"
-        )
-    folder = Path(config.folder) / config.division
     names = [f"{part}.{side}" for part in PARTS.values() for side in ("src", "tgt")]
-    needed = {name: folder / name for name in names}
-    if lacking := missing(needed.values()):
-        raise ValueError(
-            f"folder must hold {config.division}/ with {_layout()}, got {config.folder} without {lacking} "
-            f"there; put the questions (.src) and queries (.tgt) there, one a line, words separated by spaces"
-        )
-    optional = {f"vocab.{side}": folder / f"vocab.{side}" for side in ("src", "tgt")}
-    return needed | {name: file for name, file in optional.items() if file.is_file()}
-
-
-def _layout() -> str:
-    return ", ".join(f"{part}.src, {part}.tgt" for part in PARTS.values())
+    folder = source_folder(
+        config.folder,
+        [f"{config.division}/{name}" for name in names],
+        f"{config.division}/ with {', '.join(names)} (questions and queries, one per line)",
+        ", or give source_vocabulary_size and target_vocabulary_size to plan without the files",
+    )
+    optional = ("vocab.src", "vocab.tgt")
+    files = {name: folder / config.division / name for name in (*names, *optional)}
+    return {name: file for name, file in files.items() if name in names or file.is_file()}
 
 
 def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:
@@ -213,16 +196,16 @@ def _read_vocabulary(
         return read_words(file, marks)
     counts: Counter[str] = Counter()
     for number, line in read_lines(file):
-        counts.update(_written(config, line.split(), file, number) if shorten else line.split())
+        counts.update(_target_words(config, line.split(), file, number) if shorten else line.split())
     return Vocabulary(marks, sorted(counts, key=lambda word: (-counts[word], word)))
 
 
-def _written(config: Config, query: list[str], file: Path, number: int) -> list[str]:
+def _target_words(config: Config, query: list[str], file: Path, number: int) -> list[str]:
     """Return the query in the form to be learnt."""
     if not config.simplify:
         return query
     try:
-        return simplified(query, invert=config.division in INVERTED)
+        return simplify(query, invert=config.division in INVERTED)
     except NotAQuery as fault:
         raise ValueError(
             f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; leave simplify out for "

@@ -13,16 +13,18 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.data.draws import permutation
+from trainables.generators import images
+from trainables.generators.images import decode, image_table  # noqa: F401 `decode` is required in every task
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 1
 SIDE = 8
 LEVELS = 17
 """Grey levels 0 .. 16, which are also their token ids."""
-SHADES = " .:-=+*#%@"
 PAD = LEVELS
 CLASSES = 10
 IMAGES = 1797
@@ -54,38 +56,23 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test: parts of one random order."""
-    pixels = SIDE * SIDE, SIDE * SIDE
-    left = IMAGES - config.valid_examples - config.test_examples
-    return (
-        SplitInfo("train", "train", *pixels, left),
-        SplitInfo("valid", "valid", *pixels, config.valid_examples),
-        SplitInfo("test", "test", *pixels, config.test_examples),
-    )
+    rest = IMAGES - config.valid_examples - config.test_examples
+    return train_valid_test(SIDE**2, SIDE**2, (rest, config.valid_examples, config.test_examples))
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
+    """Return columns `tokens` (uint8) and `label`."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
-    if split not in sizes:
-        raise ValueError(f"digits has no split {split!r}. Known: {', '.join(sizes)}")
     stop = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))[split]
     pixels, labels = _images()
-    keys = numpy_stream(config.data_seed, "digits", "order").bit_generator.random_raw(IMAGES)
-    chosen = np.argsort(keys, kind="stable")[stop - sizes[split] : stop]
-    offsets = np.arange(len(chosen) + 1, dtype=np.int64) * SIDE * SIDE
-    tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(pixels[chosen].reshape(-1)))
-    return pa.table({"tokens": tokens, "label": pa.array(labels[chosen])})
+    order = permutation(numpy_stream(config.data_seed, "digits", "order"), IMAGES)
+    chosen = order[stop - sizes[split] : stop]
+    return image_table(pixels[chosen], labels[chosen])
 
 
 def picture(tokens: Sequence[int]) -> str:
-    """Return the image as text: one line per row, two characters per pixel, darker for darker pixels."""
-    inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
-    return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
-
-
-def decode(tokens: Sequence[int]) -> str:
-    """Return the grey levels, row by row."""
-    return " ".join(map(str, tokens))
+    """Return the image as text, see `images.picture`."""
+    return images.picture(tokens, LEVELS)
 
 
 @cache

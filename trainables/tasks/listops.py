@@ -23,6 +23,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from trainables.acting import InSplits
+from trainables.data.draws import permutation
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
     SplitLaw,
@@ -32,8 +33,8 @@ from trainables.generators.listops_splits import (
     length_test,
     length_tests,
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Law, Trees, grow
 from trainables.settings import Settings
@@ -161,14 +162,11 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
+    """Return columns `tokens` (uint8) and `label`."""
     if split in _test_laws(config):
-        return table_of(_test_trees(config, split))
+        return tree_table(_test_trees(config, split))
     if split in HELD_OUT:
-        return table_of(_held_out(config)[HELD_OUT.index(split)])
-    if split != "train":
-        known = ", ".join(info.name for info in splits(config))
-        raise ValueError(f"listops has no split {split!r}. Known: {known}")
+        return tree_table(_held_out(config)[HELD_OUT.index(split)])
     train = _train_trees(config)
     short = np.flatnonzero(train.lengths <= config.train_length_max)
     if not len(short):
@@ -176,7 +174,7 @@ def build(config: Config, split: str) -> pa.Table:
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return table_of(train.take(short))
+    return tree_table(train.take(short))
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:
@@ -205,8 +203,7 @@ def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = f
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
     trees = first_unique(draws, wanted, set(seen))
-    keys = numpy_stream(data_seed, "listops", "order").bit_generator.random_raw(wanted)
-    return trees.take(np.argsort(keys, kind="stable"))
+    return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), wanted))
 
 
 @lru_cache(maxsize=4)

@@ -20,12 +20,12 @@ from trainables.generators.listops_splits import (
     decode,  # noqa: F401 required in every task
     generate,
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Law, Trees
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 2
@@ -56,19 +56,13 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test, all of the same distribution."""
-    return (
-        SplitInfo("train", "train", *LENGTHS, config.train_examples),
-        SplitInfo("valid", "valid", *LENGTHS, config.valid_examples),
-        SplitInfo("test", "test", *LENGTHS, config.test_examples),
-    )
+    return train_valid_test(*LENGTHS, (config.train_examples, config.valid_examples, config.test_examples))
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
+    """Return columns `tokens` (uint8) and `label`."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
-    if split not in sizes:
-        raise ValueError(f"listops_lra has no split {split!r}. Known: {', '.join(sizes)}")
-    return table_of(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
+    return tree_table(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
 
 
 @lru_cache(maxsize=3)

@@ -25,14 +25,14 @@ from pydantic import Field
 
 from trainables.acting import InForm
 from trainables.data.files import content_digest
-from trainables.data.ragged import concatenate
+from trainables.data.ragged import concatenate, list_column
 from trainables.generators.formula_pairs import (
     BUCKETS,
     RELATIONS,
     SEPARATOR,
     Pairs,
-    generated,
-    holding,
+    generate_pairs,
+    has_pattern,
     unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
@@ -145,14 +145,7 @@ def _length_range(bucket: int) -> tuple[int, int]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label` or `answer`.
-
-    Raises:
-        ValueError: The split is unknown or the folder is bad.
-    """
-    known = [info.name for info in splits(config)]
-    if split not in known:
-        raise ValueError(f"logical_inference has no split {split!r}. Known: {', '.join(known)}")
+    """Return columns `tokens` (uint8) and `label` or `answer`. Raises `ValueError` for a bad folder."""
     return _table(_pairs(config, split), config.form)
 
 
@@ -162,7 +155,7 @@ def _pairs(config: Config, split: str) -> Pairs:
     pool = _pool(_parts(config, "train"))
     if split == HELD_OUT:
         assert config.held_out is not None, "a split of held-out pairs needs a pattern"
-        return pool.take(np.flatnonzero(holding(pool, config.held_out)))
+        return pool.take(np.flatnonzero(has_pattern(pool, config.held_out)))
     pool = _without_pattern(pool, config.held_out)
     is_valid = np.arange(1, len(pool) + 1) % VALID_EVERY == 0
     valid = pool.take(np.flatnonzero(is_valid))
@@ -181,7 +174,7 @@ def _pool(buckets: Sequence[Pairs]) -> Pairs:
 
 
 def _without_pattern(pairs: Pairs, pattern: str | None) -> Pairs:
-    return pairs if pattern is None else pairs.take(np.flatnonzero(~holding(pairs, pattern)))
+    return pairs if pattern is None else pairs.take(np.flatnonzero(~has_pattern(pairs, pattern)))
 
 
 def require_files(config: Config) -> None:
@@ -209,15 +202,11 @@ def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     """Return the pairs of each bucket."""
     if config.folder is not None:
         return read(Path(config.folder), part)
-    return generated(config.test_pairs, config.data_seed)[part == "test"]
+    return generate_pairs(config.test_pairs, config.data_seed)[part == "test"]
 
 
 def _table(pairs: Pairs, form: str) -> pa.Table:
-    tokens = pa.LargeListArray.from_arrays(pa.array(pairs.offsets), pa.array(pairs.tokens))
-    labels = pa.array(pairs.labels)
     if form == "pair":
-        return pa.table({"tokens": tokens, "label": labels})
-    one_each = pa.array(np.arange(len(pairs) + 1))
-    return pa.table(
-        {"tokens": tokens, "answer": pa.LargeListArray.from_arrays(one_each, labels.cast(pa.uint8()))}
-    )
+        return pa.table({"tokens": pairs.column(), "label": pa.array(pairs.labels)})
+    answers = list_column(np.arange(len(pairs) + 1), pairs.labels.astype(np.uint8))
+    return pa.table({"tokens": pairs.column(), "answer": answers})

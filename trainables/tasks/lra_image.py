@@ -26,9 +26,9 @@ from trainables.generators.images import (
     image_table,
     picture,  # noqa: F401 used by `haltsweep data`
 )
-from trainables.readers import cifar as files
+from trainables.readers import cifar
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 1
@@ -36,7 +36,6 @@ WEIGHTS = (2989, 5870, 1140)
 """Weights of red, green and blue, in ten-thousandths."""
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """Names of the classes, in the order of the labels."""
-SPLITS = ("train", "valid", "test")
 
 
 class Config(Settings):
@@ -60,23 +59,17 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same for all settings
     """Return train, valid and test."""
-    return (
-        SplitInfo("train", "train", PIXELS, PIXELS, None),
-        SplitInfo("valid", "valid", PIXELS, PIXELS, None),
-        SplitInfo("test", "test", PIXELS, PIXELS, None),
-    )
+    return train_valid_test(PIXELS, PIXELS)
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad split or file."""
-    if split not in SPLITS:
-        raise ValueError(f"lra_image has no split {split!r}. Known: {', '.join(SPLITS)}")
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad file."""
     folder, names = _names(config)
     chosen = names["test" if split == "test" else "train"]
     images, labels = [], []
     for number, name in enumerate(chosen):
         report("files", number, len(chosen))
-        colours, answers = files.read(folder / name)
+        colours, answers = cifar.read(folder / name)
         images.append(grey(colours))
         labels.append(answers)
     pixels, answers = np.concatenate(images), np.concatenate(labels)
@@ -95,7 +88,7 @@ def require_files(config: Config) -> None:
 def source_digest(config: Config) -> str:
     """Return a digest of the contents of the files. Raises `ValueError` for missing files."""
     folder, names = _names(config)
-    return content_digest(folder, [name for each in names.values() for name in each])
+    return content_digest(folder, [name for part in names.values() for name in part])
 
 
 def grey(colours: np.ndarray) -> np.ndarray:
@@ -106,10 +99,5 @@ def grey(colours: np.ndarray) -> np.ndarray:
 
 
 def _names(config: Config) -> tuple[Path, dict[str, tuple[str, ...]]]:
-    if config.folder is None:
-        raise ValueError(
-            f"folder must name a folder that holds {files.TRAIN[0]} .. {files.TRAIN[-1]} and {files.TEST[0]} "
-            "(CIFAR-10 for Python) or the same with .bin (the binary version), got none; set it"
-        )
-    folder = Path(config.folder)
-    return folder, files.names(folder)
+    names = cifar.names(config.folder)
+    return Path(str(config.folder)), names

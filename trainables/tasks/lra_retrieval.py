@@ -26,7 +26,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.acting import InForm
-from trainables.data.files import content_digest, unreadable
+from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report
 from trainables.readers.byte_text import (
     IDS,
@@ -37,7 +37,7 @@ from trainables.readers.byte_text import (
 )
 from trainables.readers.parallel_text import Rows
 from trainables.settings import Settings
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 LOG = logging.getLogger(__name__)
@@ -83,18 +83,11 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test."""
-    lengths = 3, 2 * config.length_max + 1
-    return (
-        SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None),
-        SplitInfo("test", "test", *lengths, None),
-    )
+    return train_valid_test(3, 2 * config.length_max + 1)
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad split or file."""
-    if split not in FILES:
-        raise ValueError(f"lra_retrieval has no split {split!r}. Known: {', '.join(FILES)}")
+    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad file."""
     file = _folder(config) / FILES[split]
     rows, labels, empty = Rows(IDS + 1), array("h"), 0
     pairs = _pairs(file) if config.quotes == "letters" else _quoted_pairs(file)
@@ -128,16 +121,8 @@ def source_digest(config: Config) -> str:
 
 def _folder(config: Config) -> Path:
     """Return the folder of pairs. Raises `ValueError` if it is incomplete."""
-    layout = f"{', '.join(FILES.values())} (the published AAN pairs)"
-    if config.folder is None:
-        raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
-    folder = Path(config.folder)
-    lacking = [name for name in FILES.values() if not (folder / name).is_file()]
-    if lacking:
-        raise ValueError(
-            f"folder must hold {layout}, got {folder} without {', '.join(lacking)}; put them there"
-        )
-    return folder
+    names = FILES.values()
+    return source_folder(config.folder, names, f"{', '.join(names)} (the published AAN pairs)")
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
@@ -193,4 +178,4 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                     report("bytes", done, size)
                 yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error

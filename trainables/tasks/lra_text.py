@@ -22,7 +22,8 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from trainables.acting import InForm
-from trainables.data.files import content_digest, unreadable
+from trainables.data.draws import permutation
+from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import counted
 from trainables.readers.byte_text import (
     IDS,
@@ -107,12 +108,9 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad split or folder."""
-    known = [info.name for info in splits(config)]
-    if split not in known:
-        raise ValueError(f"lra_text has no split {split!r}. Known: {', '.join(known)}")
+    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad folder."""
     folder = _folder(config)
-    reviews = _chosen(config, folder, split)
+    reviews = _split_reviews(config, folder, split)
     rows = Rows(IDS)
     for review in counted(reviews, "reviews", len(reviews)):
         rows.append(ids(_read(folder / review, config.length_max)))
@@ -133,20 +131,12 @@ def source_digest(config: Config) -> str:
 
 def _folder(config: Config) -> Path:
     """Return the folder of reviews. Raises `ValueError` if it is incomplete."""
-    needed = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
-    layout = f"{', '.join(needed)} with a review in each .txt file (the published aclImdb)"
-    if config.folder is None:
-        raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
-    folder = Path(config.folder)
-    lacking = [place for place in needed if not (folder / place).is_dir()]
-    if lacking:
-        raise ValueError(
-            f"folder must hold {layout}, got {folder} without {', '.join(lacking)}; put the reviews there"
-        )
-    return folder
+    names = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
+    content = f"{', '.join(names)} with a review in each .txt file (the published aclImdb)"
+    return source_folder(config.folder, names, content)
 
 
-def _chosen(config: Config, folder: Path, split: str) -> list[str]:
+def _split_reviews(config: Config, folder: Path, split: str) -> list[str]:
     """Return the reviews of a split."""
     if split == "test" or (split == "valid" and config.validate_on == "test"):
         return _reviews(folder, "test")
@@ -159,28 +149,27 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
             f"valid_examples must leave reviews to train on, got {held_out} and {len(reviews)} reviews in "
             f"{folder / 'train'}; lower it"
         )
-    keys = numpy_stream(config.data_seed, "lra_text", "valid").bit_generator.random_raw(len(reviews))
-    order = np.argsort(keys, kind="stable")
+    order = permutation(numpy_stream(config.data_seed, "lra_text", "valid"), len(reviews))
     part = order[:held_out] if split == "valid" else order[held_out:]
     return [reviews[number] for number in np.sort(part).tolist()]
 
 
 def _reviews(folder: Path, part: str) -> list[str]:
     """Return all reviews of a part as paths below `folder`, by opinion and name."""
-    found: list[str] = []
+    reviews: list[str] = []
     for opinion in OPINIONS:
         place = f"{part}/{opinion}"
         try:
             with os.scandir(folder / place) as entries:
                 names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
         except OSError as error:
-            raise unreadable(folder / place, error) from error
+            raise unreadable_error(folder / place, error) from error
         if not names:
             raise ValueError(
                 f"{folder / place} must hold a review in each .txt file, got none; put them there"
             )
-        found += [f"{place}/{name}" for name in names]
-    return found
+        reviews += [f"{place}/{name}" for name in names]
+    return reviews
 
 
 def _read(file: Path, most: int) -> bytes:
@@ -189,7 +178,7 @@ def _read(file: Path, most: int) -> bytes:
         with file.open("rb") as opened:
             text = opened.read(most)
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
     if not text:
         raise ValueError(f"{file}: expected a review, got an empty file; put the review there")
     return text

@@ -32,6 +32,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from trainables.acting import InSplits
+from trainables.data.draws import permutation
 from trainables.data.files import content_digest
 from trainables.data.progress import report
 from trainables.generators.contours import drawings, render
@@ -46,7 +47,7 @@ from trainables.generators.images import (
 from trainables.readers import pathfinder_files as files
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
-from trainables.task_protocol import SplitInfo
+from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
 
 VERSION = 1
@@ -108,18 +109,12 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test, all of the same distribution."""
-    pixels = config.side**2, config.side**2
-    return (
-        SplitInfo("train", "train", *pixels, _examples(config, "train")),
-        SplitInfo("valid", "valid", *pixels, _examples(config, "valid")),
-        SplitInfo("test", "test", *pixels, _examples(config, "test")),
-    )
+    train, valid, test = (_examples(config, split) for split in SIZES)
+    return train_valid_test(config.side**2, config.side**2, (train, valid, test))
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad split or folder."""
-    if split not in SIZES:
-        raise ValueError(f"pathfinder has no split {split!r}. Known: {', '.join(SIZES)}")
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad folder."""
     if config.folder is not None:
         return _read(config, config.folder, split)
     wanted = _examples(config, split) or 0
@@ -140,16 +135,16 @@ def build(config: Config, split: str) -> pa.Table:
 def require_files(config: Config) -> None:
     """Raise `ValueError` if the files are missing, without reading them."""
     if config.folder is not None:
-        files.metadata(files.root(config.folder, config.contour_length, config.side))
+        files.metadata(files.image_folder(config.folder, config.contour_length, config.side))
 
 
 def source_digest(config: Config) -> str | None:
     """Return a digest of the images and their list; None for generated images. Raises `ValueError`."""
     if config.folder is None:
         return None
-    place = files.root(config.folder, config.contour_length, config.side)
+    place = files.image_folder(config.folder, config.contour_length, config.side)
     lists = [f"metadata/{file.name}" for file in files.metadata(place)]
-    return content_digest(place, [*lists, *(image.path for image in files.listed(place))])
+    return content_digest(place, [*lists, *(image.path for image in files.listed_images(place))])
 
 
 def _examples(config: Config, split: str) -> int | None:
@@ -159,13 +154,12 @@ def _examples(config: Config, split: str) -> int | None:
 
 def _read(config: Config, folder: str, split: str) -> pa.Table:
     """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
-    place = files.root(folder, config.contour_length, config.side)
-    images = files.present(place, files.listed(place))
-    keys = numpy_stream(config.data_seed, "pathfinder", "order").bit_generator.random_raw(len(images))
+    place = files.image_folder(folder, config.contour_length, config.side)
+    images = files.existing_images(place, files.listed_images(place))
     tenth = -(-len(images) // 10)
     cuts = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
-    order = np.argsort(keys, kind="stable")[slice(*cuts[split])].tolist()
-    if not order:
+    order = permutation(numpy_stream(config.data_seed, "pathfinder", "order"), len(images))
+    chosen = [images[number] for number in order[slice(*cuts[split])]]
+    if not chosen:
         raise ValueError(f"{place} must list at least three images that are not empty, got {len(images)}")
-    chosen = [images[number] for number in order]
     return image_table(files.read(place, chosen, config.side), np.asarray([image.label for image in chosen]))

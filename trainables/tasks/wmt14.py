@@ -29,7 +29,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.acting import InSplits
-from trainables.data.files import content_digest
+from trainables.data.files import content_digest, source_folder
 from trainables.metrics import Metric
 from trainables.readers.parallel_text import (
     END,
@@ -37,7 +37,6 @@ from trainables.readers.parallel_text import (
     UNKNOWN,
     Rows,
     Vocabulary,
-    missing,
     read_pairs,
     read_words,
     warn_unknown,
@@ -111,9 +110,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Return columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
-    if split not in SPLITS:
-        raise ValueError(f"wmt14 has no split {split!r}. Known: {', '.join(SPLITS)}")
+    """Return columns `tokens` and `answer`. Raises `ValueError` for a bad file."""
     files, vocabulary = _files(config), _vocabulary(config)
     if config.vocabulary_size is not None and config.vocabulary_size < len(vocabulary):
         raise ValueError(
@@ -200,18 +197,10 @@ def _tokens(vocabulary: Vocabulary, pieces: Sequence[int], unknown: str) -> str:
 def _files(config: Config) -> dict[str, Path]:
     """Return all files by name. Raises `ValueError`."""
     names = [*(f"{split}.{language}" for split in SPLITS for language in ("en", "de")), DICTIONARY]
-    if config.folder is None:
-        raise ValueError(
-            f"folder must name a folder that holds {', '.join(names)}, got none; set it, or give "
-            "vocabulary_size to plan without the files"
-        )
-    files = {name: Path(config.folder) / name for name in names}
-    if lacking := missing(files.values()):
-        raise ValueError(
-            f"folder must hold {', '.join(names)}, got {config.folder} without {lacking}; put the sentences "
-            f"there, one a line, tokenised and cut by BPE, and fairseq's joined dictionary as {DICTIONARY}"
-        )
-    return files
+    content = f"{', '.join(names)} (sentences in BPE, one per line, and fairseq's joined dictionary)"
+    remedy = ", or give vocabulary_size to plan without the files"
+    folder = source_folder(config.folder, names, content, remedy)
+    return {name: folder / name for name in names}
 
 
 def _vocabulary(config: Config) -> Vocabulary:

@@ -64,7 +64,7 @@ def made(contract: Class, **attributes: Any) -> Class:
 
 
 def check(holds: object, message: str) -> None:
-    """Fail with `message` unless `holds` is true. (pytest explains no `assert` outside of test files.)"""
+    """Fail with `message` unless `holds` is true; pytest explains `assert` in test files only."""
     __tracebackhide__ = True
     if not holds:
         raise AssertionError(message)

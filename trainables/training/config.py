@@ -121,47 +121,38 @@ class LearningConfig(Settings):
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
     @model_validator(mode="after")
-    def _nothing_is_ignored(self) -> "LearningConfig":
-        if self.schedule == "constant" and self.warmup_steps:
-            raise ValueError(
-                f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: "
-                "choose schedule 'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'"
-            )
-        if self.batch_tokens is not None and self.order != "bucketed":
-            raise ValueError(
-                f"batch_tokens needs order 'bucketed', got {self.order!r}: set it or give batch_size instead"
-            )
-        if self.average_best > 1 and self.select != "best":
-            raise ValueError(
-                f"average_best needs select 'best', got average_best={self.average_best} and "
-                f"select={self.select!r}: drop it or change what is selected"
-            )
+    def _refuse_ignored_fields(self) -> "LearningConfig":
         compares = self.select == "best" or self.patience is not None or self.halve_after is not None
-        if self.select_by == "loss" and not compares:
-            raise ValueError(
-                "select_by needs validations that are compared, got select_by='loss' with select='last' and "
-                "neither patience nor halve_after: drop it or change what is selected"
-            )
-        if self.warmup_steps > self.steps:
-            raise ValueError(
-                f"warmup_steps must be at most steps, got warmup_steps={self.warmup_steps} and "
-                f"steps={self.steps}: shorten the warm-up or train for longer"
-            )
-        if self.hold_steps and self.schedule != "cosine":
-            raise ValueError(
-                f"hold_steps needs schedule 'cosine', got hold_steps={self.hold_steps} and "
-                f"schedule={self.schedule!r}: drop it or change the schedule"
-            )
-        if self.warmup_steps + self.hold_steps > self.steps:
-            raise ValueError(
-                f"warmup_steps and hold_steps must together be at most steps, got {self.warmup_steps}, "
-                f"{self.hold_steps} and steps={self.steps}: shorten them or train for longer"
-            )
-        if self.onecycle_beta1 and self.schedule != "linear":
-            raise ValueError(
-                f"onecycle_beta1 needs schedule 'linear', got {self.schedule!r}: "
-                "drop it or change the schedule"
-            )
+        total = self.warmup_steps + self.hold_steps
+        rise = "warmup_steps + hold_steps" if self.hold_steps else "warmup_steps"
+        refused = {
+            f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: choose schedule "
+            "'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'": (
+                self.schedule == "constant" and self.warmup_steps
+            ),
+            f"batch_tokens needs order 'bucketed', got {self.order!r}: set it or give batch_size instead": (
+                self.batch_tokens is not None and self.order != "bucketed"
+            ),
+            f"average_best needs select 'best', got average_best={self.average_best} and "
+            f"select={self.select!r}: drop one of them": self.average_best > 1 and self.select != "best",
+            "select_by needs validations that are compared, got select_by='loss' with select='last' and "
+            "neither patience nor halve_after: drop it or set one of these": (
+                self.select_by == "loss" and not compares
+            ),
+            f"hold_steps needs schedule 'cosine', got hold_steps={self.hold_steps} and "
+            f"schedule={self.schedule!r}: drop it or change the schedule": (
+                self.hold_steps and self.schedule != "cosine"
+            ),
+            f"{rise} must be at most steps, got {total} and steps={self.steps}: lower it or raise steps": (
+                total > self.steps
+            ),
+            f"onecycle_beta1 needs schedule 'linear', got {self.schedule!r}: drop it or change that": (
+                self.onecycle_beta1 and self.schedule != "linear"
+            ),
+        }
+        for message, is_refused in refused.items():
+            if is_refused:
+                raise ValueError(message)
         return self
 
     @model_validator(mode="after")

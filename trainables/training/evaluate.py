@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
-from trainables.threads import cpu_threads
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import NOT_ASKED, Batch, Encoded, Output
 
 PERCENTILES = (10, 50, 90)
@@ -109,25 +107,22 @@ def evaluate(
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     lengths: list[Tensor] = []
-    learner.model.eval()
-    drawn = evaluation_stream(learner.model, learner.seed)
-    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+    with evaluating(learner):
         for batch in batches:
             output = learner.model(batch)
             names = tuple(output.shares)
             rows.append(_rows(output))
             labels.append(batch.labels)
             lengths.append(batch.mask.sum(1))
-    learner.model.train()
     # Transfer the results of the split at once, so that the loop never waits for the device.
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
-    found = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    metrics = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
     if forward_flops is not None:
         *_, computed, bound = table[:NUM_COMMON]
-        found["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
-    return found
+        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
+    return metrics
 
 
 def _rows(output: Output) -> Tensor:
@@ -168,6 +163,6 @@ def halting(encoded: Encoded) -> dict[str, float]:
 
 
 def _floor(labels: list[Tensor]) -> float:
-    flat = torch.cat([each.flatten() for each in labels]).cpu().numpy()
+    flat = torch.cat([part.flatten() for part in labels]).cpu().numpy()
     asked = flat[flat != NOT_ASKED]
     return float(np.unique(asked, return_counts=True)[1].max() / len(asked))

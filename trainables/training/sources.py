@@ -13,6 +13,7 @@ from trainables.acting import fields_of_form
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
+from trainables.data.draws import permutation
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
@@ -23,7 +24,7 @@ from trainables.streams import numpy_stream
 from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
-from trainables.training.examples import chosen
+from trainables.training.examples import fixed_sample
 from trainables.training.graphed import Filler
 from trainables.training.work import Work
 from trainables.types import Batch
@@ -34,7 +35,7 @@ VALID_SEED = 0
 """Seed of the choice of `valid_examples`; constant, so that all trials are compared on the same samples."""
 
 
-def misfit(task: Settings, config: TrainConfig) -> str | None:
+def find_misfit(task: Settings, config: TrainConfig) -> str | None:
     """Return why batches of `task` cannot have the order of `config`; None if they can."""
     if config.order == "bucketed" and any(info.streamed for info in splits(task)):
         return (
@@ -56,27 +57,27 @@ class Sources:
         if device.type == "cuda":
             plan_no_shapes()
             torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
-        self._task = task_config(job.settings["task"])
-        infos = {info.role: info for info in splits(self._task) if info.role != "test"}
+        self.task = task_config(job.settings["task"])
+        infos = {info.role: info for info in splits(self.task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
         self._train_info = infos["train"]
         self._streamed = self._train_info.streamed
         self.digests: dict[str, str] = {}
         """Digest of the samples of every split measured so far, by split."""
-        if (why := misfit(self._task, config)) is not None:
+        if (why := find_misfit(self.task, config)) is not None:
             raise ValueError(why)
 
     def model(self) -> nn.Module:
         """Return the model with its seeded initial weights, in training mode."""
-        return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self.device)
+        return build_model(self._job.settings["model"], task_shape(self.task), self._job.seed, self.device)
 
     def work(self) -> Work:
         """Return the FLOPs calculator for training and evaluating the model."""
-        return Work(model_config(self._job.settings["model"]), task_shape(self._task), self._config)
+        return Work(model_config(self._job.settings["model"]), task_shape(self.task), self._config)
 
     def filler(self) -> Filler:
         """Return the filler for training batches. Raises ValueError without support for graphs."""
-        shape = task_shape(self._task)
+        shape = task_shape(self.task)
         if (why := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
             raise ValueError(f"train.graph {why}")
         rows = ceil(self._config.batch_size / self._config.accumulate)
@@ -94,43 +95,33 @@ class Sources:
         return None if self._streamed else len(self._train)
 
     def batches(self, split: str) -> Iterator[Batch]:
-        """Yield all measured samples of `split`, each once."""
-        examples, chosen = self._measured(split)
-        lengths, config = examples.lengths[chosen], self._config
-        for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
-            yield examples.batch(chosen[part]).to(self.device)
+        """Return all measured samples of `split`, each once."""
+        return self._batches(*self._measured(split))
 
     def to_write(self, split: str) -> Iterator[Batch]:
-        """Yield the samples of `split` to decode, each once; in validation at most `decode_examples`."""
-        examples, chosen = self._measured(split)
-        config = self._config
+        """Return the samples of `split` to decode, each once; in validation at most `decode_examples`."""
+        examples, indices = self._measured(split)
         if split == VALID:
-            chosen = _some(chosen, config.decode_examples)
-        # Each input occurs once per hypothesis.
-        size, tokens = (
-            max(1, most // config.beam_size) for most in (config.eval_batch_size, config.eval_tokens)
-        )
-        for part in evaluation_batches(examples.lengths[chosen], size, tokens):
-            yield examples.batch(chosen[part]).to(self.device)
+            indices = _some(indices, self._config.decode_examples)
+        return self._batches(examples, indices, copies=self._config.beam_size)
+
+    def several(self, split: str, count: int) -> Iterator[Batch]:
+        """Return batches of at most `count` examples of `split`, the same examples in every trial."""
+        examples = self._open(split)
+        return self._batches(examples, fixed_sample(len(examples), count))
+
+    def _batches(self, examples: Split, indices: np.ndarray, copies: int = 1) -> Iterator[Batch]:
+        """Yield the examples at `indices` in batches; `copies` is the number of hypotheses for each input."""
+        limits = (self._config.eval_batch_size, self._config.eval_tokens)
+        size, tokens = (max(1, limit // copies) for limit in limits)
+        for part in evaluation_batches(examples.lengths[indices], size, tokens):
+            yield examples.batch(indices[part]).to(self.device)
 
     def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
         """Yield index and batch of each of `count` examples of `split`, the same examples in every trial."""
         examples = self._open(split)
-        for number in chosen(len(examples), count).tolist():
+        for number in fixed_sample(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
-
-    def several(self, split: str, count: int) -> Iterator[Batch]:
-        """Yield batches of at most `count` examples of `split`, the same examples in every trial."""
-        examples, config = self._open(split), self._config
-        picked = chosen(len(examples), count)
-        lengths = examples.lengths[picked]
-        for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
-            yield examples.batch(picked[part]).to(self.device)
-
-    @property
-    def task(self) -> Settings:
-        """Return the settings of the task."""
-        return self._task
 
     @cached_property
     def _train(self) -> Split:
@@ -148,34 +139,34 @@ class Sources:
 
     def _drawn(self, step: int) -> Batch:
         """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
-        drawn = stream(self._task, self._config.batch_size, self._job.seed, step)
-        if is_outside("tasks", task_name(self._task)):
-            check_batch(drawn, task_shape(self._task), self._train_info)
+        drawn = stream(self.task, self._config.batch_size, self._job.seed, step)
+        if is_outside("tasks", task_name(self.task)):
+            check_batch(drawn, task_shape(self.task), self._train_info)
         return drawn
 
     def _open(self, split: str) -> Split:
-        return open_split(self._task, self._names.get(split, split), self._job.data_dir)
+        return open_split(self.task, self._names.get(split, split), self._job.data_dir)
 
     def _measured(self, split: str) -> tuple[Split, np.ndarray]:
         """Return the split and the indices of its measured samples."""
         examples = self._open(split)
         everything = np.arange(len(examples))
-        chosen = _some(everything, self._config.valid_examples) if split == VALID else everything
-        self.digests[split] = self._digest(examples, chosen)
-        return examples, chosen
+        indices = _some(everything, self._config.valid_examples) if split == VALID else everything
+        self.digests[split] = self._digest(examples, indices)
+        return examples, indices
 
-    def _digest(self, examples: Split, chosen: np.ndarray) -> str:
+    def _digest(self, examples: Split, indices: np.ndarray) -> str:
         """Return a digest of the measured samples: content, number chosen, and form.
 
         Samples in another form than the default have another content. The form is therefore appended after a
         space: digests with different forms say nothing about equality.
         """
-        some = "" if len(chosen) == len(examples) else f"/{len(chosen)}"
-        fields = type(self._task).model_fields
+        some = "" if len(indices) == len(examples) else f"/{len(indices)}"
+        fields = type(self.task).model_fields
         form = {
             name: value
-            for name in sorted(fields_of_form(self._task))
-            if (value := getattr(self._task, name)) != fields[name].default
+            for name in sorted(fields_of_form(self.task))
+            if (value := getattr(self.task, name)) != fields[name].default
         }
         return f"{examples.content_hash}{some}" + (f" {json.dumps(form)}" if form else "")
 
@@ -184,6 +175,4 @@ def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:
     """Return at most `limit` of `indices`, the same ones in every trial."""
     if limit is None or limit >= len(indices):
         return indices
-    # Sorting raw output is the same in every NumPy version, unlike `Generator.choice`.
-    keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(indices))
-    return np.sort(indices[np.argsort(keys, kind="stable")[:limit]])
+    return np.sort(indices[permutation(numpy_stream(VALID_SEED, VALID), len(indices))[:limit]])

@@ -4,7 +4,7 @@ All randomness and the position in the data are functions of (seed, step). The s
 weights, their moving average, the optimiser's moments, the best weights so far and a few numbers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from trainables.checkpoint import (
     write_json,
     write_tensors,
 )
-from trainables.training.selected_weights import ScoredWeights, read_candidates, write_candidates
+from trainables.training.selected_weights import ScoredWeights, read_candidates, read_copies, write_candidates
 from trainables.training.step import Learner
 
 FORMAT = 2
@@ -104,8 +104,9 @@ class TrainingState:
         if not self.progress.finished:
             _load_moments(self.learner, read_tensors(folder / OPTIMIZER))
         self.learner.scaler.load_state_dict(scalars["scaler"])
-        self.best = _best(folder, self.learner.device)
-        self.candidates = read_candidates(_listed(scalars), folder, self.learner.device)
+        device = self.learner.device
+        self.best = read_copies(folder / BEST, device) if (folder / BEST).exists() else None
+        self.candidates = read_candidates(scalars["candidates"], folder, device)
         if self._follows:
             _load_average(self.learner, read_tensors(folder / AVERAGE))
 
@@ -148,24 +149,11 @@ def _scalars(folder: Path) -> dict[str, Any]:
             f"{folder / STATE} must have format {FORMAT}, got {scalars.get('format')!r}: "
             "it was written by another version; train again or use that version"
         )
-    expected = {field.name for field in fields(TrainingProgress)}
-    if scalars.get("progress", {}).keys() != expected or not {"identity", "scaler"} <= scalars.keys():
-        raise CheckpointError(f"{folder / STATE} must hold identity, scaler and progress {sorted(expected)}")
+    progress = {field.name for field in fields(TrainingProgress)}
+    keys = {"identity", "scaler", "candidates", "progress"}
+    if not keys <= scalars.keys() or scalars["progress"].keys() != progress:
+        raise CheckpointError(f"{folder / STATE} must hold {sorted(keys)} with progress {sorted(progress)}")
     return scalars
-
-
-def _listed(scalars: Mapping[str, Any]) -> Iterable[tuple[float, int]]:
-    """Return scores and steps of the candidates; their key in checkpoints of earlier versions is `shelf`."""
-    listed: Iterable[tuple[float, int]] = scalars.get("candidates", scalars.get("shelf", ()))
-    return listed
-
-
-def _best(folder: Path, device: torch.device) -> dict[str, Tensor] | None:
-    file = folder / BEST
-    if not file.exists():
-        return None
-    # Copy out of the memory-mapped file, which may be deleted or replaced during training.
-    return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
 
 
 def _moments(learner: Learner) -> dict[str, Tensor]:

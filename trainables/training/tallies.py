@@ -30,13 +30,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import PassSeen, watching
 from trainables.settings import Settings
 from trainables.task_catalog import decode, shape, token_classes
-from trainables.threads import cpu_threads
 from trainables.training.examples import MOST_LETTERS, sentences
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import Batch, Output
 
 MOST_EXAMPLES: Final = 256
@@ -61,29 +59,26 @@ _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 
 
 @torch.inference_mode()
-def tallied(
+def tally_examples(
     learner: Learner, splits: Mapping[str, Iterable[Batch]], task: Settings
 ) -> Iterator[dict[str, Any]]:
     """Yield the records for all batches of `splits`, which maps names to batches."""
     classes = token_classes(task)
     separator = getattr(learner.model, "separator_id", None)
     experts = _Experts(classes or (WORD,) * shape(task).vocabulary_size, separator)
-    learner.model.eval()
-    with cpu_threads(learner.config.threads), learner.autocast():
-        for split, batches in splits.items():
-            depths = _Depths(classes, separator)
-            with evaluation_stream(learner.model, learner.seed):
-                for batch in batches:
-                    with watching() as watch:
-                        output = learner.model(batch)
-                    # Transfer each batch once; reading row by row would wait for the device at each row.
-                    table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
-                    rows = [row[mask].tolist() for row, mask in table]
-                    depths.add(rows, output)
-                    if watch.passes:
-                        experts.add(rows, watch.passes[0])
-            yield from depths.kept(split)
-    learner.model.train()
+    for split, batches in splits.items():
+        depths = _Depths(classes, separator)
+        with evaluating(learner):
+            for batch in batches:
+                with watching() as watch:
+                    output = learner.model(batch)
+                # Transfer each batch once; reading row by row would wait for the device at each row.
+                table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
+                rows = [row[mask].tolist() for row, mask in table]
+                depths.add(rows, output)
+                if watch.passes:
+                    experts.add(rows, watch.passes[0])
+        yield from depths.records(split)
     if experts.uses:
         yield {"kind": "experts", "examples": experts.examples, "mixtures": [*experts.mixtures(task)]}
 
@@ -103,13 +98,13 @@ class _Depths:
         lengths = map(len, rows)
         operators = [max(map(self._operators, sentences(row, self.separator))) for row in rows]
         columns = (output.encoded.depth, output.encoded.bound, output.hits, output.counts)
-        values = (each.double().tolist() for each in columns)
+        values = (column.double().tolist() for column in columns)
         self.rows += zip(lengths, operators, *values, strict=True)
 
     def _operators(self, tokens: list[int]) -> int:
         return sum(self.classes[token] == OPERATOR for token in tokens) if self.classes else 0
 
-    def kept(self, split: str) -> Iterator[dict[str, Any]]:
+    def records(self, split: str) -> Iterator[dict[str, Any]]:
         """Yield the records by tokens and, if the task has operators, by operators."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
         lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]
@@ -136,11 +131,11 @@ def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[l
         inside = (by >= low) & (by < end)
         if inside.any():
             depth = values[inside, 0]
-            shown = [depth.mean(), *np.percentile(depth, (10, 90))]
+            depths = [depth.mean(), *np.percentile(depth, (10, 90))]
             bound = round(float(values[inside, 1].mean()), 4)
-            counts = [int(each) for each in values[inside, 2:].sum(0)]
+            counts = [int(value) for value in values[inside, 2:].sum(0)]
             most = int(by[inside].max())
-            yield [low, most, len(depth), *(round(float(each), 4) for each in shown), *counts, bound]
+            yield [low, most, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
 
 
 @dataclass

@@ -8,12 +8,10 @@ import torch
 
 from trainables.decoding.search import answers
 from trainables.heads.sequence import SequenceModel
-from trainables.layers.plain import evaluation_stream
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.task_catalog import task_module, task_name
-from trainables.threads import cpu_threads
-from trainables.training.step import Learner
+from trainables.training.step import Learner, evaluating
 from trainables.types import NOT_ASKED, Batch
 
 Answers = Sequence[Sequence[int]]
@@ -47,13 +45,10 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
     hypotheses: list[list[int]] = []
     references: list[list[int]] = []
     model = cast(SequenceModel, learner.model)
-    model.eval()
-    drawn = evaluation_stream(model, learner.seed)
-    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+    with evaluating(learner):
         for batch in batches:
             hypotheses += answers(model, batch, learner.config)
             references += right_answers(batch)
-    model.train()
     return scores(task, hypotheses, references)
 
 
@@ -72,11 +67,11 @@ def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str
     """
     pairs = [(tuple(ours), tuple(right)) for ours, right in zip(hypotheses, references, strict=True)]
     commonest = max(Counter(right for _, right in pairs).values())
-    own: Score | None = getattr(task_module(task_name(task)), "score", None)
-    more = {} if own is None else own(task, hypotheses, references)
+    score: Score | None = getattr(task_module(task_name(task)), "score", None)
+    task_scores = {} if score is None else score(task, hypotheses, references)
     return {
         "exact_match": sum(ours == right for ours, right in pairs) / len(pairs),
         "exact_match_floor": commonest / len(pairs),
         "answer_length": sum(len(ours) for ours, _ in pairs) / len(pairs),
-        **{name: float(value) for name, value in more.items()},
+        **{name: float(value) for name, value in task_scores.items()},
     }

@@ -51,10 +51,17 @@ def run_ray(
 ) -> None:
     """Run trials until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
-    Further arguments are those of `run_inline`.
-
     Args:
+        recorder: The open sweep.
+        workload: `module:name` of the trainable.
         resources: Resources of each trial.
+        data_dir: Folder for datasets, shared by all trials.
+        launch_folder: Folder for relative paths in trials, by default the working directory.
+        keep: Patterns of files of a trial that are retained.
+        checkpoints: URI of a checkpoint store; None for the folder of the sweep.
+        on_change: Called after every recorded change.
+        stop: Once set, running trials write a checkpoint at their next report and end as stopped.
+        check: Called often; an exception that it raises ends the run at once.
         needs: Requirements that nodes of an existing cluster must meet before they receive trials.
         address: Address of an existing cluster; None to start a private Ray on this machine.
         num_cpus: CPUs of a private Ray, by default all CPUs of this process.

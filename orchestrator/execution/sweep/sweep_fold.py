@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.conductor import snapshot
 from orchestrator.conductor.attempts import Attempts
-from orchestrator.conductor.budget import HeldOpen
+from orchestrator.conductor.budget import WallClock
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
@@ -34,7 +34,7 @@ class SweepFold:
         self._plan = plan
         self.conductor = Conductor(plan)
         self.attempts: dict[str, Attempts] = {}
-        self.held = HeldOpen()
+        self.held = WallClock()
         self.seq = 0
         """Number of events so far."""
         self._asked: dict[str, int] = {}
@@ -54,7 +54,7 @@ class SweepFold:
     def note(self, event: Event) -> bool:
         """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
         self.seq += 1
-        self.held.saw(event)
+        self.held.apply(event)
         if event.trial_id is None:
             return False
         if event.kind is EventKind.ASKED:
@@ -64,7 +64,7 @@ class SweepFold:
             del self.attempts[event.trial_id]
         else:
             attempts = self.attempts[event.trial_id]
-            has_progressed = attempts.saw(event)
+            has_progressed = attempts.apply(event)
             if attempts.ended is not None:
                 self._asked.pop(event.trial_id, None)
             else:

@@ -23,7 +23,7 @@ from orchestrator.isolation.cache_folders import cache_folders
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, matching_files
-from orchestrator.spec.section import threads_of
+from orchestrator.spec.section import thread_count
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from trainables.custom.generator_state import seed_generators
 from trainables.process_identity import process_label
@@ -77,7 +77,7 @@ class ProcessSlot:
         """
         module = workload.partition(":")[0]
         settings = settings_here(
-            module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
+            module, launch_folder, [__name__], threads=thread_count(cpus), hides_gpus=hides_gpus
         )
         self._server = ChildServer(settings)
         self._temporary: Path | None = None
@@ -190,7 +190,7 @@ def _limit_libraries(order: WorkerJob) -> None:
     """Limit CPU threads to the requested cores, and GPU memory to the requested share of a GPU."""
     if (torch := sys.modules.get("torch")) is None:
         return
-    torch.set_num_threads(threads_of(order.cpus))
+    torch.set_num_threads(thread_count(order.cpus))
     if 0 < order.gpus < 1 and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(order.gpus)
 

@@ -1,7 +1,7 @@
 """Task and training settings that have an effect in a trial, normalised so that equivalent ones are equal.
 
 Each field's effect is declared next to it (`trainables.acting`). For example, a patience above the number of
-validations has no effect. Fields of a task with generated examples are compared by the examples.
+validations has no effect.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, field
 from math import isclose
 from typing import Any
 
-from orchestrator.plan.ablation_check.drawn_data import acting_on_data
 from orchestrator.plan.training_code.settings import System
 from search_spaces.dimensions import Space
-from trainables.acting import TrialFacts, acting
-from trainables.assembly import batch_cost
-from trainables.task_catalog import splits
+from trainables.acting import TrialFacts, acting, task_acting
+from trainables.assembly import batch_cost, reads_steps
+from trainables.task_catalog import settled, splits
 from trainables.training.likes import UNSEEN, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
 
@@ -41,7 +40,7 @@ class Sweep:
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+def changed_aspects(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
     """Return the aspects in which task and training settings of `after` act differently from `before`.
 
     Settings that only affect the loss of one step are left out, since passes of the models measure them.
@@ -121,7 +120,8 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
     read = [info.name for info in infos if info.role != "test"]
     # The data include the steps of samples; `steps_max` is only used to build models.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
-    found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": shape}
+    fields = task_acting(settled(system.task), [*read, *sweep.tests], counts_steps=reads_steps(system.model))
+    found["task"] = {**fields, "shape": shape}
     return found
 
 
@@ -139,8 +139,10 @@ def _train_tokens(system: System) -> int | None:
 
 
 def _one_length(system: System) -> int | None:
-    """Return the number of tokens of every training input; None if it varies or answers have several
-    tokens."""
+    """Return the common token count of all training inputs.
+
+    None if the count varies or answers have several tokens.
+    """
     train = next((info for info in splits(system.task) if info.role == "train"), None)
     if train is None or system.shape.head == "sequence" or train.length_min != train.length_max:
         return None

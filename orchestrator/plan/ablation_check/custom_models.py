@@ -13,8 +13,8 @@ from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 from orchestrator.plan.ablation_check.built_in_arms import rounded
-from orchestrator.plan.types import ArmProof
-from trainables.custom.extensions import said
+from orchestrator.plan.types import ArmCheck
+from trainables.custom.extensions import describe_error
 from trainables.custom.generator_state import seed_generators
 from trainables.custom.outside import Trainable, load
 
@@ -25,7 +25,7 @@ SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Fingerprint:
     """Fingerprint of a model: modules, weights, and results on its example."""
 
     modules: Mapping[str, str]
@@ -47,9 +47,8 @@ class Seen:
             isfinite(norm) for _, norm in self.gradient
         )
 
-    def is_twin_of(self, other: "Seen") -> bool:
-        """Return whether both models have the same results, ignoring module names; False if one was not
-        run."""
+    def equals(self, other: "Fingerprint") -> bool:
+        """Return whether both models ran and have the same results, ignoring module names."""
         mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
         return (
             bool(self.outputs)
@@ -61,7 +60,7 @@ class Seen:
 
 def look(
     trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
-) -> Seen:
+) -> Fingerprint:
     """Build the model of `settings`, run it on its example if there is one, and return its fingerprint.
 
     Args:
@@ -89,7 +88,7 @@ def look(
     return _run(model, example)
 
 
-class Builder:
+class ModelBuilder:
     """Builds models of a trainable in child processes, so that `build` cannot affect this process."""
 
     def __init__(self, trainable: Trainable) -> None:
@@ -98,11 +97,11 @@ class Builder:
         self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd(), [__name__]))
         weakref.finalize(self, self._server.close)
 
-    def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Seen:
+    def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Fingerprint:
         """Call `look` in a child process; raise ValueError if the model cannot be built or run."""
         order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
-        while not isinstance(message := self._server.receive(), Seen):
+        while not isinstance(message := self._server.receive(), Fingerprint):
             if isinstance(message, ChildEnded):
                 raise ValueError(f"its process {message.words}")  # noqa: TRY004
             if isinstance(message, ValueError):
@@ -126,12 +125,15 @@ def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(copy.deepcopy(dict(settings)))  # the function may change its argument
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"{name}(settings) raised {said(error)}") from error
+        raise ValueError(f"{name}(settings) raised {describe_error(error)}") from error
 
 
-def _built(model: "nn.Module") -> Seen:
-    """Return the fingerprint of a model that is not run; raise ValueError for lazy weights without a
-    shape."""
+def _built(model: "nn.Module") -> Fingerprint:
+    """Return the fingerprint of a model that is not run.
+
+    Raises:
+        ValueError: The model has lazy weights without a shape.
+    """
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())
@@ -140,14 +142,14 @@ def _built(model: "nn.Module") -> Seen:
             f"a lazy module must have seen an input before its weights can be compared, got {lazy[0]} "
             "without a shape: write example(settings), which is run once, or give the sizes in build"
         )
-    return Seen(
+    return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in weights.items()},
-        parameters=sum(each.numel() for each in weights.values()),
+        parameters=sum(weight.numel() for weight in weights.values()),
     )
 
 
-def _run(model: "nn.Module", example: Any) -> Seen:
+def _run(model: "nn.Module", example: Any) -> Fingerprint:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -168,9 +170,9 @@ def _run(model: "nn.Module", example: Any) -> Seen:
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"the model cannot run its example: {said(error)}") from error
+        raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
     seen = _built(model)
-    return Seen(
+    return Fingerprint(
         seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())
     )
 
@@ -195,24 +197,25 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
         for each in value:
             yield from _tensors(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _tensors(getattr(value, each.name, None))
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None))
 
 
 RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not "
+    "compared"
 )
 BUILT_ANEW = (
     "build(settings) makes another model each time, though it is given the same settings and the global "
-    "generators of Python, NumPy and PyTorch start from one seed: what differs in models proves nothing"
+    "generators of Python, NumPy and PyTorch start from one seed: models are not compared"
 )
-NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
+NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 
 
-def differences_of(
-    arm: str, before: Seen, after: Seen, *, compared: bool, again: Seen | None = None
-) -> ArmProof:
+def compare_fingerprints(
+    arm: str, before: Fingerprint, after: Fingerprint, *, compared: bool, again: Fingerprint | None = None
+) -> ArmCheck:
     """Return the result of the ablation check of `arm`.
 
     Args:
@@ -227,7 +230,7 @@ def differences_of(
 
     again = before if again is None else again
     is_built = (before.shapes, before.modules) == (again.shapes, again.modules)
-    computes = not before.outputs or not before.is_finite or again.is_twin_of(before)
+    computes = not before.outputs or not before.is_finite or again.equals(before)
     found = {
         "weights": is_built and before.shapes != after.shapes,
         "FLOPs": before.flops == again.flops and before.flops != after.flops,
@@ -240,7 +243,7 @@ def differences_of(
     nothing_proved = () if compared else anew
     not_finite = () if after.is_finite or (compared and not before.is_finite) else (NOT_FINITE,)
     norm = sum(each**2 for _, each in after.gradient) ** 0.5 if after.gradient else None
-    return ArmProof(
+    return ArmCheck(
         arm=arm,
         parameters=after.parameters,
         module_tree_added=tree_difference(before, after) if is_built else (),

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.plan.ablation_check.acting_settings import Sweep, unlike_settings
-from orchestrator.plan.ablation_check.drawn_data import same_data
+from orchestrator.plan.ablation_check.acting_settings import Sweep, changed_aspects
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
@@ -25,7 +24,6 @@ from trainables.costs import depth_range, most_layers
 from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.settings import shallower, within
-from trainables.task_catalog import splits
 
 FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
 LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
@@ -66,13 +64,13 @@ def differences(
         first: First pass for different models.
 
     Yields:
-        Words of `unlike_settings`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
+        Words of `changed_aspects`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
         `operations` and `layers`.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    settings = unlike_settings(before, after, sweep)
+    settings = changed_aspects(before, after, sweep)
     yield tuple(word for word in settings if word != "task")
     longest = sweep.longest(before, after)
     before, after = (_within_inputs(system, longest) for system in (before, after))
@@ -91,7 +89,7 @@ def differences(
         for pair in _quick_first(probe, before, after):
             yield _unlike(probe, *pair, first)
             yield from _of_models(probe, *pair, longest)
-    if "task" in settings and not _same_examples(before, after, sweep):
+    if "task" in settings:
         yield ("task",)
 
 
@@ -116,11 +114,11 @@ def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple
         found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
         if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
             break
-    task = "task" in unlike_settings(before, after, sweep) and shows(found)
+    task = "task" in changed_aspects(before, after, sweep) and shows(found)
     return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
 
 
-def read_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+def evaluates_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
     """Return whether an evaluation of one checkpoint gives the same results with both systems.
 
     Raises:
@@ -187,13 +185,6 @@ def _layers(system: System, length: int) -> tuple[int, int]:
     return min(least, most), most
 
 
-def _same_examples(before: System, after: System, sweep: Sweep) -> bool:
-    """Return whether trials of both systems read the same examples; False if there are too many to
-    generate."""
-    read = [info.name for info in splits(before.task) if info.role != "test"]
-    return same_data(before, after, [*read, *sweep.tests])
-
-
 def _within_inputs(system: System, longest: int) -> System:
     """Return `system` without weights for position offsets beyond the longest input, which are never used."""
     answers = LENGTH_MARGIN * (system.shape.answer_length_max or 0)
@@ -211,7 +202,7 @@ def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Va
                 yield {**condition_values(dimension, space), dimension.path: value}
 
 
-def evidence_where_searched(
+def evidence_at_searched_values(
     probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
 ) -> tuple[str, ...]:
     """Return the `evidence` with one searched field at one of its ends; empty if there is none.

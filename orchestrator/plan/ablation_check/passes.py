@@ -119,7 +119,7 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
     Raises:
         ValueError: The model cannot be run.
     """
-    batch = made_batch(system.shape, min(asked.length, longest), asked.examples)
+    batch = synthetic_examples(system.shape, min(asked.length, longest), asked.examples)
     # One thread gives the same sums on every machine.
     with cpu_threads(1):
         output = run(system, model, asked.point, batch, trains=asked.trains, gradients=asked.trains)
@@ -142,8 +142,11 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
 def run(
     system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
 ) -> Output:
-    """Return the output of `model` for `batch` at the weights `point`; raise ValueError if it cannot be
-    run."""
+    """Return the output of `model` for `batch` at the weights `point`.
+
+    Raises:
+        ValueError: The model cannot be run.
+    """
     model.train(trains)
     move(model, point)
     set_dropout_context(model, SEED, 0)
@@ -160,16 +163,16 @@ def run(
 def counted(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), Flops() as operations:
-        run(system, model, point, batch_of(system, READ_LENGTH), trains=False, gradients=False)
+        run(system, model, point, example_batch(system, READ_LENGTH), trains=False, gradients=False)
     return int(operations.total)
 
 
-def batch_of(system: System, length: int = LENGTH) -> Batch:
+def example_batch(system: System, length: int = LENGTH) -> Batch:
     """Return two examples of at most `length` tokens, within the maximum training length."""
-    return made_batch(system.shape, min(length, system.shape.length_max))
+    return synthetic_examples(system.shape, min(length, system.shape.length_max))
 
 
-def made_batch(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
+def synthetic_examples(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
     """Return synthetic examples for a task of `shape`, the longest with `length` tokens."""
     made = _cached_batch(shape, length, examples)
     steps = None if made.steps is None else made.steps.clone()

@@ -4,16 +4,14 @@ Initial weights and dropout come from random streams named after modules. So two
 settings without an effect agree in every pass.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 import psutil
 import torch
 from torch import nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.passes import Measurements, Pass, batch_of, counted, measure, run
+from orchestrator.plan.ablation_check.passes import Measurements, Pass, counted, example_batch, measure, run
 from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.display.format import bytes_amount
@@ -26,7 +24,6 @@ from trainables.assembly import build_model, drawn_by_constructors
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting
-from trainables.types import TaskShape
 
 LAYERS = 64
 """Maximum number of layers that are run; parameters and FLOPs are those of the full model."""
@@ -53,12 +50,13 @@ class Probe:
         self._metrics: dict[str, tuple[str, ...]] = {}
         self._operations: dict[str, int] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
-        self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`; a difference of narrow models is one of
-        `system`."""
+        """Return `system` with a narrow model, see `divided`.
+
+        Every difference between narrow models is also one between the systems.
+        """
         return self.narrow_pair(system, system)[0]
 
     def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
@@ -118,8 +116,8 @@ class Probe:
         if key not in self._metrics:
             narrow = self.narrow(system)
             with cpu_threads(1):
-                output = run(narrow, self._model(narrow), Weights.INITIAL, batch_of(narrow), trains=True)
-            self._metrics[key] = reported(system, batch_of(system), output)
+                output = run(narrow, self._model(narrow), Weights.INITIAL, example_batch(narrow), trains=True)
+            self._metrics[key] = reported(system, example_batch(system), output)
         return self._metrics[key]
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
@@ -127,7 +125,7 @@ class Probe:
         key = (self._key(system), point)
         if key not in self._halting:
             with cpu_threads(1):
-                output = run(system, self._model(system), point, batch_of(system), trains=True)
+                output = run(system, self._model(system), point, example_batch(system), trains=True)
             self._halting[key] = halting(output.encoded)
         return self._halting[key]
 
@@ -164,14 +162,8 @@ class Probe:
         return model
 
     def _key(self, system: System) -> str:
-        """Return a key that is equal for systems with equal models; a model only depends on the task's
-        shape."""
-        model, shape = system.settings["model"], system.shape
-        known = self._keys.get(id(model))
-        if known is None or known[0] is not model or known[1] != shape:
-            known = model, shape, canonical([model, asdict(shape)])
-            self._keys[id(model)] = known  # the reference prevents reuse of the id
-        return known[2]
+        """Return a key of the model and of the task's shape, which determine the built model."""
+        return canonical([system.settings["model"], asdict(system.shape)])
 
 
 def is_outside(system: System) -> bool:
@@ -223,8 +215,8 @@ def _move(name: str) -> str:
 
 def _require_repeated(system: System, *models: nn.Module) -> None:
     """Raise ValueError for a model whose passes are not reproducible, since any two arms would differ."""
-    batch = batch_of(system)
-    losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
+    batch = example_batch(system)
+    losses = [run(system, model, Weights.INITIAL, batch, trains=True).loss.detach() for model in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
         raise ValueError(

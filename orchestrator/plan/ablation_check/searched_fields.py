@@ -5,33 +5,28 @@ that differ only in such a field are equal, so the choice among them is arbitrar
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep
-from orchestrator.plan.ablation_check.differences import FIRST, LEARNS, differ, differences, draws
-from orchestrator.plan.ablation_check.passes import LENGTH, made_batch
+from orchestrator.plan.ablation_check.differences import differ, differences, draws
+from orchestrator.plan.ablation_check.passes import LENGTH, synthetic_examples
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.dimensions import one_value
+from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, written
 from orchestrator.plan.space_check.spaces import (
     assigned,
-    common_space,
     condition_values,
     dimension_keys,
     ends,
-    may_exist,
 )
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Search
-from search_spaces.algebra import without
-from search_spaces.dimensions import Dimension, Fixed, Space, contains
-from search_spaces.paths import MISSING, lookup, overlap, with_value
-from search_spaces.wording import shown
+from search_spaces.dimensions import Dimension, Space
+from search_spaces.paths import with_value
 from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
 
@@ -41,7 +36,7 @@ WORK = frozenset({"layers run", "operations", "layers", "FLOPs"})
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedArm:
+class ArmSearchSpace:
     """An arm with its search space and search settings."""
 
     arm: BuiltInArm
@@ -51,14 +46,14 @@ class SearchedArm:
     metrics: Sequence[Metric]
 
 
-def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
+def check_dimensions(asked: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
     """Note dimensions without an effect in an arm, since they only make the search less thorough.
 
     Dimensions without an effect on any objective are noted once, for the baseline.
     """
     arm = asked.arm
     for dimension in asked.space.dimensions:
-        if one_value(dimension, asked.search):  # reported already
+        if single_value_problem(dimension, asked.search):  # reported already
             continue
         try:
             why = _in_vain(asked, dimension, probe)
@@ -78,52 +73,21 @@ def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
             )
 
 
-def check_dropped(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
-    """Note a searched `train` field that an arm drops and does not set, although it has an effect there.
-
-    A model or task field that stays as in the baseline may be the purpose of the arm. An arm that drops every
-    dimension is skipped: its plan states that it is not searched.
-    """
-    arm, common = asked.arm, common_space(asked.search)
-    if all(isinstance(each.domain, Fixed) for each in asked.space.dimensions):
-        return
-    for place, path in enumerate(arm.request.drop):
-        tunes = path in common.paths and path.startswith("train.")
-        if not tunes or any(overlap(path, each) for each in arm.request.changes):
-            continue
-        dimension, beside = common[path], without(common, [each for each in arm.request.drop if each != path])
-        own = lookup(arm.system.settings, path)
-        if own is MISSING or not may_exist(dimension, beside, arm):
-            continue
-        found = systems(arm, dimension, beside)
-        with suppress(ValueError):  # an arm may drop values that cannot be run
-            if len(found) == len(ends(dimension.domain)) and any(
-                differ(probe, found[0], each, asked.sweep) for each in found[1:]
-            ):
-                faults.add(
-                    f"must be what {arm.name} lacks or sets, or what changes nothing in it, got {path}, "
-                    f"which acts there and would stay {shown(own)} while others are tuned: leave it out, or "
-                    "drop all that is searched, for an arm that is not tuned",
-                    *("arms", arm.request.label, "drop", place),
-                    about=("dropped", arm.request.label, path),
-                )
-
-
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """Return the arm at every end of `dimension`, without systems that cannot be built."""
     return _at_ends(arm.system.settings, dimension, space)
 
 
-def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | None:
+def _in_vain(asked: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
         ValueError: A system cannot be run.
     """
     found = systems(asked.arm, dimension, asked.space)
-    if len(found) < 2 or _shows_at_once(asked.arm, dimension, found[-1], probe):
+    if len(found) < 2:
         return None
-    objectives, differing = [each.metric for each in asked.search.objectives], False
+    objectives, differing = [objective.metric for objective in asked.search.objectives], False
     for first, *rest in chain([found], filter(None, _beside_others(asked, dimension))):
         for other in reversed(rest):
             if not asked.arm.request.is_baseline:
@@ -137,28 +101,13 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
-def _shows_at_once(arm: BuiltInArm, dimension: Dimension, end: System, probe: Probe) -> bool:
-    """Return whether one end of `dimension` differs in one pass from the unchanged arm, which has run
-    already."""
-    own = lookup(arm.system.settings, dimension.path)
-    if own is MISSING or isinstance(own, list | dict) or not contains(dimension.domain, own):
-        return False
-    if end.settings != with_value(arm.system.settings, dimension.path, lookup(end.settings, dimension.path)):
-        return False
-    one, other = probe.narrow_pair(arm.system, end)
-    if dimension.path.startswith("model."):
-        words = set(probe.measure(one, FIRST).unlike(probe.measure(other, FIRST)))
-        return bool(words - WORK - {"depth"})
-    return "gradient" in set(probe.measure(one, LEARNS).unlike(probe.measure(other, LEARNS)))
-
-
-def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bool:
+def moves(asked: ArmSearchSpace, before: System, after: System, probe: Probe) -> bool:
     """Return whether some objective can differ between `before` and `after`.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    objectives = {each.metric for each in asked.search.objectives}
+    objectives = {objective.metric for objective in asked.search.objectives}
     counts_work = any(_counts_work(name, asked.metrics) for name in objectives)
     for words in differences(probe, before, after, asked.sweep):
         found = set(words)
@@ -169,7 +118,7 @@ def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bo
     return False
 
 
-def _beside_others(asked: SearchedArm, dimension: Dimension) -> Iterator[list[System]]:
+def _beside_others(asked: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(asked.space, [dimension.path]):
         settings = assigned(asked.arm.system.settings, draw)
@@ -190,7 +139,7 @@ def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) ->
 
 def _written(system: System) -> set[str]:
     """Return the names of all metrics of written answers."""
-    batch = made_batch(system.shape, min(LENGTH, system.shape.length_max))
+    batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
     return {f"{VALID}/{name}" for name in written(system, batch)}
 
 

@@ -13,35 +13,6 @@ from trainables.layers.plain import is_plain
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
-    """Shapes of a system's tensors, by qualified name."""
-
-    parameters: Mapping[str, tuple[int, ...]]
-    saved: Mapping[str, tuple[int, ...]]
-    """Shapes of all tensors in a checkpoint: parameters and buffers."""
-
-    @classmethod
-    def of(cls, model: nn.Module) -> "Shapes":
-        """Return the shapes of `model`."""
-        parameters, saved, known = {}, {}, set[int]()
-        # Equivalent to `named_parameters` and `state_dict`, in a third of the time; plans need speed.
-        # A tensor that is shared is a parameter once, and is saved under each of its names.
-        for place, module in model.named_modules(remove_duplicate=False):
-            prefix = f"{place}." if place else ""
-            for name, tensor in module._parameters.items():
-                if tensor is None:
-                    continue
-                saved[prefix + name] = shape = tuple(tensor.shape)
-                if id(tensor) not in known:
-                    known.add(id(tensor))
-                    parameters[prefix + name] = shape
-            for name, tensor in module._buffers.items():
-                if tensor is not None and name not in module._non_persistent_buffers_set:
-                    saved[prefix + name] = tuple(tensor.shape)
-        return cls(parameters, saved)
-
-
-@dataclass(frozen=True, slots=True)
 class Structure:
     """Modules, shapes, depth and FLOPs of a system, measured without allocating its weights."""
 
@@ -63,14 +34,15 @@ class Structure:
     @classmethod
     def of(cls, system: System, model: nn.Module) -> "Structure":
         """Return the structure of `system`; `model` may be on the meta device."""
-        shapes, modules = Shapes.of(model), dict(model.named_modules())
+        shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+        modules = dict(model.named_modules())
         length = system.shape.length_max
         least, most = depth_range(system.model, length)
         return cls(
             modules={name: type(module).__name__ for name, module in modules.items() if name},
-            shapes=shapes.parameters,
-            saved=shapes.saved,
-            parameters=sum(map(prod, shapes.parameters.values())),
+            shapes=shapes,
+            saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
+            parameters=sum(map(prod, shapes.values())),
             plain=any(map(is_plain, modules.values())),
             depth_min=least,
             depth_max=most,
@@ -110,9 +82,3 @@ def _parents(name: str) -> Iterator[str]:
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
-
-
-def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
-    """Return the share of common weights whose shapes differ, from shapes by name."""
-    shared = before.keys() & after.keys()
-    return sum(before[name] != after[name] for name in shared) / max(1, len(shared))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
-from orchestrator.plan.ablation_check.differences import draws, read_alike
+from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -87,10 +87,12 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
 
 
 def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
-    """Return why a model trained with `before` cannot be evaluated on the splits of `after`; None if it
-    can."""
+    """Return why a model trained with `before` cannot be evaluated on the splits of `after`.
+
+    None if the model can be evaluated.
+    """
     wanted = spec.confirm.splits if spec.confirm is not None else ()
-    had, has = ({each.name for each in splits(system.task)} for system in (before, after))
+    had, has = ({split.name for split in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
         return f"has no split {', '.join(sorted(lost))} with {setting}"
     if _learned(before) != _learned(after):
@@ -179,8 +181,10 @@ def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, V
 
 
 def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
-    """Return whether all results on the confirm splits are the same; the systems differ in the part
-    `root`."""
+    """Return whether all results on the confirm splits are the same.
+
+    The systems differ in the part `root`.
+    """
     sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
     if root == "task":
         return bool(_tested(one, sweep) == _tested(other, sweep))
@@ -188,7 +192,7 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
         written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
         return one.shape.head != "sequence" or written[0] == written[1]
     try:
-        return read_alike(probe, one, other, sweep)
+        return evaluates_alike(probe, one, other, sweep)
     except ValueError:
         return False  # the ablation check refuses arms that cannot be run
 

@@ -19,10 +19,9 @@ from trainables.task_catalog import splits
 def check_built_in(
     spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
-    """Check published values as `check_published`, and that the built-in trainable measures their
-    quantities."""
+    """Check published values as `check_published` does, and that their quantities are measured."""
     check_published(
-        spec, arms, [each.name for arm in arms for each in splits(arm.system.task)], metrics, faults
+        spec, arms, [split.name for arm in arms for split in splits(arm.system.task)], metrics, faults
     )
     _check_quantities(spec, arms[0], probe, faults)
 

@@ -39,8 +39,10 @@ TRAIN = "train"
 
 
 def read_nowhere(plan: Plan) -> Iterator[Row]:
-    """Yield rows on splits that no trial measures after its search, so that the report cannot display
-    them."""
+    """Yield rows on splits that no trial measures after its search.
+
+    The report cannot display them.
+    """
     declared = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
     read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared} if plan.confirm is not None else set()
     for row in plan.published:

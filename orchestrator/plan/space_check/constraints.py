@@ -6,10 +6,11 @@ from typing import Any
 
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
+from orchestrator.plan.space_check.draws import candidates
 from orchestrator.plan.space_check.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
-from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_real
+from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_continuous
 from search_spaces.formulas import path_needs_quotes
 from search_spaces.paths import MISSING, leaves, lookup, overlap
 from search_spaces.predicates import PredicateFailed, predicate_at
@@ -18,10 +19,10 @@ from search_spaces.wording import hint, shown
 PLACE = ("search", "constraints")
 TRIED_MAX = 64
 """Maximum number of combinations for which a formula is evaluated at planning."""
-Searched = Sequence[tuple[CheckedArm[Any], Space]]
+ArmSpace = Sequence[tuple[CheckedArm[Any], Space]]
 
 
-def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
+def check_constraints(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, and constraints that always or never hold."""
     for place, constraint in enumerate(search.constraints):
         if problem := _problem(constraint, arms):
@@ -39,19 +40,42 @@ def check_predicates(search: Search, faults: Faults) -> None:
                 faults.raise_if_any()
 
 
-def check_known(search: Search, arms: Searched, faults: Faults) -> None:
+def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, for arms that have other faults."""
     for place, constraint in enumerate(search.constraints):
         if problem := _unknown(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
-def _problem(rule: Rule, arms: Searched) -> str | None:
-    """Return why `rule` is invalid or has no effect; None if no problem is detected."""
-    return _unknown(rule, arms) or (_idle(rule, arms) if isinstance(rule, Constraint) else None)
+def _problem(rule: Rule, arms: ArmSpace) -> str | None:
+    """Return why `rule` is invalid or has no effect; None if no problem is detected.
+
+    The check of draws reports constraints that never hold.
+    """
+    if (problem := _unknown(rule, arms)) or not isinstance(rule, Constraint):
+        return problem
+    if all(_always_holds(rule, arm, space) for arm, space in arms):
+        return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
+    return None
 
 
-def _unknown(rule: Rule, arms: Searched) -> str | None:
+def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
+    """Return whether all tried values of the constraint's fields satisfy it."""
+    dimensions = [space[path] for path in rule.paths if path in space.paths]
+    if rule.op == "!=" and any(is_continuous(dimension.domain) for dimension in dimensions):
+        return True  # a continuous value is never drawn equal to a given value
+    draws = product(*(candidates(dimension.domain) for dimension in dimensions))
+    return all(
+        admits(
+            rule,
+            dict(zip([dimension.path for dimension in dimensions], draw, strict=True)),
+            arm.system.settings,
+        )
+        for draw in draws
+    )
+
+
+def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
     fields = dict.fromkeys(each for arm, space in arms for each in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
@@ -75,7 +99,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
     return f". {hint(path, related(path, fields))}"
 
 
-def _undecidable(rule: Rule, arms: Searched) -> str | None:
+def _undecidable(rule: Rule, arms: ArmSpace) -> str | None:
     """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
@@ -91,7 +115,7 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
     return (path for path, _ in leaves(arm.system.settings))
 
 
-def _no_numbers(constraint: Constraint, arms: Searched) -> str | None:
+def _no_numbers(constraint: Constraint, arms: ArmSpace) -> str | None:
     kinds = [value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)]
     if constraint.op in ("==", "!=") and not any(map(_is_number, kinds)):
         return None
@@ -103,57 +127,6 @@ def _no_numbers(constraint: Constraint, arms: Searched) -> str | None:
         if all(each is None for each in values):
             return f"{constraint}: must compare numbers, and {path} is null in every arm: it decides nothing"
     return None
-
-
-def _idle(constraint: Constraint, arms: Searched) -> str | None:
-    """Return why a constraint can never hold in an arm, or always holds in all arms; None otherwise."""
-    always = []
-    if constraint.left == constraint.right:  # the check of draws reports constraints that never hold
-        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or name another field"
-    for arm, space in arms:
-        left = _range(constraint.left, arm, space)
-        right = _range(constraint.right, arm, space)
-        if left is None or right is None:
-            continue
-        words = f"{constraint.left} is {_words(left)} there and {constraint.right} {_words(right)}"
-        if isinstance(constraint.right, int | float):
-            words = f"{constraint.left} is {_words(left)} there"
-        if _never(constraint.op, left, right):
-            return f"{constraint}: can never hold in {arm.name}: {words}"
-        real = any(path in space.paths and is_real(space[path].domain) for path in constraint.paths)
-        # A continuous value is never drawn equal to a given value.
-        always.append(_never(_OPPOSITE[constraint.op], left, right) or (constraint.op == "!=" and real))
-    if always and all(always):
-        return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
-    return None
-
-
-Span = tuple[float, float]
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
-
-
-def _never(op: str, left: Span, right: Span) -> bool:
-    """Return whether the comparison `op` fails for all pairs of values from the two ranges."""
-    match op:
-        case "<":
-            return left[0] >= right[1]
-        case "<=":
-            return left[0] > right[1]
-        case ">":
-            return left[1] <= right[0]
-        case ">=":
-            return left[1] < right[0]
-        case "==":
-            return left[1] < right[0] or right[1] < left[0]
-        case _:
-            return left[0] == left[1] == right[0] == right[1]
-
-
-def _range(side: str | float, arm: CheckedArm[Any], space: Space) -> Span | None:
-    """Return the least and greatest value of a side; None if the arm has no number there."""
-    found = [side] if not isinstance(side, str) else _values(side, arm, space)
-    numbers = [float(each) for each in found if isinstance(each, int | float) and _is_number(each)]
-    return (min(numbers), max(numbers)) if numbers else None
 
 
 def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
@@ -168,7 +141,3 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _words(span: Span) -> str:
-    return f"{span[0]:g}" if span[0] == span[1] else f"{span[0]:g} to {span[1]:g}"

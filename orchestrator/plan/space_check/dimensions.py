@@ -5,18 +5,16 @@ from math import isclose
 from typing import Any
 
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
-from orchestrator.plan.display.format import domain_words, value_words
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import common_space, dimension_keys, may_draw, may_exist, related
+from orchestrator.plan.space_check.spaces import common_space, dimension_keys, may_exist, related
 from orchestrator.search import space_catalog
 from orchestrator.spec.types import Search
-from search_spaces.algebra import exists, without
-from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
+from search_spaces.algebra import without
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import hint, shown
 from trainables.task_catalog import training_only
 
-_ANY = "model.any"
 SAMPLE = ("train.valid_examples", "train.decode_examples")
 """Fields that select the examples on which a trial is measured."""
 CHOICE = ("train.select", "train.average_best")
@@ -48,7 +46,7 @@ def check_dimensions(
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
-        if why := one_value(dimension, search):
+        if why := single_value_problem(dimension, search):
             faults.add(why, *keys)
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
@@ -57,7 +55,7 @@ def check_dimensions(
             faults.add(why, *dimension_keys(dimension.path, search))
 
 
-def one_value(dimension: Dimension, search: Search) -> str | None:
+def single_value_problem(dimension: Dimension, search: Search) -> str | None:
     """Return the problem of a range with a single value; None if there are several, or it is intended.
 
     A single value is intended for a dimension with conditions, or if it replaces a range of a listed space.
@@ -115,49 +113,16 @@ def _check_existence(
     ]
     if any(may_exist(dimension, space, arm) for arm, space in having):
         return
-    alone = {each.path: _words(each.path, having) for each in dimension.when if not _may_hold(each, having)}
-    described = alone or {each.path: _words(each.path, having) for each in dimension.when}
-    for condition in dimension.when:
-        if condition.path in described:
-            wanted = " or ".join(map(_quoted, condition.values))
-            faults.add(
-                f"never exists: {condition.path} must be {wanted}, and where this is searched it is "
-                f"{described[condition.path]}; correct the condition or leave the range out",
-                *dimension_keys(dimension.path, search),
-                "when",
-                condition.path,
-            )
-
-
-Having = Sequence[tuple[CheckedArm[Any], Space]]
-
-
-def _may_hold(condition: When, having: Having) -> bool:
-    """Return whether the condition alone can hold in some arm."""
-    return any(
-        any(may_draw(space[condition.path].domain, value) for value in condition.values)
-        if condition.path in space.paths
-        else exists(Dimension(_ANY, Fixed(None), (condition,)), {}, arm.system.settings)
-        for arm, space in having
+    conditions = " and ".join(
+        f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
+        for condition in dimension.when
     )
-
-
-def _words(path: str, having: Having) -> str:
-    """Return the values of a field in some arms, in words."""
-    found = [
-        domain_words(space[path].domain) if path in space.paths else _setting(arm, path)
-        for arm, space in having
-    ]
-    return " or ".join(dict.fromkeys(found))
-
-
-def _quoted(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else value_words(value)
-
-
-def _setting(arm: CheckedArm[Any], path: str) -> str:
-    found = lookup(arm.system.settings, path)
-    return "absent" if found is MISSING else _quoted(found)
+    faults.add(
+        f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
+        "the range out",
+        *dimension_keys(dimension.path, search),
+        "when",
+    )
 
 
 def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -> str | None:

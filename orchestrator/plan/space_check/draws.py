@@ -22,7 +22,6 @@ from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import (
     Assignment,
     Choice,
-    Constraint,
     Dimension,
     Domain,
     Fixed,
@@ -34,8 +33,6 @@ from search_spaces.dimensions import (
     Space,
     Value,
     greatest,
-    is_real,
-    key_of,
 )
 from search_spaces.grid import count_values
 from search_spaces.grid import values as finite_values
@@ -49,8 +46,6 @@ BETWEEN = 9
 """Number of values tried from a longer range, including its ends."""
 UNEVEN = (5**0.5 - 1) / 2
 """Position of a tried real number between two evenly spaced ones, as a share of the distance."""
-FINELY = 1001
-"""Number of values tried from a range if constraints leave only one of the few values."""
 DRAWS_MAX = 2000
 """Maximum number of draws tried per arm.
 
@@ -67,7 +62,7 @@ Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Trying:
+class SettingsCheck:
     """Functions of a trainable that check whether settings can be trained."""
 
     checked: Checked[Any]
@@ -81,7 +76,9 @@ class Trying:
     Config."""
 
 
-def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
+def check_draws(
+    arm: CheckedArm[Any], space: Space, settings_check: SettingsCheck, spec: Spec, faults: Faults
+) -> Space:
     """Note values and combinations of values that can be drawn but not trained.
 
     Returns:
@@ -90,11 +87,11 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
     try:
-        trying.too_large(arm.system)
+        settings_check.too_large(arm.system)
     except ValueError:
         return space  # the ablation check refuses arms that cannot be built
     settings = arm.system.settings
-    drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
+    drawing = _Drawing(settings, space, settings_check.variants(settings), settings_check.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
         return space
@@ -102,14 +99,14 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     refused = 0
     for draw in draws:
         if problem := drawing.refusal(draw):
-            if trying.refusing is not None and _is_rejected(draw, settings, trying):
+            if settings_check.refusing is not None and _is_rejected(draw, settings, settings_check):
                 refused += 1
             else:
                 _tell_together(arm, draw, problem, drawing, faults)
-    if refused and trying.refusing is not None:
-        rule = replace(trying.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+    if refused and settings_check.refusing is not None:
+        rule = replace(settings_check.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))
-        drawing = _Drawing(settings, space, drawing.variant, trying.too_large)
+        drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         broken = ", ".join(map(str, space.constraints))
         faults.add(
@@ -118,7 +115,6 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
             about=("nothing satisfies", broken),
         )
         return space
-    _check_left(arm, drawing, draws, search, faults)
     many = sum(map(drawing.admits, draws))
     if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
         faults.add(
@@ -130,47 +126,10 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     return space
 
 
-def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
+def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
     """Return whether the trainable's Config refuses `settings` with `draw`."""
     given = assigned(settings, draw)
-    return given is not None and isinstance(trying.checked(given), list)
-
-
-def _check_left(
-    arm: CheckedArm[Any], drawing: "_Drawing", draws: Sequence[Assignment], search: Search, faults: Faults
-) -> None:
-    """Note constraints of the spec that leave a dimension only one value, if all draws are known."""
-    if not search.constraints or len(draws) >= DRAWS_MAX:
-        return
-    admitted = [draw for draw in draws if drawing.admits(draw)]
-    for dimension in drawing.space.dimensions:
-        path = dimension.path
-        asked = [each for each in search.constraints if path in each.paths]
-        tried = {key_of(draw[path]) for draw in draws if path in draw}
-        left = [draw for draw in admitted if path in draw]
-        if not asked or len(tried) < 2 or len({key_of(draw[path]) for draw in left}) != 1:
-            continue
-        if isinstance(dimension.domain, Float):  # only few of its values were tried
-            finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
-            if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
-                continue
-        rules = ", ".join(map(str, asked))
-        message = (
-            f"{rules} leaves {path} one value in {arm.name}, {shown(left[0][path])}: set it in place of "
-            "searching it, or change the range"
-        )
-        if tied := next((each for each in asked if drawing.never_equal(each)), None):
-            message = (
-                f"{tied}: two real numbers that are drawn are never equal in {arm.name}: give both the same "
-                "choices, or search one of them"
-            )
-        faults.add(
-            message,
-            "search",
-            "constraints",
-            search.constraints.index(asked[0]),
-            about=("left", path),
-        )
+    return given is not None and isinstance(settings_check.checked(given), list)
 
 
 def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
@@ -220,7 +179,7 @@ class _Drawing:
 
     def admits(self, draw: Assignment) -> bool:
         """Return whether `draw` satisfies the constraints."""
-        return all(self._holds(each, draw) for each in self.space.constraints)
+        return all(self._holds(constraint, draw) for constraint in self.space.constraints)
 
     def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
@@ -236,7 +195,7 @@ class _Drawing:
             whole: Whether to also check that some machine could train it.
         """
         try:
-            if not all(admits(each, draw, self.settings) for each in self.space.constraints):
+            if not all(admits(constraint, draw, self.settings) for constraint in self.space.constraints):
                 return None
         except TypeError as error:
             return str(error)
@@ -251,8 +210,10 @@ class _Drawing:
             return str(error)
 
     def draw(self, wanted: Assignment) -> dict[str, Value] | None:
-        """Return a draw with the values `wanted` and others at random; None if `wanted` cannot exist
-        together."""
+        """Return a draw with the values `wanted` and others at random.
+
+        None if no draw has all values of `wanted`.
+        """
         made: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, made, self.settings):
@@ -263,10 +224,12 @@ class _Drawing:
         return made if wanted.keys() <= made.keys() else None
 
     def draws(self, most: int) -> Iterator[dict[str, Value]]:
-        """Yield all draws if there are at most `most`; else those of every pair of dimensions, then random
-        ones."""
+        """Yield all draws if there are at most `most`.
+
+        Otherwise yield the draws of every pair of dimensions, then random draws.
+        """
         dimensions = self.space.dimensions
-        choices = [candidates(each.domain) for each in dimensions]
+        choices = [candidates(dimension.domain) for dimension in dimensions]
         if prod(map(len, choices)) <= most:
             for values in product(*choices):
                 wanted = dict(zip(self.space.paths, values, strict=True))
@@ -304,13 +267,6 @@ class _Drawing:
             return domain.low + domain.step * self._chance.randrange(count_values(domain))
         return self._chance.choice(finite_values(domain))
 
-    def never_equal(self, constraint: Rule) -> bool:
-        """Return whether the constraint requires two fields to be equal although one of them is
-        continuous."""
-        if not isinstance(constraint, Constraint) or constraint.op != "==" or len(constraint.paths) < 2:
-            return False
-        return any(path in self.space.paths and is_real(self.space[path].domain) for path in constraint.paths)
-
     def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
         """Return `wanted` without dimensions that do not exist; None for duplicates.
 
@@ -346,8 +302,10 @@ class _Drawing:
 
 
 def _few(domain: Domain, pairs: int) -> Sequence[Value]:
-    """Return candidates of a dimension, including its ends, so that two dimensions have about `pairs`
-    pairs."""
+    """Return candidates of a dimension, including its ends.
+
+    Two dimensions have about `pairs` pairs of candidates.
+    """
     values, most = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
     if len(values) <= most:
         return values
@@ -369,14 +327,14 @@ def _check_alone(
             # Messages that differ only in the value after "got" are one fault.
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
     possible = [value for place, value in enumerate(values) if place not in found]
+    remedy = f". Possible are {among(possible, 'and')}" if possible and not isinstance(domain, Float) else ""
     for kind, wrong in kinds.items():
         places = wrong
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
             places = [place for place in wrong if values[place] in extremes] or wrong[:1]
-        drawn = _listed([values[place] for place in places], values, domain)
+        drawn = among([values[place] for place in places])
         faults.add(
-            f"{arm.name} cannot be trained with {dimension.path} = {drawn}: "
-            f"{found[places[0]]}{_remedy(domain, values, possible)}",
+            f"{arm.name} cannot be trained with {dimension.path} = {drawn}: {found[places[0]]}{remedy}",
             *dimension_keys(dimension.path, search),
             about=("bounds", dimension.path, kind, drawn),
         )
@@ -388,33 +346,6 @@ def _is_whole(domain: Domain) -> bool:
     if isinstance(domain, Int):
         return (domain.high - domain.low) // domain.step < VALUES_MAX
     return not isinstance(domain, Float)
-
-
-def _remedy(domain: Domain, values: Sequence[Value], possible: Sequence[Value]) -> str:
-    """Return the possible values as advice, for integers and choices."""
-    if not possible or not isinstance(domain, Int | Choice):
-        return ""
-    if isinstance(domain, Choice):
-        return f". Possible are {among(possible, 'and')}"
-    if len(values) < (domain.high - domain.low) // domain.step + 1:
-        return f". Possible are, of those that were tried, {among(possible, 'and')}"
-    if len(possible) > 1 and _in_a_row(possible, values):
-        step = f", step: {domain.step}" if domain.step > 1 else ""
-        return f". Possible are {{int: [{possible[0]}, {possible[-1]}]{step}}}"
-    return f". Possible are {{choice: [{', '.join(map(str, possible))}]}}"
-
-
-def _listed(some: Sequence[Value], values: Sequence[Value], domain: Domain) -> str:
-    """Return a text for `some` of the `values` of a domain: the ends if they are a contiguous range."""
-    if len(some) > 2 and isinstance(domain, Int) and _in_a_row(some, values):
-        return f"{some[0]} to {some[-1]}"
-    return among(some)
-
-
-def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
-    """Return whether `some` are consecutive in `values`."""
-    first = values.index(some[0])
-    return list(some) == list(values[first : first + len(some)])
 
 
 def _tell_together(
@@ -431,7 +362,5 @@ def _tell_together(
     last = paths[-1]
     fitting = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
-    domain = drawing.space[last].domain
-    may_be = _listed(fitting, candidates(domain), domain) if fitting else ""
-    remedy = f". With {rest}, {last} may be {may_be}" if may_be and rest else ""
+    remedy = f". With {rest}, {last} may be {among(fitting)}" if fitting and rest else ""
     faults.add(f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}", "search", about=about)

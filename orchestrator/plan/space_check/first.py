@@ -13,7 +13,7 @@ from orchestrator.errors import HaltsweepError, SpecError
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.display.format import domain_words
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.space_check.draws import Trying
+from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.spaces import assigned, common_space
 from orchestrator.plan.types import Arm
 from orchestrator.spec.checks import BASELINE
@@ -34,7 +34,7 @@ Raises HaltsweepError if the sweep is missing or has no result.
 PLACE = ("search", "first")
 
 
-def looked_up(source: SpecFile, found: Found) -> SpecFile:
+def with_found_points(source: SpecFile, found: Found) -> SpecFile:
     """Return `source` with the best params of the sweeps that it names.
 
     The stored spec then contains all first points, even if those sweeps change later.
@@ -78,8 +78,12 @@ def check_first(search: Search, faults: Faults) -> None:
                 _tell_outside(common[path], value, (*PLACE, place), faults)
 
 
-def with_first(
-    resolved: Sequence[CheckedArm[Any]], arms: Sequence[Arm], trying: Trying, search: Search, faults: Faults
+def with_first_points(
+    resolved: Sequence[CheckedArm[Any]],
+    arms: Sequence[Arm],
+    settings_check: SettingsCheck,
+    search: Search,
+    faults: Faults,
 ) -> list[Arm]:
     """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
@@ -92,7 +96,7 @@ def with_first(
     if faults:
         return list(arms)
     found = [
-        replace(arm, first=_points(checked, arm, search, trying, faults))
+        replace(arm, first=_points(checked, arm, search, settings_check, faults))
         for checked, arm in zip(resolved, arms, strict=True)
     ]
     _tell_unused(search, found, faults)
@@ -100,7 +104,7 @@ def with_first(
 
 
 def _points(
-    checked: CheckedArm[Any], arm: Arm, search: Search, trying: Trying, faults: Faults
+    checked: CheckedArm[Any], arm: Arm, search: Search, settings_check: SettingsCheck, faults: Faults
 ) -> tuple[dict[str, Value], ...]:
     """Return the distinct points that the arm tries."""
     found: list[dict[str, Value]] = []
@@ -109,7 +113,7 @@ def _points(
         whole = _whole(checked, arm, point, keys, faults)
         if whole is None:
             continue
-        if problem := _problem(checked, arm, whole, trying):
+        if problem := _problem(checked, arm, whole, settings_check):
             faults.add(problem, *keys, about=("first", *keys, problem.partition(":")[2]))
         if whole not in found:
             found.append(whole)
@@ -177,14 +181,16 @@ def _near(first: Any, second: Any) -> bool:
     return isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def _problem(checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], trying: Trying) -> str | None:
+def _problem(
+    checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], settings_check: SettingsCheck
+) -> str | None:
     """Return the constraint that `point` violates, or why it cannot be trained; None if it can be tried."""
     words = ", ".join(f"{path} = {shown(value)}" for path, value in point.items())
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
             return f"{arm.name} tries {words}: must satisfy {constraint}"
     settings = assigned(checked.system.settings, point)
-    problems = trying.checked(settings) if settings is not None else []
+    problems = settings_check.checked(settings) if settings is not None else []
     if isinstance(problems, list) and problems:
         return f"{arm.name} cannot be trained with {words}: {problems[0].message}"
     return None

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING
 from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.built_in_arms import prove
+from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import SearchedArm, check_dimensions, check_dropped
-from orchestrator.plan.ablation_check.twins import check_twins
+from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
+from orchestrator.plan.estimate import price
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.price import price
 from orchestrator.plan.readings.posthoc import check_posthoc
 from orchestrator.plan.readings.published import check_built_in
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.space_check.dimensions import measures
-from orchestrator.plan.space_check.draws import Trying
+from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
-from orchestrator.plan.training_code.settings import Variants, checked, task_of
-from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.plan.training_code.settings import Variants, checked, parse_task
+from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.task_catalog import task_name
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 
 class BuiltIn:
@@ -44,7 +44,9 @@ class BuiltIn:
         """Use the models and results that `probe` has cached; by default start with an empty cache."""
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
-        self.trying = Trying(checked, partial(too_large, count=self._probe.parameters), Variants)
+        self.settings_check = SettingsCheck(
+            checked, partial(too_large, count=self._probe.parameters), Variants
+        )
         self._sweep = Sweep()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
@@ -62,7 +64,7 @@ class BuiltIn:
 
     def _check_task(self, spec: Spec, faults: Faults) -> None:
         """Note splits that a valid task does not have, if the baseline itself is invalid."""
-        task = task_of(spec.settings)
+        task = parse_task(spec.settings)
         if task is None:
             return
         with suppress(ValueError):  # the baseline's faults include a task without splits
@@ -71,11 +73,18 @@ class BuiltIn:
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
         """Return the declarations of the metrics that trials of these arms report."""
         systems = [arm.system for arm in arms]
-        return metrics_of(
-            dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
+        return declared_metrics(
+            dict.fromkeys(task_name(system.task) for system in systems),
+            {system.shape.head for system in systems},
         )
 
-    def check(self, spec: Spec, arms: Sequence[BuiltInArm], stopper: "Chosen | None", faults: Faults) -> None:
+    def check(
+        self,
+        spec: Spec,
+        arms: Sequence[BuiltInArm],
+        stopper: "ComponentChoice | None",
+        faults: Faults,
+    ) -> None:
         """Note problems of the spec and its arms, except those of the search space."""
         try:
             metrics = self.metrics(arms)
@@ -101,27 +110,28 @@ class BuiltIn:
             return ()  # the ablation check refuses arms that cannot be run
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
-        """Return why a field must not be searched because it changes how trials are measured; None if it
-        may."""
+        """Return why a field that changes how trials are measured must not be searched.
+
+        None if the field may be searched.
+        """
         return measures(path, arms, self._sweep.searched.paths)
 
-    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
+    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None if the arm cannot be trained."""
         return prove(arm, reference, self._probe, self._sweep, faults)
 
-    def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
+    def check_equal_arms(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
         """Note arms with different settings that behave identically."""
-        check_twins(arms, self._probe, self._sweep, faults)
+        check_equal_arms(arms, self._probe, self._sweep, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
         """Note objectives that the arm does not report, or that are constant."""
         check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
-        """Note dimensions without an effect in the arm, and dropped training fields that have one."""
-        asked = SearchedArm(arm, space, search, self._sweep, self.metrics([arm]))
+        """Note dimensions without an effect in the arm."""
+        asked = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
         check_dimensions(asked, self._probe, faults)
-        check_dropped(asked, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""
@@ -131,6 +141,6 @@ class BuiltIn:
         if spec.answer is not None:
             check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
 
-    def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+    def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the cost estimate of the arm."""
         return price(arm, self._probe, trials, calibrate=calibrate)

@@ -93,15 +93,17 @@ def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
 
 
-def task_of(raw: Mapping[str, Any]) -> Settings | None:
+def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     """Return the task of `raw`; None if its settings are invalid."""
     found = _read("task", raw["task"])
     return found.config if isinstance(found, ReadPart) else None
 
 
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `settings` in the form that a plan stores: fields marked as `LATER` only if they are not
-    default."""
+    """Return `settings` in the form that a plan stores.
+
+    Fields marked as `LATER` are stored only if they are not default.
+    """
     later = {
         name: field.default for name, field in TrainConfig.model_fields.items() if LATER in field.metadata
     }
@@ -165,7 +167,7 @@ def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
 
 def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
     assert isinstance(train.config, TrainConfig)
-    return sources.misfit(task.config, train.config)
+    return sources.find_misfit(task.config, train.config)
 
 
 def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | None:
@@ -254,8 +256,10 @@ def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
-    """Return a parsed part of the settings; built-in parts are cached, since thousands of draws share
-    them."""
+    """Return a parsed part of the settings.
+
+    Built-in parts are cached, since thousands of draws share them.
+    """
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
         return _read_anew(root, raw)
@@ -367,7 +371,7 @@ def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def fields_of(root: str, name: str) -> frozenset[str]:
+def field_names(root: str, name: str) -> frozenset[str]:
     """Return the top-level fields of the task or model called `name`; raise `BadName` if it is unknown."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
 
@@ -389,8 +393,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
 
 
 def undeclared(changes: Iterable[Change], declared: Iterable[str]) -> tuple[Change, ...]:
-    """Return the changes that overlap with none of the `declared` paths; a change of name declares its
-    part."""
+    """Return the changes that overlap with none of the `declared` paths.
+
+    A changed name declares all changes of its part.
+    """
     paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared]
     return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.plan.arms import CheckedArm, Progress
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.draws import Trying
-from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.plan.space_check.draws import SettingsCheck
+from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # this import loads Optuna
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 Arms = Sequence[CheckedArm[Any]]
 
@@ -22,7 +22,7 @@ class TrainableForPlan(Protocol):
 
     path: str | None
     """`module:name`; None for the built-in one."""
-    trying: Trying
+    settings_check: SettingsCheck
     """Checks whether settings can be trained."""
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[CheckedArm[Any]]:
@@ -35,22 +35,23 @@ class TrainableForPlan(Protocol):
         """
 
     def metrics(self, arms: Arms) -> tuple[Metric, ...]:
-        """Return the declarations of the metrics that trials of these arms report, the most important
-        first."""
+        """Return the metrics that trials of these arms report, the most important first."""
 
-    def check(self, spec: Spec, arms: Arms, stopper: "Chosen | None", faults: Faults) -> None:
+    def check(self, spec: Spec, arms: Arms, stopper: "ComponentChoice | None", faults: Faults) -> None:
         """Note problems of the spec and its arms, except those of the search space."""
 
     def measures(self, path: str, arms: Arms) -> str | None:
-        """Return why a field must not be searched because it changes how trials are measured; None if it
-        may."""
+        """Return why a field that changes how trials are measured must not be searched.
+
+        None if the field may be searched.
+        """
 
     def prove(
         self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults
-    ) -> ArmProof | None:
+    ) -> ArmCheck | None:
         """Return the result of building the arm and its reference; None if the arm cannot be built."""
 
-    def check_twins(self, arms: Arms, faults: Faults) -> None:
+    def check_equal_arms(self, arms: Arms, faults: Faults) -> None:
         """Note arms with different settings that behave identically."""
 
     def check_objectives(self, search: Search, arm: CheckedArm[Any], faults: Faults) -> None:
@@ -64,5 +65,7 @@ class TrainableForPlan(Protocol):
     ) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""
 
-    def price(self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+    def price(
+        self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool
+    ) -> ArmEstimate:
         """Return the cost estimate of the arm for these numbers of trials by phase."""

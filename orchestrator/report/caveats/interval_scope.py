@@ -5,7 +5,7 @@ from typing import Final
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.caveat_types import IntervalScope
 from orchestrator.report.comparisons.untested import unchecked_splits
-from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.types import Report
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -14,46 +14,50 @@ SCOPE: Final = "intervals"
 """Name of the MLflow tag that holds the scope of intervals."""
 
 
-def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalScope | None:
+def interval_scope(plan: Plan, report: Report, results: SeedResults) -> IntervalScope | None:
     """Return what intervals and p-values of differences cover; None if no difference has an interval."""
     answer = report.answer
     if answer is None or not any(each.low is not None for each in report.differences):
         return None
     seeds = "training seeds (initial weights, order of the data, dropout)"
-    varied = [seeds if plan.trainable is None else "what the training code draws by its seeds"]
+    varied = [
+        seeds if plan.trainable is None else "random numbers that the training code draws from its seeds"
+    ]
     shared: list[str] = []
     if plan.search is not None and any(arm.is_searched for arm in plan.arms):
-        (varied if plan.repeats > 1 else shared).append("the luck of the searches")
+        (varied if plan.repeats > 1 else shared).append("variance between searches")
     if plan.confirm is not None and plan.confirm.resample_data:
-        varied.append("the draw of the data")
+        varied.append("the sampling of the data")
     elif plan.trainable is None:
         has_seed = lookup(plan.baseline.settings, "task.data_seed") is not MISSING
-        shared.append("the draw of the data (all seeds share task.data_seed)" if has_seed else "the data set")
+        shared.append(
+            "the sampling of the data (all seeds share task.data_seed)" if has_seed else "the data set"
+        )
     return IntervalScope(
         varied=tuple(varied),
         shared=tuple(shared),
         method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
-        unchecked_tests=unchecked_splits(plan, answer, readings),
+        unchecked_tests=unchecked_splits(plan, answer, results),
     )
 
 
-def scope_words(found: IntervalScope | None) -> str:
+def format_scope(scope: IntervalScope | None) -> str:
     """Return the scope as one line; empty if no difference has an interval."""
-    if found is None:
+    if scope is None:
         return ""
-    without = f", not {' or '.join(found.shared)}" if found.shared else ""
-    several = found.comparisons > 1
-    together = f", corrected by Bonferroni for {amount(found.comparisons, 'comparison')}" if several else ""
-    first = next(iter(found.unchecked_tests), "")
+    without = f", not {' or '.join(scope.shared)}" if scope.shared else ""
+    several = scope.comparisons > 1
+    together = f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if several else ""
+    first = next(iter(scope.unchecked_tests), "")
     unchecked = (
-        f" Equal test sets were not checked ({', '.join(found.unchecked_tests)}): report a text "
-        f"{first}/digest to have them compared."
-        if found.unchecked_tests
+        f" Whether test sets are equal was not checked ({', '.join(scope.unchecked_tests)}): report a "
+        f"text {first}/digest, and they are compared."
+        if scope.unchecked_tests
         else ""
     )
     return (
-        f"Intervals and p values of differences cover {' and '.join(found.varied)}{without}: {found.method} "
-        f"at level {found.level:g}{together}.{unchecked}"
+        f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{without}: "
+        f"{scope.method} at level {scope.level:g}{together}.{unchecked}"
     )

@@ -5,172 +5,166 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report.caveats.interval_scope import scope_words
-from orchestrator.report.caveats.notices import chosen_from
+from orchestrator.report.caveats.interval_scope import format_scope
+from orchestrator.report.caveats.warning_texts import search_trial_counts
 from orchestrator.report.results.contexts import context_notes
-from orchestrator.report.results.extensions import extended_after_results
-from orchestrator.report.results.number_words import number_words, worded
+from orchestrator.report.results.extensions import has_exploratory_claims
+from orchestrator.report.results.number_formats import choose_text, format_number
 from orchestrator.report.results.searches import NO_CLAIM
-from orchestrator.report.results.types import PriorWork, Report, ended_word
+from orchestrator.report.results.types import PriorWork, Report, completion_word
 from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
-from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
+from orchestrator.statistics.verdicts import SEEDS_LEAST, no_collapse_probability
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
 INTERVALS = (
-    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each for itself, cut off where "
-    "the quantity cannot be, and left out of one {unit} alone and where all {unit}s gave the same, which "
-    "tells nothing of chance."
+    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each valid alone, and end "
+    "at the range of the quantity. A single {unit} has no interval. Equal values of all {unit}s have "
+    "none either: they contain no information about chance."
 )
 NO_INTERVALS = (
-    "No mean has an interval: one {unit} alone, and {unit}s that all gave the same, tell nothing of chance."
+    "No mean has an interval: a single {unit}, or equal values of all {unit}s, contain no information "
+    "about chance."
 )
 ONE_SEED = (
-    "Every value is of one {unit}: it has no interval and no p, for one {unit} tells nothing of chance."
+    "Every value comes from one {unit}. It has no interval and no p-value, because one {unit} contains "
+    "no information about chance."
 )
 CLAIMS = (
-    "A claim rests on {outcomes} alone. Differences are paired by {unit}; their intervals and p values come "
-    "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
-    "out 0. With probability {sure:g} {hold}{but}."
+    "Claims rest only on {outcomes}. Differences are paired by {unit}. Intervals and p-values come from "
+    "one procedure, {procedure}, and agree: p is at most {level} exactly if the interval excludes 0. "
+    "With probability {sure:g} {hold}{but}."
 )
-EXTENDED = ", but for what was known when seeds or arms were added"
+EXTENSION_CLAUSE = ", except for results that were known when seeds or arms were added"
 """Added to the stated probability if seeds or arms were added after results had been observed."""
 NOTHING_CLAIMED = (
-    "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
-    "or a p: nothing is claimed of any arm."
+    "Claims would rest only on {outcomes}, by differences paired by {unit}. None of these differences "
+    "has an interval or a p-value, so the report makes no claim about arms."
 )
-NO_OUTCOME = (
-    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
-    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
-    "its split in answer."
-)
-RAISED = (
-    "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
-    "median spread of all arms, and that of the steps of the quantity."
+WIDENED_INTERVALS = (
+    "Intervals of {arms} are wider than the spread of their own {unit}s implies. The spread has a lower "
+    "bound: half of the median spread of all arms, and the resolution of the quantity."
 )
 LOOKS = (
-    "Arms were looked at after each round of {unit}s. One that was decided then has the interval and p of "
-    "its look, at level {level:g}, a twentieth of the study's; others are judged with all {unit}s at level "
-    "{full:g}. An arm was also given up where all {unit}s together would hardly have decided it. Estimates "
-    "of arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
-    "decide it."
+    "Arms were tested after each round of {unit}s. An arm that was decided early has the interval and "
+    "p-value of that test, at level {level:g}, which is a twentieth of the level of the sweep. Other "
+    "arms are judged with all {unit}s at level {full:g}. An arm was also stopped if all {unit}s would "
+    "hardly have decided it. Estimates of arms that stopped early are biased away from 0."
 )
 VERDICTS = (
-    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
-    "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
-    "not show it. Else it is undecided."
+    "A verdict is better or worse if the interval excludes 0{margin}. It is withheld if it depends on "
+    "the value of a failed seed, with fewer than 3 {unit}s, and if it depends on a single {unit}. "
+    "Otherwise it is undecided."
 )
 WIN_SHARE = (
-    "P(better), or P(higher) where no value is known to be good, is the share of paired {unit}s in which the "
-    "arm is better than what it is compared with; a tie counts half. Its interval is the 95% interval of "
-    "Clopper and Pearson of this comparison alone: every tie counts as a loss at the lower end and as a win "
-    "at the upper end, so with ties it is conservative. No verdict rests on it."
+    "P(better) is the share of paired {unit}s in which the arm is better than its reference; it is "
+    "P(higher) if no direction is declared as better. A tie counts half. Its interval is the 95% "
+    "interval of Clopper and Pearson for this comparison alone. A tie counts as a loss at the lower end "
+    "and as a win at the upper end, so with ties it is conservative. No verdict rests on P(better)."
 )
 MODERATED = (
-    "The variance of each difference is averaged with a prior that the arms estimate together (moderated t, "
-    "Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a {unit}, has its own "
-    "variance alone. Where the spreads of arms differ by a factor of 5, up to 0.09 of studies without an "
-    "effect report one at level 0.05."
+    "The variance of each difference is averaged with a prior that is estimated from all arms "
+    "(moderated t, Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a "
+    "{unit}, keeps its own variance. If the spreads of arms differ by a factor of 5, up to 0.09 of "
+    "studies without an effect report one at level 0.05."
 )
 UNMODERATED = (
-    "No variance is averaged with those of other arms, as answer.variance asks: that needs {units} {unit}s "
-    "and {arms} comparable arms in an outcome."
+    "answer.variance asks for averaged variances, but no variance is averaged: this needs {units} "
+    "{unit}s and {arms} comparable arms in an outcome."
 )
 OUTLOOK = (
-    "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
-    "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
-    "stated."
+    "The chance that more {unit}s decide a comparison assumes that, before any result, an effect was as "
+    "likely as none. Effects are assumed to be normal with the standard deviation of one paired "
+    "difference. If nothing differs, the true chance is smaller than stated."
 )
-COUNTED = (
-    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
-    "their last report."
+OBJECTIVE_SCOPE = (
+    "Search trials were ranked by the {which} of {metric}; values of confirm trials are those of their "
+    "last report."
 )
 OPTIMISTIC = (
-    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
-    "the more reports there are."
+    " The best of several reports is chosen by the displayed value, so it is optimistic, more so with "
+    "more reports."
 )
 EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
-SEARCH_CHOSE = ", for it chose what was kept"
-MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+SEARCH_CHOSE = ", because the search chose the settings by them"
+CODE_MAY_CHOOSE = " if they were used for a choice, such as the best of several checkpoints"
 """Note on validation values without a search: only the training code decides which checkpoint it stores."""
-MANY = ": in so many of them some intervals leave out 0 by chance"
+MANY_INTERVALS = ": some of that many intervals exclude 0 by chance"
 FACTORIAL = (
-    "A main effect is how much larger the outcome is with a component than without it, averaged over all "
-    "combinations of the others; an interaction of two is half of how much more one does where the other is "
-    "there than where it is not, of more components the same of those of fewer. {chance} Every one needs all "
-    "arms: a seed that some arm lacks has no value, and then there is no p."
+    "A main effect is the increase of the outcome when a component is present, averaged over all "
+    "combinations of the other components. An interaction of two components is half of the difference "
+    "between the effect of one with and without the other; for more components likewise. {chance} Every "
+    "term needs all arms: a seed that some arm lacks has no value, and then the term has no p-value."
 )
 CONTRASTS = (
-    "Their intervals and p hold together for {contrasts}, a family of their own beside that of the verdicts: "
-    "they are exploratory."
+    "Their intervals and p-values hold together for {contrasts}, which form a family separate from the "
+    "verdicts: they are exploratory."
 )
-NO_CONTRASTS = "They are exploratory, and none has an interval or a p."
-UNMET = (
-    "Published, and without a reading of ours to stand beside, since none was measured or every seed "
-    "failed: {values}"
+NO_CONTRASTS = "They are exploratory, and none has an interval or a p-value."
+UNMATCHED_PUBLISHED = (
+    "Published values without a measured result, because nothing was measured or every seed failed: {values}"
 )
 FAILURES = (
-    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
-    "the seeds that finished. The arm has a verdict and a p only if they are the same for every value that "
-    "the failed seeds could have had in the declared range of the metric."
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are "
+    "over the finished seeds. Such an arm has a verdict and a p-value only if they are the same for "
+    "every value that the failed seeds could have had in the declared range of the metric."
 )
-UNMEASURED = (
-    "A seed that finished without a primary outcome counts like one that failed in that outcome: {arms}."
-)
-SPREAD = (
-    "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
-    "{spread:.2g} the next plan says what its {unit}s can show."
+UNMEASURED = "A seed that finished without a primary outcome counts as failed in that outcome: {arms}."
+SEED_DEVIATION = (
+    "Over {seeds} {unit}s, {metric} of {arm} has a standard deviation of {spread:.2g}. Set "
+    "answer.spread: {spread:.2g} in the spec, and the next plan reports which differences its {unit}s "
+    "can detect."
 )
 COLLAPSE = (
-    "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
-    "ten, {seeds} {show} no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}."
+    "No test of means is robust to seeds that collapse occasionally, so look at single seeds: if one run in "
+    "ten collapses, {seeds} show no collapse in {tenth:.0%} of cases; if one run in five, in {fifth:.0%}."
 )
-ONE_BY_ONE = " Look at the seeds one by one."
-COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
 SEARCHED_ONCE = (
-    "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
-    "repeat the training with them alone. How far a search with another seed would have led is in no "
-    "interval and no p. `search.repeats` in the spec searches every arm several times."
+    "Each arm was searched once. The comparison is between the settings that these searches found, and "
+    "seeds repeat only the training with them. Intervals and p-values do not account for variance "
+    "between searches. `search.repeats` in the spec searches every arm several times."
 )
 REPEATED = (
-    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The unit "
-    "of all intervals and p values is the repeat, with the mean over its seeds: they cover the luck of a "
-    "search too. Repeat r of all arms has the same draws, training seeds and confirm seeds."
+    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The "
+    "unit of all intervals and p-values is the repeat, with the mean over its seeds, so they account "
+    "for variance between searches. Repeat r of all arms has the same draws, training seeds and confirm "
+    "seeds."
 )
 CONTROLS = (
-    "A control is its reference under another name, searched with draws and training seeds of its own. Its "
-    "difference is tested by the same procedure, but alone: no correction counts it. {rate}"
+    "A control is a copy of its reference under another name, with other draws and training seeds in "
+    "its search. Its difference is tested by the same procedure, but separately and without correction. "
+    "{rate}"
 )
 CONTROL_RATE = (
-    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
-    "luck alone makes {level:g}."
+    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}]; "
+    "chance alone gives {level:g}."
 )
-CROSSED = (
-    "At given settings an arm and what it is compared with have the same values of the fields that both "
-    "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
-    "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
-    "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
+SAME_SETTINGS = (
+    "At given settings, an arm and its reference have the same values of the fields that both search "
+    "({fields}): the values that the search of one of them chose. Such a difference is caused by the "
+    "changes of the arm at these settings. The verdicts compare the arms with separately tuned "
+    "settings. All of these differences hold together at level {level:g}, as a separate family.{kept}"
 )
-KEPT = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
+OWN_VALUES = " In fields that the other arm does not search, an arm keeps its own values: {arms}."
 SEARCH_FAILED = (
-    "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
-    "{arms}."
+    "Some search trials failed and left fewer candidates, so these arms may be tuned less well than "
+    "others: {arms}."
 )
-OF_FRONT = (
-    "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
-    "was confirmed, whatever it pays in {others}: other points may pay less."
+CONFIRMED_POINT = (
+    "The search had the objectives {objectives}. From the front of each arm, the point with the best "
+    "{first} was confirmed, regardless of {others}; other points may be better there."
 )
-BEYOND = (
-    "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
-    "is wrong; claims of it are made as if nothing were."
+OUT_OF_RANGE = (
+    "{arms}: {metric} is {values}, but declared to be {range}. Either the measurement or the "
+    "declaration is wrong; claims about the metric ignore this."
 )
 
 
-def in_words(report: Report) -> list[str]:
+def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
     tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
-    lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
+    lines = [f"decided: {each.line}" for each in tested if each.is_decided]
     for outcome in report.outcomes:
         verdicts = [each for each in tested if each.metric == outcome]
         left = [
@@ -184,11 +178,11 @@ def in_words(report: Report) -> list[str]:
     untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
     lines += [f"not tested: {each.line}" for each in untested]
     lines += [f"control: {each.line}" for each in report.controls]
-    lines += [f"controls: {rate}"] if (rate := control_rate_words(report)) else []
-    return [*lines, scope] if (scope := scope_words(report.interval_scope)) else lines
+    lines += [f"controls: {rate}"] if (rate := control_rate_sentence(report)) else []
+    return [*lines, scope] if (scope := format_scope(report.interval_scope)) else lines
 
 
-def control_rate_words(report: Report) -> str:
+def control_rate_sentence(report: Report) -> str:
     """Return how often controls differ, as text; empty if no control was tested."""
     found = report.control_rate
     if found is None:
@@ -204,13 +198,15 @@ def control_rate_words(report: Report) -> str:
     )
 
 
-def _scopes(report: Report) -> list[str]:
+def _objective_scope_notes(report: Report) -> list[str]:
     """Return which reports of search trials counted, unless it was the last one."""
     found = []
     for metric, scope in report.scopes.items():
         most = amount(report.search_reports, "report")
         which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
-        found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
+        found.append(
+            OBJECTIVE_SCOPE.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else "")
+        )
     return found
 
 
@@ -218,30 +214,30 @@ def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
     words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
-    intervals = worded(report.estimates, **of_unit)
-    scope = scope_words(report.interval_scope)
-    found = [*_beyond(report), intervals, *([scope] if scope else []), *_claims(report)]
+    intervals = choose_text(report.estimates, **of_unit)
+    scope = format_scope(report.interval_scope)
+    found = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
     found += [*context_notes(report), FAILURES]
-    lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
+    lacking = [each.arm for each in report.tallies if completion_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
     if report.factorial:
         contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
         known = (each.estimate for each in report.factorial if each.estimate is not None)
-        chance = worded(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
+        chance = choose_text(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
-    found += _scopes(report)
+    found += _objective_scope_notes(report)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
-        found += [_searched(report), *_search_failed(report)]
+        found += [_search_note(report), *_failed_search_notes(report)]
     if report.controls:
-        found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
-    found += _crossed(report)
+        found.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
+    found += _same_settings_notes(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
-            OF_FRONT.format(
+            CONFIRMED_POINT.format(
                 objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
             )
         )
@@ -256,13 +252,13 @@ def notes(report: Report) -> list[str]:
     )
     found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
     if report.unmet_published:
-        found.append(_unmet(report.unmet_published))
+        found.append(_unmatched_note(report.unmet_published))
     if report.power:
         found.append(report.power)
-    return [*found, *_spread(report)]
+    return [*found, *_spread_notes(report)]
 
 
-def _searched(report: Report) -> str:
+def _search_note(report: Report) -> str:
     """Return how often each arm was searched, and what intervals and p-values cover in consequence."""
     if report.repeats == 1:
         return SEARCHED_ONCE
@@ -270,32 +266,32 @@ def _searched(report: Report) -> str:
     return REPEATED.format(repeats=report.repeats, seeds=seeds)
 
 
-def _search_failed(report: Report) -> list[str]:
+def _failed_search_notes(report: Report) -> list[str]:
     """Return a note on arms whose search had failed trials, and thus fewer candidates."""
     failed = []
     for each in report.tallies:
-        kept, ended = chosen_from(each)
+        kept, ended = search_trial_counts(each)
         if kept < ended:
             failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
     return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
 
 
-def _unmet(rows: Sequence[PriorWork]) -> str:
+def _unmatched_note(rows: Sequence[PriorWork]) -> str:
     """Return published values that no measurement corresponds to, grouped by system and source."""
     metrics: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         words = (
-            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{number_words(row.value)}"
+            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{format_number(row.value)}"
         )
         metrics.setdefault((row.system, row.source), []).append(words)
     parts = [
         f"{system}, {', '.join(values)}" + (f" ({source})" if source else "")
         for (system, source), values in metrics.items()
     ]
-    return UNMET.format(values="; ".join(parts))
+    return UNMATCHED_PUBLISHED.format(values="; ".join(parts))
 
 
-def _beyond(report: Report) -> list[str]:
+def _out_of_range_notes(report: Report) -> list[str]:
     """Return notes on metrics measured outside their declared range."""
     found: dict[str, dict[str, list[float]]] = {}
     for cell in report.cells:
@@ -310,44 +306,42 @@ def _beyond(report: Report) -> list[str]:
         if outside:
             found.setdefault(cell.metric, {})[cell.arm] = outside
     return [
-        BEYOND.format(
+        OUT_OF_RANGE.format(
             arms=", ".join(arms),
             metric=metric,
-            values=_span([value for values in arms.values() for value in values]),
-            range=_range(report.quantity(metric)),
+            values=_format_span([value for values in arms.values() for value in values]),
+            range=_format_range(report.quantity(metric)),
         )
         for metric, arms in found.items()
     ]
 
 
-def _span(values: list[float]) -> str:
+def _format_span(values: list[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _range(known: Metric) -> str:
-    if known.low is None:
-        return f"at most {known.high:g}"
-    return f"at least {known.low:g}" if known.high is None else f"from {known.low:g} to {known.high:g}"
+def _format_range(metric: Metric) -> str:
+    if metric.low is None:
+        return f"at most {metric.high:g}"
+    return f"at least {metric.low:g}" if metric.high is None else f"from {metric.low:g} to {metric.high:g}"
 
 
-def _spread(report: Report) -> list[str]:
+def _spread_notes(report: Report) -> list[str]:
     """Return the measured standard deviation, with which the next sweep can be planned."""
     cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
         return []
     named = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
-    return [SPREAD.format(**named, seeds=len(values), spread=spread)]
+    return [SEED_DEVIATION.format(**named, seeds=len(values), spread=spread)]
 
 
-def _claims(report: Report) -> list[str]:
+def _claim_notes(report: Report) -> list[str]:
     """Return notes on which claims the numbers support."""
     answer = report.answer
-    if answer is None or not answer.family:
+    if answer is None or not answer.family or not answer.outcomes:
         return []
-    if not answer.outcomes:
-        return [NO_OUTCOME]
     margin = (
         f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
         if answer.margin is not None
@@ -368,28 +362,32 @@ def _claims(report: Report) -> list[str]:
         sure=1 - error,
         hold=f"or more {hold}" if looked else hold,
         unit=report.unit,
-        but=EXTENDED if extended_after_results(report.extensions) else "",
+        but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
-    claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)
+    claims = choose_text(report.differences, intervals=claims, means=nothing, one=nothing)
     every = [each.estimate for each in report.effects]
     raised = [each.arm for each in report.effects if each.spread_raised]
     return [
         claims,
-        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
+        *(
+            [WIDENED_INTERVALS.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)]
+            if raised
+            else []
+        ),
         VERDICTS.format(margin=margin, unit=report.unit),
-        *_moderated(report),
-        *_win_share(report),
+        *_moderation_notes(report),
+        *_win_share_notes(report),
         *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
-            many=worded(every, intervals=MANY, means="", one=""),
-            where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
+            many=choose_text(every, intervals=MANY_INTERVALS, means="", one=""),
+            where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
         ),
-        _collapse(report),
+        _collapse_note(report),
     ]
 
 
-def _moderated(report: Report) -> list[str]:
+def _moderation_notes(report: Report) -> list[str]:
     """Return the priors that variances were averaged with, by outcome and context."""
     if report.answer is None or not report.answer.moderated:
         return []
@@ -397,7 +395,7 @@ def _moderated(report: Report) -> list[str]:
     known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
     words = [
         f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
-        f"{number_words(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
+        f"{format_number(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
         for (metric, context, pooled), prior in known.items()
     ]
     if not words:
@@ -405,7 +403,7 @@ def _moderated(report: Report) -> list[str]:
     return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
 
 
-def _crossed(report: Report) -> list[str]:
+def _same_settings_notes(report: Report) -> list[str]:
     """Return a note on comparisons at given settings."""
     if not report.crossed:
         return []
@@ -416,25 +414,22 @@ def _crossed(report: Report) -> list[str]:
         if each.kept
     }
     words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
-    kept = KEPT.format(arms=words) if words else ""
-    return [CROSSED.format(fields=fields, level=report.crossed[0].level, kept=kept)]
+    kept = OWN_VALUES.format(arms=words) if words else ""
+    return [SAME_SETTINGS.format(fields=fields, level=report.crossed[0].level, kept=kept)]
 
 
-def _win_share(report: Report) -> list[str]:
+def _win_share_notes(report: Report) -> list[str]:
     shares = (each.wins for each in (*report.verdicts, *report.pooled))
     known = any(each is not None and each.low is not None for each in shares)
     return [WIN_SHARE.format(unit=report.unit)] if known else []
 
 
-def _collapse(report: Report) -> str:
-    """Return a note on rare collapses that no verdict excludes; looks use fewer seeds than the full sweep."""
-
-    def known(seeds: int) -> dict[str, str | float]:
-        show = "shows" if seeds == 1 else "show"
-        shares = {"tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
-        return {"seeds": amount(seeds, "seed"), "show": show, **shares}
-
+def _collapse_note(report: Report) -> str:
+    """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
     looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
-    early = COLLAPSE_EARLY.format(**known(min(looked))) if looked else ""
-    seeds = len(report.confirm_seeds)
-    return COLLAPSE.format(**known(seeds)) + (ONE_BY_ONE if seeds > 1 else "") + early
+    seeds = min([len(report.confirm_seeds), *looked])
+    return COLLAPSE.format(
+        seeds=amount(seeds, "seed"),
+        tenth=no_collapse_probability(0.1, seeds),
+        fifth=no_collapse_probability(0.2, seeds),
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.report.results.number_words import number_words
+from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.types import ArmVerdict, Report
 from search_spaces.wording import listed
 
@@ -25,7 +25,7 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
     decided = [each for each in verdicts if each.kind in DIFFERENT]
     if not verdicts or _is_unfinished(verdicts):
         return ""
-    parts = [*_differences(report, decided, reasons or {})]
+    parts = [*_difference_sentences(report, decided, reasons or {})]
     if equal := [each for each in verdicts if each.kind == "no difference"]:
         parts.append(f"No difference that matters: {_outcomes_by_arms(equal)}.")
     tested = [each for each in verdicts if each.kind == "undecided" and not each.withheld]
@@ -40,28 +40,30 @@ def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
     return all(each.difference is None for each in verdicts)
 
 
-def _differences(report: Report, decided: Sequence[ArmVerdict], reasons: Mapping[str, str]) -> Iterable[str]:
+def _difference_sentences(
+    report: Report, decided: Sequence[ArmVerdict], reasons: Mapping[str, str]
+) -> Iterable[str]:
     arms = list(dict.fromkeys(each.arm for each in decided))
     for arm in arms[:MAX_ARMS]:
         own = [each for each in decided if each.arm == arm]
         reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
         scope = " at the settings found by one search" if own[0].covers == "one search" else ""
         over = " on average over all contexts" if own[0].pooled else ""
-        changes = listed([_change(report, each) for each in own])
+        changes = listed([_describe_change(report, each) for each in own])
         yield f"{arm}{reason} {changes}{over}{scope}."
     if len(arms) > MAX_ARMS:
         yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
 
 
-def _change(report: Report, verdict: ArmVerdict) -> str:
+def _describe_change(report: Report, verdict: ArmVerdict) -> str:
     """Return e.g. `raises test/accuracy by 0.052 (better), from 0.428`."""
     assert verdict.difference is not None
     change = verdict.difference.mean
     verb = "raises" if change > 0 else "lowers"
     reference = None if verdict.pooled else report.cell(verdict.reference, verdict.metric)
-    start = f", from {number_words(reference.estimate.mean)}" if reference else ""
+    start = f", from {format_number(reference.estimate.mean)}" if reference else ""
     value = f" ({verdict.kind})" if verdict.kind in {"better", "worse"} else ""
-    return f"{verb} {verdict.metric} by {number_words(abs(change))}{value}{start}"
+    return f"{verb} {verdict.metric} by {format_number(abs(change))}{value}{start}"
 
 
 def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:

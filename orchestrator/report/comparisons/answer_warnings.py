@@ -9,25 +9,27 @@ from typing import Any, Final
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.caveat_types import ReportWarning, WarningCode
-from orchestrator.report.results.arm_changes import ArmChanges, chosen_values, chosen_words
-from orchestrator.report.results.searches import place
+from orchestrator.report.results.arm_changes import ArmChanges, chosen_values, format_chosen
+from orchestrator.report.results.searches import relative_position
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, same
 from search_spaces.wording import amount
 
-LISTED: Final = 8
-APART: Final = 0.25
+MAX_LISTED: Final = 8
+MIN_DISTANCE: Final = 0.25
 """Typical choices of two arms count as different from this share of the searched range on."""
 LEADS: Final[Mapping[WarningCode, str]] = {
-    "different-test-sets": "Verdicts are withheld where arms were measured on different examples",
-    "fixed-by-construction": "Outcomes that settings alone fix are not tested",
+    "different-test-sets": "Verdicts are withheld, because arms were measured on different examples",
+    "fixed-by-construction": "Outcomes that are fixed by settings are not tested",
     "chosen-differently": (
-        "The searches had another objective than these outcomes, and their different choices may explain the "
-        "differences"
+        "Different choices of the searches, which had other objectives, may explain the differences in these "
+        "outcomes"
     ),
-    "several-fields": "No difference can be attributed to one field where an arm changes several",
-    "one-finished-trial": "Nothing was chosen where only one trial of a search finished",
+    "several-fields": (
+        "Differences of these arms cannot be attributed to one field, because they change several"
+    ),
+    "one-finished-trial": "These searches made no choice, because only one trial finished",
 }
 
 
@@ -38,10 +40,10 @@ def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> It
         if each.withheld == code:
             yield ReportWarning(code, each.arm, each.metric, each.text.partition(": ")[2])
     for each in report.verdicts:
-        yield from _chosen_differently(plan, report, each)
+        yield from _different_choices(plan, report, each)
     for changes in report.changes:
-        if len(fields := _fields(changes)) > 1:
-            yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_listed(fields)}")
+        if len(fields := _changed_fields(changes)) > 1:
+            yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_join(fields)}")
     yield from _one_finished_trial(plan, records)
 
 
@@ -50,10 +52,10 @@ def warning_lines(report: Report) -> list[str]:
     found: dict[WarningCode, dict[str, None]] = {}
     for each in report.warnings:
         found.setdefault(each.code, {})[each.text] = None
-    return [f"{LEADS[code]}: {_listed([*texts], '; ')}." for code, texts in found.items()]
+    return [f"{LEADS[code]}: {_join([*texts], '; ')}." for code, texts in found.items()]
 
 
-def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
+def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
     """Yield a warning if different choices of two searches may explain a difference in a cost.
 
     Only for searches whose objective is not this cost.
@@ -63,34 +65,34 @@ def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iter
     objectives = plan.search.objectives if plan.search is not None else ()
     aimed_at = {report.splits.quantity(each.metric) for each in objectives}
     is_cost = known.is_cost or known.moves_with
-    if verdict.kind == "undecided" or not is_cost or quantity in aimed_at:
+    if not verdict.is_decided or not is_cost or quantity in aimed_at:
         return
     changes = {each.arm: each for each in report.changes}
     pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]
     if len(pair) < 2:
         return
     apart = [
-        f"{each.path} {' against '.join(chosen_words(arm, each.path) for arm in pair)}"
+        f"{each.path} {' against '.join(format_chosen(arm, each.path) for arm in pair)}"
         for each in plan.arm(verdict.arm).space.dimensions
-        if _are_apart(each, *(chosen_values(arm, each.path) for arm in pair))
+        if _have_different_choices(each, *(chosen_values(arm, each.path) for arm in pair))
     ]
     if apart:
-        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_listed(apart)}"
+        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_join(apart)}"
         yield ReportWarning("chosen-differently", verdict.arm, verdict.metric, text)
 
 
-def _are_apart(dimension: Dimension, first: Sequence[Any], second: Sequence[Any]) -> bool:
+def _have_different_choices(dimension: Dimension, first: Sequence[Any], second: Sequence[Any]) -> bool:
     """Return whether the choices of two arms do not overlap; in a range they must also be far apart."""
     if not first or not second:
         return False
     if isinstance(dimension.domain, Choice | Fixed):
         return not any(same(one, other) for one, other in product(first, second))
-    places = ([place(dimension, each) for each in values] for values in (first, second))
+    places = ([relative_position(dimension, each) for each in values] for values in (first, second))
     low, high = sorted(places, key=min)
-    return max(low) < min(high) and median(high) - median(low) >= APART
+    return max(low) < min(high) and median(high) - median(low) >= MIN_DISTANCE
 
 
-def _fields(changes: ArmChanges) -> list[str]:
+def _changed_fields(changes: ArmChanges) -> list[str]:
     """Return the fields that an arm changes; a change of model or task counts as one field.
 
     Another model or task has other fields, which do not count as further changes.
@@ -114,6 +116,6 @@ def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[Repor
             yield ReportWarning("one-finished-trial", arm, "", f"{of} (1 of {amount(number, 'trial')})")
 
 
-def _listed(texts: Sequence[str], separator: str = ", ") -> str:
-    more = len(texts) - LISTED
-    return separator.join([*texts[:LISTED], *([f"{more} more"] if more > 0 else [])])
+def _join(texts: Sequence[str], separator: str = ", ") -> str:
+    more = len(texts) - MAX_LISTED
+    return separator.join([*texts[:MAX_LISTED], *([f"{more} more"] if more > 0 else [])])

@@ -10,9 +10,9 @@ from typing import Any
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
-from orchestrator.report.results.readings import Readings, Seeded, by_seed_alone
+from orchestrator.report.results.seed_results import SeedResults, ValuesBySeed, mean_by_seed
 from orchestrator.spec.scalars import assignments
-from orchestrator.statistics.missing import settled
+from orchestrator.statistics.missing import verdict_despite_missing
 from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
 
 
@@ -50,10 +50,10 @@ def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
         pairs = ((arm.name, arm.reference) for arm in arms if arm.reference and not arm.control)
         yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
     if answer.pooled:
-        yield ContrastGroup(tuple(_pooled(plan)), contexts)
+        yield ContrastGroup(tuple(_pooled_contrasts(plan)), contexts)
 
 
-def _pooled(plan: Plan) -> Iterator[Contrast]:
+def _pooled_contrasts(plan: Plan) -> Iterator[Contrast]:
     for name, arms in plan.pools.items():
         yield Contrast(
             name,
@@ -72,13 +72,13 @@ class PairedSeeds:
     """Difference by seed, or by repeat, averaged over contexts; only those with values in all contexts."""
 
 
-def goal_of(plan: Plan, answer: AnswerPlan, metric: str, readings: Readings) -> dict[str, Any]:
+def outcome_goal(plan: Plan, answer: AnswerPlan, metric: str, results: SeedResults) -> dict[str, Any]:
     """Return the margin of an outcome and which values of it are good, as arguments of `verdict`."""
     margin = answer.margin if metric == answer.outcomes[0] else None
-    return {"margin": margin, "better": better(readings.known(metric), metric, plan.search)}
+    return {"margin": margin, "better": better(results.known(metric), metric, plan.search)}
 
 
-def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
+def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults) -> PairedSeeds:
     """Return differences by seed, averaged over `pairs` of arm and reference.
 
     Only seeds with values in all pairs are included.
@@ -86,15 +86,15 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, readings: Readin
     records: list[tuple[str, str]] = []
     found: list[Mapping[int, float]] = []
     for arm, reference in pairs:
-        own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
+        own, theirs = results.by_seed(arm, metric), results.by_seed(reference, metric)
         shared = [key for key in own if key in theirs]
-        differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
+        differences: ValuesBySeed = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
         records += [(own[key][1], theirs[key][1]) for key in shared]
-        found.append(by_seed_alone(differences))
+        found.append(mean_by_seed(differences))
     first, *others = found
     in_all = [seed for seed in first if all(seed in each for each in others)]
     by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
-    return PairedSeeds(tuple(records), readings.by_unit(by_seed))
+    return PairedSeeds(tuple(records), results.by_unit(by_seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Comparisons:
 
     plan: Plan
     answer: AnswerPlan
-    readings: Readings
+    results: SeedResults
     to_run: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
@@ -114,7 +114,7 @@ class Comparisons:
         failed, the result is one that holds for all values that they could have had, if such a result exists.
         """
         groups = [*contrast_groups(self.plan, self.answer)]
-        wanted = [_differences(group, self.answer.outcomes, self.readings) for group in groups]
+        wanted = [_unit_differences(group, self.answer.outcomes, self.results) for group in groups]
         family = max(self.answer.family, sum(map(len, wanted)))
         found: dict[Key, Paired] = {}
         for group, differences in zip(groups, wanted, strict=True):
@@ -125,7 +125,7 @@ class Comparisons:
         """Return the uncorrected test of one contrast; None without a difference."""
         names = next(each for each in self.plan.contexts if contrast.arm in {arm.name for arm in each})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
-        differences = _differences(group, (metric,), self.readings)
+        differences = _unit_differences(group, (metric,), self.results)
         return self._compared(group, differences, 1).get((contrast.arm, metric))
 
     def _compared(
@@ -135,7 +135,7 @@ class Comparisons:
             known: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
         ) -> dict[Key, Paired]:
             answer = replace(self.answer, moderated=moderated)
-            return _compared(group, known, self.readings, family, answer)
+            return _compared(group, known, self.results, family, answer)
 
         found = compare_all(differences, moderated=self.answer.moderated)
         contrasts = {each.arm: each for each in group.contrasts}
@@ -143,14 +143,16 @@ class Comparisons:
             contrast, metric = contrasts[key[0]], key[1]
             if any(self.to_run.get(arm) for arm in contrast.arms):
                 continue
-            bounds = difference_bounds(contrast.pairs, metric, self.readings)
+            bounds = difference_bounds(contrast.pairs, metric, self.results)
             if bounds:
-                goal = goal_of(self.plan, self.answer, metric, self.readings)
-                found[key] = settled(found[key], bounds, _completed(compare_all, differences, key), **goal)
+                goal = outcome_goal(self.plan, self.answer, metric, self.results)
+                found[key] = verdict_despite_missing(
+                    found[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
+                )
         return found
 
 
-def _completed(
+def _comparison_with_missing(
     compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, Paired]],
     differences: Mapping[Key, Mapping[int, float]],
     key: Key,
@@ -163,40 +165,40 @@ def _completed(
     return compare_with
 
 
-def _differences(
-    group: ContrastGroup, outcomes: Sequence[str], readings: Readings
+def _unit_differences(
+    group: ContrastGroup, outcomes: Sequence[str], results: SeedResults
 ) -> dict[Key, Mapping[int, float]]:
     return {
         (each.arm, metric): by_unit
         for metric, each in product(outcomes, group.contrasts)
-        if (by_unit := paired_seeds(each.pairs, metric, readings).by_unit)
+        if (by_unit := paired_seeds(each.pairs, metric, results).by_unit)
     }
 
 
 def _compared(
     group: ContrastGroup,
     differences: Mapping[Key, Mapping[int, float]],
-    readings: Readings,
+    results: SeedResults,
     family: int,
     answer: AnswerPlan,
 ) -> dict[Key, Paired]:
     """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
-    steps = {metric: _step(group, metric, readings) for _, metric in differences}
+    steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
     compared = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
     )
-    idle = {arm for arms in group.contexts for arm in arms if readings.same_in_every_seed(arm)}
+    idle = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
     without_chance = {
         each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
     }
     return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
 
 
-def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
+def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:
     """Return the resolution of differences for `compare`.
 
     `compare` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
     with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
     """
-    steps = [resolution(readings.all_values(metric, arms)) for arms in group.contexts]
+    steps = [resolution(results.all_values(metric, arms)) for arms in group.contexts]
     return math.hypot(*steps) / len(steps)

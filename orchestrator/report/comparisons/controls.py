@@ -11,21 +11,21 @@ from itertools import product
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.comparisons.answers import judged, line_of, open_seeds
+from orchestrator.report.comparisons.answers import make_verdict, open_seeds, verdict_line
 from orchestrator.report.comparisons.contrasts import Comparisons, Contrast
 from orchestrator.report.comparisons.crossed import cross_verdicts
-from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.statistics import rate_interval
 from orchestrator.report.results.types import ArmVerdict, ControlRate
 from orchestrator.trials import Record
 
-AS_EXPECTED = "as it should be"
-FALSE_DECISION = "a false decision, since nothing but luck differs"
+AS_EXPECTED = "as expected"
+FALSE_DECISION = "a false decision, because only chance differs"
 
 
-def beside_verdicts(
+def control_fields(
     plan: Plan,
-    readings: Readings,
+    results: SeedResults,
     answer: AnswerPlan | None,
     ended: frozenset[str],
     records: Sequence[Record],
@@ -33,13 +33,13 @@ def beside_verdicts(
     """Return the fields of a report about its controls, and about arms at given settings."""
     if answer is None:
         return {}
-    controls = tuple(control_verdicts(plan, readings, answer, ended))
+    controls = tuple(control_verdicts(plan, results, answer, ended))
     found = {"controls": controls, "control_rate": control_rate(controls, answer.level)}
-    return {**found, "crossed": tuple(cross_verdicts(plan, readings, answer, records))}
+    return {**found, "crossed": tuple(cross_verdicts(plan, results, answer, records))}
 
 
 def control_verdicts(
-    plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
+    plan: Plan, results: SeedResults, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
     """Yield the verdict on every control in every primary outcome."""
     controls = [arm for arm in plan.arms if arm.control]
@@ -47,14 +47,14 @@ def control_verdicts(
     for metric, arm in product(answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
-        found = Comparisons(plan, answer, readings, to_run).alone(contrast, metric)
-        made = judged(plan, readings, answer, contrast, metric, found=found, to_run=to_run)
-        if made.kind not in {"undecided", "no difference"}:
+        found = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
+        made = make_verdict(plan, results, answer, contrast, metric, found=found, to_run=to_run)
+        if made.is_decided and made.kind != "no difference":
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:
             made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
         made = replace(made, outlooks=())  # no difference can be decided: a control has none
-        yield replace(made, line=line_of(made, answer))
+        yield replace(made, line=verdict_line(made, answer))
 
 
 def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator
 
-from orchestrator.report.results.number_words import interval_words, p_words, win_title, win_words
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.number_formats import (
+    format_interval,
+    format_p,
+    format_win_share,
+    win_share_title,
+)
+from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
 
-def tables(report: Report, metric: str) -> Iterator[Rows]:
+def tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
     own = [each for each in report.crossed if each.metric == metric]
     rows = tuple(
@@ -15,15 +20,16 @@ def tables(report: Report, metric: str) -> Iterator[Rows]:
             f"{each.arm} - {each.reference}",
             each.settings_of,
             each.seeds.replace(" finished", ""),
-            "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
-            win_words(each.wins),
-            "-" if each.p is None else p_words(each.p, each.level),
+            "-" if each.difference is None else format_interval(each.difference, "+", report.margin(metric)),
+            format_win_share(each.wins),
+            "-" if each.p is None else format_p(each.p, each.level),
             each.text,
         )
         for each in own
     )
     if rows:
         together = f"{amount(own[0].family, 'comparison')} together at level {own[0].level:g}"
-        share = win_title(each.wins for each in own)
+        share = win_share_title(each.wins for each in own)
         headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
-        yield f"{metric}, both at the same settings: mean difference, {together}", headers, rows
+        title = f"{metric}, both at the same settings: mean difference, {together}"
+        yield Grid(title, headers, rows, stacked=True)

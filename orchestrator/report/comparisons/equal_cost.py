@@ -16,7 +16,7 @@ from statistics import fmean
 from orchestrator.identity import canonical
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.readings import Readings, difference_of
+from orchestrator.report.results.seed_results import SeedResults, difference_range
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record
@@ -61,7 +61,7 @@ class SettingEffect:
     """Difference paired by seed."""
 
 
-def interpolated(points: Sequence[Point], cost: float) -> float | None:
+def interpolate(points: Sequence[Point], cost: float) -> float | None:
     """Return the outcome at `cost`, linearly interpolated between neighbouring points; None outside of them.
 
     Points of equal cost are averaged.
@@ -79,36 +79,50 @@ def interpolated(points: Sequence[Point], cost: float) -> float | None:
     return None
 
 
-def compared(
-    plan: Plan, outcomes: Sequence[str], trained: Readings, again: Sequence[Record]
+def equal_costs(
+    plan: Plan, outcomes: Sequence[str], trained: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[EqualCost]:
     """Yield every arm at its reference's cost, by outcome, declared cost and re-evaluated field."""
     for outcome in outcomes if plan.posthoc else ():
         for cost in trained.costs_of(outcome):
             for arm in plan.arms:
                 if arm.reference:
-                    found = _of_arm(
-                        arm.name, arm.reference, outcome=outcome, cost=cost, trained=trained, again=again
+                    found = _equal_costs_of_arm(
+                        arm.name,
+                        arm.reference,
+                        outcome=outcome,
+                        cost=cost,
+                        trained=trained,
+                        reevaluations=reevaluations,
                     )
                     yield from found
 
 
-def _of_arm(
-    arm: str, reference: str, *, outcome: str, cost: str, trained: Readings, again: Sequence[Record]
+def _equal_costs_of_arm(
+    arm: str,
+    reference: str,
+    *,
+    outcome: str,
+    cost: str,
+    trained: SeedResults,
+    reevaluations: Sequence[Record],
 ) -> Iterator[EqualCost]:
-    own, theirs = _points(arm, outcome, cost, trained), _points(reference, outcome, cost, trained)
-    shared = _in_whole_units((seed for seed in own if seed in theirs), trained)
-    known_of, known_to = (_of_best(each, outcome, trained) for each in (arm, reference))
+    own, theirs = (
+        _trained_points(arm, outcome, cost, trained),
+        _trained_points(reference, outcome, cost, trained),
+    )
+    shared = _complete_unit_seeds((seed for seed in own if seed in theirs), trained)
+    known_of, known_to = (_best_params_values(each, outcome, trained) for each in (arm, reference))
     # A seed that reported no cost counts too, since it may have the greatest cost.
-    paired = _in_whole_units((seed for seed in known_of if seed in known_to), trained)
+    paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), trained)
     seeds = {*paired, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
-    paths = dict.fromkeys(path for each in again if each.arm == arm for path in each.overrides)
+    paths = dict.fromkeys(path for each in reevaluations if each.arm == arm for path in each.overrides)
     for path in (paths or {"": None}) if shared else ():
         curves = {seed: [own[seed]] for seed in shared}
-        for record in again:
+        for record in reevaluations:
             if record.arm == arm and [*record.overrides] == [path] and record.seed in curves:
-                curves[record.seed] += _point(record, outcome, cost)
-        at_cost = {seed: interpolated(curves[seed], theirs[seed][0]) for seed in shared}
+                curves[record.seed] += _reevaluation_point(record, outcome, cost)
+        at_cost = {seed: interpolate(curves[seed], theirs[seed][0]) for seed in shared}
         known = {seed: value for seed, value in at_cost.items() if value is not None}
         all_known = len(known) == len(seeds)
         span = trained.span_of_difference(outcome, arm, reference)
@@ -122,38 +136,40 @@ def _of_arm(
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
             reached=len(trained.whole({*known})),
             seeds=len({*map(trained.unit_of, seeds)}),
-            as_trained=_estimate(
+            as_trained=_unit_estimate(
                 {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, trained, span
             ),
-            equal=_estimate({seed: minus(known[seed], theirs[seed][1]) for seed in shared}, trained, span)
+            equal=_unit_estimate(
+                {seed: minus(known[seed], theirs[seed][1]) for seed in shared}, trained, span
+            )
             if all_known
             else None,
         )
 
 
-def _in_whole_units(seeds: Iterable[int], trained: Readings) -> list[int]:
+def _complete_unit_seeds(seeds: Iterable[int], trained: SeedResults) -> list[int]:
     """Return those of `seeds` whose independent observation has all of its seeds among them."""
     known = [*seeds]
     whole = trained.whole({*known})
     return [seed for seed in known if trained.unit_of(seed) in whole]
 
 
-def _estimate(by_seed: Mapping[int, float], trained: Readings, span: tuple[float, float]) -> Estimate:
+def _unit_estimate(by_seed: Mapping[int, float], trained: SeedResults, span: tuple[float, float]) -> Estimate:
     return estimate([*trained.by_unit(by_seed).values()], span=span)
 
 
 def setting_effects(
-    plan: Plan, metrics: Sequence[str], trained: Readings, again: Sequence[Record]
+    plan: Plan, metrics: Sequence[str], trained: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[SettingEffect]:
     """Yield the effect of every setting by arm and metric, with seeds and ranks paired."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in again:
+    for record in reevaluations:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
     for arm in plan.arms:
         for overrides in plan.posthoc:
             records = groups.get((arm.name, canonical(dict(overrides))), [])
             setting = setting_words(overrides)
-            found = Readings(records, trained.declared)
+            found = SeedResults(records, trained.declared)
             for metric in metrics:
                 before, after = trained.by_seed(arm.name, metric), found.by_seed(arm.name, metric)
                 pairs: Mapping[int, list[float]] = defaultdict(list)
@@ -162,22 +178,22 @@ def setting_effects(
                         pairs[key[1]].append(minus(after[key][0], before[key][0]))
                 units = trained.by_unit({seed: fmean(each) for seed, each in pairs.items()})
                 if units:
-                    span = difference_of(found.span(metric, arm.name), trained.span(metric, arm.name))
+                    span = difference_range(found.span(metric, arm.name), trained.span(metric, arm.name))
                     yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))
 
 
-def _points(arm: str, outcome: str, cost: str, trained: Readings) -> dict[int, Point]:
+def _trained_points(arm: str, outcome: str, cost: str, trained: SeedResults) -> dict[int, Point]:
     """Return cost and outcome by seed of the arm's best params as trained."""
-    costs, values = (_of_best(arm, metric, trained) for metric in (cost, outcome))
+    costs, values = (_best_params_values(arm, metric, trained) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
-def _of_best(arm: str, metric: str, trained: Readings) -> dict[int, float]:
+def _best_params_values(arm: str, metric: str, trained: SeedResults) -> dict[int, float]:
     """Return by seed the values of the arm's best params."""
     return {seed: value for (rank, seed), (value, _) in trained.by_seed(arm, metric).items() if rank == 0}
 
 
-def _point(record: Record, outcome: str, cost: str) -> list[Point]:
+def _reevaluation_point(record: Record, outcome: str, cost: str) -> list[Point]:
     """Return the point of a re-evaluation; empty if it failed or lacks the cost or the outcome."""
     metrics = record.last.metrics if record.last is not None else {}
     usable = record.outcome is OutcomeKind.FINISHED and not record.rank

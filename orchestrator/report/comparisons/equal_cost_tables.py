@@ -1,30 +1,30 @@
 """Create tables of arms at equal cost, and of effects of settings, as rows of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orchestrator.plan.display.format import amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
-from orchestrator.report.results.number_words import interval_words, worded
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.types import Grid, Report
 
-EQUAL = (
-    "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "
-    "never extrapolated: {means}"
+EQUAL_COST_TITLE = (
+    "exploratory: arms at the cost of their references, interpolated between the re-evaluations of each "
+    "seed: mean [95% interval of each alone] (n)"
 )
-OF_BEST = "; of several assignments the best of each arm alone"
-SETTINGS = "exploratory: other settings minus as trained, paired by seed: {means}"
+BEST_PARAMS_ONLY = "; only the best params of each arm"
+SETTINGS_TITLE = (
+    "exploratory: other settings minus as trained, paired by seed: mean [95% interval of each alone] (n)"
+)
 
 
-def tables(report: Report) -> Iterator[Rows]:
+def tables(report: Report) -> Iterator[Grid]:
     """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
-        yield (
-            EQUAL.format(means=_means([*_equal(report)])) + (OF_BEST if report.assignments > 1 else ""),
-            headers,
-            tuple(_row(each, report.unit) for each in report.equal_costs),
-        )
+        title = EQUAL_COST_TITLE + (BEST_PARAMS_ONLY if report.assignments > 1 else "")
+        rows = tuple(_equal_cost_row(each, report.unit) for each in report.equal_costs)
+        yield Grid(title, headers, rows, stacked=True)
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
         found = {(each.arm, each.setting, each.metric): each.estimate for each in report.setting_effects}
@@ -34,7 +34,7 @@ def tables(report: Report) -> Iterator[Rows]:
                 arm,
                 setting,
                 *(
-                    _of_seeds(each, each.n + lost.get((arm, setting, metric), 0))
+                    _format_with_seeds(each, each.n + lost.get((arm, setting, metric), 0))
                     if (each := found.get((arm, setting, metric)))
                     else "-"
                     for metric in metrics
@@ -42,43 +42,32 @@ def tables(report: Report) -> Iterator[Rows]:
             )
             for arm, setting in dict.fromkeys((each.arm, each.setting) for each in report.setting_effects)
         )
-        yield SETTINGS.format(means=_means([*found.values()])), ("arm", "setting", *metrics), rows
+        title = SETTINGS_TITLE
+        yield Grid(title, ("arm", "setting", *metrics), rows, stacked=True)
 
 
-def _equal(report: Report) -> Iterator[Estimate]:
-    """Yield all estimates of the table at equal cost."""
-    for each in report.equal_costs:
-        yield from (each.as_trained, *([each.equal] if each.equal is not None else []))
-
-
-def _means(found: Sequence[Estimate]) -> str:
-    return worded(
-        found, intervals="mean [95% interval of each alone] (n)", means="mean (n)", one="in one seed (n)"
-    )
-
-
-def _of_seeds(found: Estimate, seeds: int) -> str:
+def _format_with_seeds(estimate: Estimate, seeds: int) -> str:
     """Return an estimate with its number of seeds, e.g. `3`, or `3 of 5 finished` if some have no value."""
-    counted = str(found.n) if found.n == seeds else f"{found.n} of {seeds} finished"
-    return f"{interval_words(found, '+')} ({counted})"
+    counted = str(estimate.n) if estimate.n == seeds else f"{estimate.n} of {seeds} finished"
+    return f"{format_interval(estimate, '+')} ({counted})"
 
 
-def _row(each: EqualCost, unit: str) -> tuple[str, ...]:
+def _equal_cost_row(comparison: EqualCost, unit: str) -> tuple[str, ...]:
     return (
-        each.arm,
-        each.outcome,
-        each.cost,
-        amount(each.own_cost),
-        amount(each.cost_of_reference),
-        each.path or "-",
-        _of_seeds(each.as_trained, each.seeds),
-        _at_equal_cost(each, unit),
+        comparison.arm,
+        comparison.outcome,
+        comparison.cost,
+        amount(comparison.own_cost),
+        amount(comparison.cost_of_reference),
+        comparison.path or "-",
+        _format_with_seeds(comparison.as_trained, comparison.seeds),
+        _format_equal_cost(comparison, unit),
     )
 
 
-def _at_equal_cost(each: EqualCost, unit: str) -> str:
-    if each.equal is not None:
-        return f"{interval_words(each.equal, '+')} ({each.equal.n})"
-    if not each.path:
-        return "not known: read under no other setting"
-    return f"not known: {each.reached} of {each.seeds} {unit}s reach that cost"
+def _format_equal_cost(comparison: EqualCost, unit: str) -> str:
+    if comparison.equal is not None:
+        return f"{format_interval(comparison.equal, '+')} ({comparison.equal.n})"
+    if not comparison.path:
+        return "unknown: not evaluated under other settings"
+    return f"unknown: {comparison.reached} of {comparison.seeds} {unit}s reach this cost"

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.comparisons.untested import why_untested
-from orchestrator.report.results.readings import Readings, by_seed_alone, difference_of
-from orchestrator.report.results.statistics import Estimate, of_paired
+from orchestrator.report.comparisons.untested import find_untested_reason
+from orchestrator.report.results.seed_results import SeedResults, difference_range, mean_by_seed
+from orchestrator.report.results.statistics import Estimate, paired_estimate
 from orchestrator.statistics.contrasts import Term, contrasts, terms
 from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
 
@@ -46,13 +46,13 @@ class FactorialEffect:
 
 
 def factorial_effects(
-    plan: Plan, readings: Readings, answer: AnswerPlan, open_seeds: Mapping[str, set[int]]
+    plan: Plan, results: SeedResults, answer: AnswerPlan, open_seeds: Mapping[str, set[int]]
 ) -> Iterator[FactorialEffect]:
     """Yield every term in every primary outcome and cell; nothing if the plan combines no components.
 
     Args:
         plan: Plan of the sweep.
-        readings: Results of the confirm trials.
+        results: Results of the confirm trials.
         answer: Primary outcomes and level.
         open_seeds: Seeds by arm that have not ended.
     """
@@ -62,9 +62,9 @@ def factorial_effects(
     wanted = [
         (term, metric, cell) for metric in answer.outcomes for cell in cells for term in terms(plan.factors)
     ]
-    lacking = {cell: _lacking(plan, cell, readings, open_seeds) for cell in cells}
+    lacking = {cell: _missing_seeds(plan, cell, results, open_seeds) for cell in cells}
     found = {
-        (metric, cell): contrasts(_values(plan, cell, metric, readings), plan.factors)
+        (metric, cell): contrasts(_values_by_removed(plan, cell, metric, results), plan.factors)
         for metric in answer.outcomes
         for cell in cells
     }
@@ -79,19 +79,19 @@ def factorial_effects(
             },
             family=len(wanted),
             level=answer.level,
-            resolutions={metric: _resolution(plan, names, metric, readings) for metric in answer.outcomes},
+            resolutions={metric: _resolution(plan, names, metric, results) for metric in answer.outcomes},
         )
     for term, metric, cell in wanted:
         made = compared.get((f"{cell}/{'/'.join(term)}", metric))
         alike = made is not None and made.n > 1 and not deviation([*made.by_seed.values()])
-        pairs = [(arm, cell) for arm in _arms(plan, cell).values() if arm != cell]
-        untested = why_untested(plan, pairs, metric, readings)
+        pairs = [(arm, cell) for arm in _arms_by_removed(plan, cell).values() if arm != cell]
+        untested = find_untested_reason(plan, pairs, metric, results)
         missing = lacking[cell] + ((untested.text,) if untested else ())
         yield FactorialEffect(
             components=term,
             metric=metric,
             cell=cell,
-            estimate=of_paired(made, _span(plan, cell, metric, readings)) if made else None,
+            estimate=paired_estimate(made, _term_range(plan, cell, metric, results)) if made else None,
             p=made.p if made and not alike and not missing else None,
             by_seed=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
@@ -101,43 +101,43 @@ def factorial_effects(
         )
 
 
-def _arms(plan: Plan, cell: str) -> dict[frozenset[str], str]:
+def _arms_by_removed(plan: Plan, cell: str) -> dict[frozenset[str], str]:
     """Return the arms of a cell that are combinations of components, by the set of removed components."""
     made = {frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell}
     return {frozenset(): cell, **made}
 
 
-def _values(plan: Plan, cell: str, metric: str, readings: Readings) -> dict[frozenset[str], dict[int, float]]:
-    arms = _arms(plan, cell)
-    return {
-        away: readings.by_unit(by_seed_alone(readings.by_seed(arm, metric))) for away, arm in arms.items()
-    }
+def _values_by_removed(
+    plan: Plan, cell: str, metric: str, results: SeedResults
+) -> dict[frozenset[str], dict[int, float]]:
+    arms = _arms_by_removed(plan, cell)
+    return {away: results.by_unit(mean_by_seed(results.by_seed(arm, metric))) for away, arm in arms.items()}
 
 
-def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float, float]:
+def _term_range(plan: Plan, cell: str, metric: str, results: SeedResults) -> tuple[float, float]:
     """Return the range of a term: a mean over some arms of the cell minus that over the others."""
-    span = readings.span(metric, *_arms(plan, cell).values())
-    return difference_of(span, span)
+    span = results.span(metric, *_arms_by_removed(plan, cell).values())
+    return difference_range(span, span)
 
 
-def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings) -> float:
+def _resolution(plan: Plan, arms: Sequence[str], metric: str, results: SeedResults) -> float:
     """Return the resolution of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
 
     A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k).
     """
-    return resolution(readings.all_values(metric, arms)) * 2 ** ((1 - len(plan.factors)) / 2)
+    return resolution(results.all_values(metric, arms)) * 2 ** ((1 - len(plan.factors)) / 2)
 
 
-def _lacking(
-    plan: Plan, cell: str, readings: Readings, open_seeds: Mapping[str, set[int]]
+def _missing_seeds(
+    plan: Plan, cell: str, results: SeedResults, open_seeds: Mapping[str, set[int]]
 ) -> tuple[str, ...]:
     """Return the seeds that an arm of the cell did not finish, with the reason."""
     assert plan.confirm is not None
-    arms = list(_arms(plan, cell).values())
-    failed = {arm: readings.failed_seeds(arm) for arm in arms}
-    finished = {arm: readings.finished_seeds(arm) for arm in arms}
+    arms = list(_arms_by_removed(plan, cell).values())
+    failed = {arm: results.failed_seeds(arm) for arm in arms}
+    finished = {arm: results.finished_seeds(arm) for arm in arms}
 
-    def why(arm: str, seed: int) -> str:
+    def missing_reason(arm: str, seed: int) -> str:
         if seed in failed[arm]:
             return f"{arm} {failed[arm][seed]}"
         if seed in open_seeds.get(arm, ()):
@@ -145,6 +145,6 @@ def _lacking(
         return "" if seed in finished[arm] else f"{arm} not run"
 
     reasons: Sequence[tuple[int, list[str]]] = [
-        (seed, [words for arm in arms if (words := why(arm, seed))]) for seed in plan.confirm.seeds
+        (seed, [words for arm in arms if (words := missing_reason(arm, seed))]) for seed in plan.confirm.seeds
     ]
     return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons if words)

@@ -3,40 +3,39 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.report.comparisons.factorial import FactorialEffect
-from orchestrator.report.results.number_words import interval_words, number_words, p_words, worded
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.number_formats import format_interval, format_number, format_p
+from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
-LISTED = 2
+MAX_LISTED = 2
 """Maximum number of missing seeds explained in a row; report.json has all of them."""
 
 
-def tables(report: Report) -> Iterator[Rows]:
+def tables(report: Report) -> Iterator[Grid]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
         several = len({each.cell for each in own}) > 1
-        shown = worded(
-            (each.estimate for each in own if each.estimate is not None),
-            intervals="mean and interval; a family of their own, "
-            f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}",
-            means="mean",
-            one=f"in one {report.unit}",
-        )
+        family = f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}"
         lacking = ("lacking",) if any(each.lacking for each in own) else ()
         headers = ("components", f"{report.unit}s", "effect", "p", *lacking)
         rows = [
-            (_name(each, several), *_effect_cells(each, report), *([_lacks(each.lacking)] if lacking else []))
+            (
+                _effect_name(each, several),
+                *_effect_cells(each, report),
+                *([_missing_text(each.lacking)] if lacking else []),
+            )
             for each in own
         ]
-        title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
-        yield title, headers, tuple(rows)
-        yield from _seed_by_seed(report, metric, own, several=several)
+        effects = "exploratory main effects (with minus without) and interactions"
+        title = f"{metric}, {effects}: mean and interval, {family}"
+        yield Grid(title, headers, tuple(rows))
+        yield from _seed_table(report, metric, own, several=several)
 
 
-def _seed_by_seed(
+def _seed_table(
     report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
-) -> Iterator[Rows]:
+) -> Iterator[Grid]:
     """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
     units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
     if not units:
@@ -44,31 +43,33 @@ def _seed_by_seed(
     rows = []
     for each in own:
         values = dict(each.by_seed)
-        rows.append((_name(each, several), *(number_words(values.get(unit), "+") or "-" for unit in units)))
+        rows.append(
+            (_effect_name(each, several), *(format_number(values.get(unit), "+") or "-" for unit in units))
+        )
     title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
-    yield title, ("components", *map(str, units)), tuple(rows)
+    yield Grid(title, ("components", *map(str, units)), tuple(rows))
 
 
-def _name(each: FactorialEffect, several: bool) -> str:
-    words = " x ".join(each.components)
-    return f"{words} ({each.cell})" if several else words
+def _effect_name(effect: FactorialEffect, has_several_cells: bool) -> str:
+    words = " x ".join(effect.components)
+    return f"{words} ({effect.cell})" if has_several_cells else words
 
 
-def _effect_cells(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
-    n, planned = len(each.by_seed), len(report.unit_seeds)
+def _effect_cells(effect: FactorialEffect, report: Report) -> tuple[str, str, str]:
+    n, planned = len(effect.by_seed), len(report.unit_seeds)
     return (
         f"{n} of {planned}",
         f"no value: no {report.unit} has all arms"
-        if each.estimate is None
-        else interval_words(each.estimate, "+"),
+        if effect.estimate is None
+        else format_interval(effect.estimate, "+"),
         f"none, all {report.unit}s are alike"
-        if each.alike
+        if effect.alike
         else "-"
-        if each.p is None
-        else p_words(each.p, each.level),
+        if effect.p is None
+        else format_p(effect.p, effect.level),
     )
 
 
-def _lacks(lacking: Sequence[str]) -> str:
-    more = len(lacking) - LISTED
-    return "; ".join([*lacking[:LISTED], *([f"and {amount(more, 'more seed')}"] if more > 0 else [])])
+def _missing_text(lacking: Sequence[str]) -> str:
+    more = len(lacking) - MAX_LISTED
+    return "; ".join([*lacking[:MAX_LISTED], *([f"and {amount(more, 'more seed')}"] if more > 0 else [])])

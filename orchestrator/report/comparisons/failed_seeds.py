@@ -4,64 +4,67 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from orchestrator.report.results.readings import Readings, by_seed_alone
+from orchestrator.report.results.seed_results import SeedResults, mean_by_seed
 
 Range = tuple[float, float]
 
 
-def value_range(metric: str, readings: Readings) -> Range | None:
+def value_range(metric: str, results: SeedResults) -> Range | None:
     """Return the smallest and the largest value of a metric; None unless both are declared."""
-    known = readings.known(metric)
+    known = results.known(metric)
     bounded = not known.high_from and all(map(math.isfinite, known.span))
     return known.span if bounded else None
 
 
 def difference_bounds(
-    pairs: Sequence[tuple[str, str]], metric: str, readings: Readings
+    pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults
 ) -> dict[int, Range] | None:
     """Return the bounds of the differences of all units in which a seed has no value.
 
     Args:
         pairs: Arm and reference, one pair for each context; differences are averaged over them.
         metric: A primary outcome.
-        readings: Results of the confirm trials.
+        results: Results of the confirm trials.
 
     Returns:
         By seed, or by repeat, the smallest and the largest difference. None if a seed has no value and the
         metric has no declared range.
     """
-    arms = {arm: by_seed_alone(readings.by_seed(arm, metric)) for pair in pairs for arm in pair}
-    ended = [{*values, *readings.failed_seeds(arm)} for arm, values in arms.items()]
+    arms = {arm: mean_by_seed(results.by_seed(arm, metric)) for pair in pairs for arm in pair}
+    ended = [{*values, *results.failed_seeds(arm)} for arm, values in arms.items()]
     seeds = set.intersection(*ended)
     missing = {seed for seed in seeds if any(seed not in values for values in arms.values())}
     if not missing:
         return {}
-    span = value_range(metric, readings)
+    span = value_range(metric, results)
     if span is None:
         return None
 
-    def ends(arm: str, seed: int) -> Range:
+    def value_ends(arm: str, seed: int) -> Range:
         return (arms[arm][seed],) * 2 if seed in arms[arm] else span
 
     by_seed = {
-        seed: [_minus(ends(arm, seed), ends(reference, seed)) for arm, reference in pairs] for seed in seeds
+        seed: [
+            _subtract_ranges(value_ends(arm, seed), value_ends(reference, seed)) for arm, reference in pairs
+        ]
+        for seed in seeds
     }
     lows, highs = (
-        readings.by_unit({seed: fmean(each[side] for each in found) for seed, found in by_seed.items()})
+        results.by_unit({seed: fmean(each[side] for each in found) for seed, found in by_seed.items()})
         for side in (0, 1)
     )
-    units = {readings.unit_of(seed) for seed in missing}
+    units = {results.unit_of(seed) for seed in missing}
     return {unit: (lows[unit], highs[unit]) for unit in sorted(units) if unit in lows}
 
 
-def _minus(first: Range, second: Range) -> Range:
+def _subtract_ranges(first: Range, second: Range) -> Range:
     return first[0] - second[1], first[1] - second[0]
 
 
-def withheld_words(found: Mapping[int, Range] | None, metric: str, most: int) -> str:
+def withheld_reason(bounds: Mapping[int, Range] | None, metric: str, max_missing: int) -> str:
     """Return why the failure leaves no verdict, as an ending of a text."""
-    if found is None:
+    if bounds is None:
         return f"; {metric} has no declared range"
-    if len(found) > most:
-        return f"; a verdict for all their values needs at most {most} without one"
-    return f"; {'its value' if len(found) == 1 else 'their values'} could change the verdict"
+    if len(bounds) > max_missing:
+        return f"; a verdict for all their values needs at most {max_missing} without one"
+    return f"; {'its value' if len(bounds) == 1 else 'their values'} could change the verdict"

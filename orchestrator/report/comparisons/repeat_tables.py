@@ -5,35 +5,36 @@ from math import sqrt
 from statistics import fmean, stdev, variance
 
 from orchestrator.plan.display.format import setting_words
-from orchestrator.report.results.number_words import number_words
-from orchestrator.report.results.types import Report, Rows
+from orchestrator.report.results.number_formats import format_number
+from orchestrator.report.results.types import Grid, Report
 from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
-FEWEST = 2
+MIN_VALUES = 2
 """Number of values that a standard deviation needs."""
-FIELDS = 4
+DIGITS = 4
 """Digits of chosen values."""
 
 
-def chosen(report: Report) -> Iterator[Rows]:
+def chosen_settings(report: Report) -> Iterator[Grid]:
     """Yield the table of the settings that every repeat of every search chose, if searches are repeated."""
     rows = [
-        (tally.arm, str(repeat), setting_words(assignment, FIELDS))
+        (tally.arm, str(repeat), setting_words(assignment, DIGITS))
         for tally in report.tallies
         for repeat, assignment in tally.chosen
         if assignment
     ]
     if rows:
-        yield "settings that each repeat of the search chose", ("arm", "repeat", "chosen"), tuple(rows)
+        title = "settings that each repeat of the search chose"
+        yield Grid(title, ("arm", "repeat", "chosen"), tuple(rows))
 
 
-def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
+def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
     failures = {each.arm: dict(each.failures) for each in report.tallies}
     found = {
         arm: failures.get(arm, {})
-        | {seed: number_words(value) for seed, value in (cell.by_seed if cell else ())}
+        | {seed: format_number(value) for seed, value in (cell.by_seed if cell else ())}
         for arm in report.arms
         for cell in [report.cell(arm, metric)]
     }
@@ -46,47 +47,48 @@ def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
     ]
     rows = tuple((arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items())
     if report.repeats == 1:
-        yield f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows
+        yield Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows, narrow=True)
         return
     repeat_of = {seed: repeat for repeat, own in report.unit_seeds for seed in own}
     shown = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
-    yield f"{metric}, seed by seed after the repeat of the search", ("arm", *shown), rows
+    title = f"{metric}, seed by seed after the repeat of the search"
+    yield Grid(title, ("arm", *shown), rows, narrow=True)
 
 
-def outlooks(report: Report, metric: str) -> Iterator[Rows]:
+def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
     verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
     if not verdicts:
         return
     numbers = sorted({found.more for each in verdicts for found in each.outlooks})
-    rows = tuple((each.arm, *(_outlook_words(each.outlooks, more) for more in numbers)) for each in verdicts)
+    rows = tuple((each.arm, *(_format_chance(each.outlooks, more) for more in numbers)) for each in verdicts)
     title = (
         f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
         "find 8 times in 10"
     )
-    yield title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows
+    yield Grid(title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows)
 
 
-def _outlook_words(found: Sequence[DecisionChance], more: int) -> str:
-    words = (f"{each.chance:.0%}, {number_words(each.difference)}" for each in found if each.more == more)
+def _format_chance(chances: Sequence[DecisionChance], more: int) -> str:
+    words = (f"{each.chance:.0%}, {format_number(each.difference)}" for each in chances if each.more == more)
     return next(words, "-")
 
 
-def spreads(report: Report, metric: str) -> Iterator[Rows]:
+def deviation_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield standard deviations between repeats of the search and between the seeds of one repeat."""
     rows = []
     for arm in report.arms if report.repeats > 1 else ():
         cell = report.cell(arm, metric)
-        if cell is None or len(cell.by_unit) < FEWEST:
+        if cell is None or len(cell.by_unit) < MIN_VALUES:
             continue
         values, means = dict(cell.by_seed), dict(cell.by_unit)
         within = [
             variance([values[seed] for seed in seeds])
             for repeat, seeds in report.unit_seeds
-            if repeat in means and len(seeds) >= FEWEST
+            if repeat in means and len(seeds) >= MIN_VALUES
         ]
-        of_seeds = number_words(sqrt(fmean(within))) if within else "one seed each"
-        rows.append((arm, number_words(stdev(means.values())), of_seeds))
+        of_seeds = format_number(sqrt(fmean(within))) if within else "one seed each"
+        rows.append((arm, format_number(stdev(means.values())), of_seeds))
     if rows:
         title = f"{metric}, standard deviations: of the means of repeats, and of seeds within a repeat"
-        yield title, ("arm", "between repeats", "within a repeat"), tuple(rows)
+        yield Grid(title, ("arm", "between repeats", "within a repeat"), tuple(rows))

@@ -3,46 +3,53 @@
 The reference of the arm is drawn in grey.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures.number_marks import paint_numbers
-from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
-from orchestrator.report.halting.depth import DepthCurve
-from orchestrator.report.results.compute import CostCurve
-from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SMALL, Panel, shorten
+from orchestrator.report.halting.depth_curves import DepthCurve
+from orchestrator.report.results.contexts import prefix_context, split_by_context
+from orchestrator.report.results.cost_curves import CostCurve
 from orchestrator.report.results.curves import ArmCurve
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.number_words import worded
 from orchestrator.report.results.types import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Limits = tuple[float, float]
+MARK = 11.0
+"""Diameter of a numbered mark in points."""
+NEAR = 0.06
+"""Size of the cells, as a part of the axes, in which marks share a text."""
 
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
     """Yield one panel per quantity and arm; panels of one context have the same axes."""
     for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
-        for _, part in by_context(report):
-            curves = (each for each in details.curves if each.metric == metric and each.arm in part.arms)
-            own = {each.arm: each for each in curves}
-            ends = [value for each in own.values() for value in (*each.low, *each.high, *_failed(each))]
-            for arm, curve in own.items():
-                other = own.get(_reference(details, arm))
+        for _, part in split_by_context(report):
+            curves = {
+                curve.arm: curve
+                for curve in details.curves
+                if curve.metric == metric and curve.arm in part.arms
+            }
+            ends = [
+                value for each in curves.values() for value in (*each.low, *each.high, *_failed_values(each))
+            ]
+            for arm, curve in curves.items():
+                other = curves.get(_reference(details, arm))
                 yield Panel(
                     f"curve-{place}-{report.arms.index(arm) + 1}",
                     _curve_words(curve),
-                    partial(_paint_curve, curve=curve, other=other, limits=_padded(ends)),
+                    partial(_paint_curve, curve=curve, other=other, limits=_pad_range(ends)),
                     title=arm,
                     width=SMALL,
                     height=2.0,
                 )
 
 
-def _failed(curve: ArmCurve) -> list[float]:
+def _failed_values(curve: ArmCurve) -> list[float]:
     return [value for line in curve.failed for _, value in line]
 
 
@@ -71,27 +78,27 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
     """Yield panels by outcome, cost and context: all arms as trained, then each arm under other settings."""
     pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
-    parts = by_context(report)
+    parts = split_by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
         every = [each for each in details.costs if (each.outcome, each.cost) == (outcome, cost)]
         for number, (context, part) in enumerate(parts, start=1):
-            own = [each for each in every if each.arm in part.arms]
+            curves = [each for each in every if each.arm in part.arms]
             name = f"cost-{place}-context-{number}" if context else f"cost-{place}"
-            if own:
-                yield from _cost_panels(report, details, own, name, context)
+            if curves:
+                yield from _cost_panels(report, details, curves, name, context)
 
 
 def _cost_panels(
-    report: Report, details: Details, own: Sequence[CostCurve], name: str, context: str
+    report: Report, details: Details, curves: Sequence[CostCurve], name: str, context: str
 ) -> Iterator[Panel]:
     """Yield the panels of one outcome and cost in one context."""
-    outcome, cost = own[0].outcome, own[0].cost
-    yield _all_arms(report, own, name, context)
-    if any(each.path for each in own):
-        across = _padded([point.cost for each in own for point in each.points])
-        up = _padded([point.value for each in own for point in each.points])
-        for index, each in enumerate(each for each in own if each.path):
-            others = [one for one in own if one.arm == _reference(details, each.arm)]
+    outcome, cost = curves[0].outcome, curves[0].cost
+    yield _all_arms_panel(report, curves, name, context)
+    if any(each.path for each in curves):
+        across = _pad_range([point.cost for each in curves for point in each.points])
+        up = _pad_range([point.value for each in curves for point in each.points])
+        for index, each in enumerate(each for each in curves if each.path):
+            others = [one for one in curves if one.arm == _reference(details, each.arm)]
             yield Panel(
                 f"{name}-{index + 1}",
                 f"{outcome} of {each.arm} against {cost}: "
@@ -105,22 +112,42 @@ def _cost_panels(
             )
 
 
-def _all_arms(report: Report, own: Sequence[CostCurve], name: str, context: str) -> Panel:
-    trained = {each.arm: each.points[0] for each in own}
+def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, context: str) -> Panel:
+    trained = {each.arm: each.points[0] for each in curves}
     numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
-    outcome, cost = own[0].outcome, own[0].cost
+    outcome, cost = curves[0].outcome, curves[0].cost
 
     def paint(axes: "Axes") -> None:
-        paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
+        _paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
         _short_ticks(axes)
-        over = f"{cost}, mean over seeds"
-        axes.set_xlabel(worded(report.estimates, intervals=over, means=over, one=cost))
+        axes.set_xlabel(f"{cost}, mean over seeds")
 
     message = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
     )
-    title = titled(context, "arms by number, as trained")
+    title = prefix_context(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
+
+
+def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
+    """Draw a mark at each place in data coordinates, with its number; near marks share a text above them."""
+    across, up = zip(*places.values(), strict=True)
+    axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
+    axes.margins(0.12)
+    axes.autoscale_view()
+    to_axes = axes.transData + axes.transAxes.inverted()
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, place in places.items():
+        x, y = (round(float(part) / NEAR) for part in to_axes.transform(place))
+        groups.setdefault((x, y), []).append(number)
+    style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 7.5, "color": INK}
+    for numbers in groups.values():
+        place = places[numbers[0]]
+        if len(numbers) == 1:
+            axes.text(*place, str(numbers[0]), **style)
+        else:
+            above = {"xytext": (0, MARK), "textcoords": "offset points"}
+            axes.annotate(", ".join(map(str, numbers)), place, **above, **style)
 
 
 def _paint_cost(
@@ -150,9 +177,9 @@ def _short_ticks(axes: "Axes") -> None:
 
 def depth_panels(details: Details) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with its depth on each split."""
-    own = [each for each in details.depths if each.moves]
-    top = max((max(each.high) for each in own), default=1.0)
-    for index, each in enumerate(own):
+    curves = [each for each in details.depths if each.moves]
+    top = max((max(each.high) for each in curves), default=1.0)
+    for index, each in enumerate(curves):
         message = "; ".join(
             f"{split} {mean:.3g} ({low:.3g} to {high:.3g})"
             for split, mean, low, high in zip(each.splits, each.mean, each.low, each.high, strict=True)
@@ -173,7 +200,7 @@ def _paint_depth(axes: "Axes", curve: DepthCurve, top: float) -> None:
     below = [mean - min(mean, low) for mean, low in zip(curve.mean, curve.low, strict=True)]
     above = [max(mean, high) - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
     axes.errorbar(places, curve.mean, yerr=[below, above], fmt="o-", color=BLUE, capsize=3, markersize=4)
-    words = [shortened(split, 16) for split in curve.splits]
+    words = [shorten(split, 16) for split in curve.splits]
     axes.set_xticks(places, words, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_ylim(0, top)
@@ -183,7 +210,7 @@ def _reference(details: Details, arm: str) -> str:
     return next((each.reference for each in details.arms if each.arm == arm), "")
 
 
-def _padded(values: Sequence[float]) -> Limits:
+def _pad_range(values: Sequence[float]) -> Limits:
     """Return the range of the values, extended at both ends."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.5

@@ -19,14 +19,14 @@ from orchestrator.report.figures.style import (
     PAPER,
     PURPLE,
     Panel,
-    key_below,
-    shortened,
+    draw_key,
+    shorten,
 )
-from orchestrator.report.results.contexts import by_context, titled
-from orchestrator.report.results.number_words import interval_words, worded
+from orchestrator.report.results.contexts import prefix_context, split_by_context
+from orchestrator.report.results.number_formats import choose_text, format_interval
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Report
-from orchestrator.report.writers.tables import role
+from orchestrator.report.writers.tables import role_note
 from orchestrator.statistics.paired import ROUNDING, minus
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
 """Height of a row in inches; distance in rows from the interval up to the name, and down to the seeds."""
-LINES = (-0.16, 0.42)
+LINE_ENDS = (-0.16, 0.42)
 """Start and end of the line segments in a row, in rows from its interval: below the name."""
 LETTERS = 34
 """Maximum number of letters of an arm's name; the widest letters fill the panel."""
@@ -42,19 +42,19 @@ LEFT = 0.28
 """Space to the left of the axes in inches."""
 DIGIT, GAP = 0.062, 0.1
 """Maximum width of a letter of an arm's numbers, and space on each side of their column, in inches."""
-TICK = 0.5
+TICK_WIDTH = 0.5
 """Width in inches for one number of the axis."""
 KEY_ROW = 0.19
 """Height of a row of the key in inches."""
-ONLY = "only seed"
+ONLY_SEED = "only seed"
 """Label in the key for the mark of an arm that has only one seed."""
 VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
 """Colours of verdicts. Higher and lower are neutral; verdicts without a claim are grey."""
-WITHIN = "within margin"
+WITHIN_MARGIN = "within margin"
 """Label in the key for verdicts of no difference larger than the margin, which the figure displays too."""
 
 
-def figured(report: Report) -> list[str]:
+def figure_quantities(report: Report) -> list[str]:
     """Return the quantities that have figures: the headlines, then those declared for figures."""
     declared = [each.name for each in report.quantities if "figure" in each.shown]
     return list(dict.fromkeys((*report.headlines, *declared)))
@@ -62,53 +62,56 @@ def figured(report: Report) -> list[str]:
 
 def outcome_panels(report: Report) -> Iterator[Panel]:
     """Return panels for the values and the tested differences of every primary outcome, by context."""
-    return _in_each_context(report, _outcome_panels)
+    return _panels_by_context(report, _outcome_panels)
 
 
-def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
+def _panels_by_context(report: Report, make_panels: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
     """Yield the panels of `make` for each context."""
-    for place, (context, part) in enumerate(by_context(report), start=1):
-        for each in make(part):
+    for place, (context, part) in enumerate(split_by_context(report), start=1):
+        for each in make_panels(part):
             name = f"{each.name}-context-{place}" if context else each.name
             yield replace(
-                each, name=name, title=titled(context, each.title), label=titled(context, each.label)
+                each,
+                name=name,
+                title=prefix_context(context, each.title),
+                label=prefix_context(context, each.label),
             )
 
 
 def _outcome_panels(report: Report) -> Iterator[Panel]:
     for place, metric in enumerate(report.outcomes, start=1):
         if any(report.cell(arm, metric) for arm in report.arms):
-            yield _values(report, metric, f"outcome-{place}")
+            yield _value_panel(report, metric, f"outcome-{place}")
         if any(each.metric == metric and each.difference for each in report.verdicts):
-            yield _differences(report, metric, f"difference-{place}")
+            yield _difference_panel(report, metric, f"difference-{place}")
 
 
 def metric_panels(report: Report) -> Iterator[Panel]:
     """Return panels for splits without a primary outcome, by quantity and context."""
-    return _in_each_context(report, _metric_panels)
+    return _panels_by_context(report, _metric_panels)
 
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
     wanted = [
         metric
-        for quantity in figured(report)
+        for quantity in figure_quantities(report)
         for metric in report.metrics
         if report.splits.quantity(metric) == quantity
     ]
     measured = {cell.metric for cell in report.cells}
     left = (each for each in wanted if each in measured and each not in report.outcomes)
     for place, metric in enumerate(left, start=1):
-        yield _values(report, metric, f"values-{place}")
+        yield _value_panel(report, metric, f"values-{place}")
 
 
-def _values(report: Report, metric: str, name: str) -> Panel:
+def _value_panel(report: Report, metric: str, name: str) -> Panel:
     words = [_value_words(report, arm, metric) for arm in report.arms]
     texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
     found = [each.estimate for each in report.cells if each.metric == metric]
-    keys = len({*map(_mean, found)}) + any(each.n > 1 for each in found)
-    keys += (metric in report.floors) + len(_published_of(report, metric))
-    title = metric if metric in report.outcomes else f"{metric}{role(report, metric)}"
-    marks = worded(
+    keys = len({*map(_mean_label, found)}) + any(each.n > 1 for each in found)
+    keys += (metric in report.floors) + len(_published_labels(report, metric))
+    title = metric if metric in report.outcomes else f"{metric}{role_note(report, metric)}"
+    marks = choose_text(
         found,
         intervals=f"mean with 95% interval and every {report.unit}",
         means=f"mean and every {report.unit}",
@@ -122,7 +125,7 @@ def _values(report: Report, metric: str, name: str) -> Panel:
 def _value_words(report: Report, arm: str, metric: str) -> str:
     """Return the numbers of an arm, or why it has none."""
     cell = report.cell(arm, metric)
-    return f"{report.finished(arm)}: no value" if cell is None else interval_words(cell.estimate)
+    return f"{report.finished(arm)}: no value" if cell is None else format_interval(cell.estimate)
 
 
 def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
@@ -132,7 +135,7 @@ def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequen
     return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
 
 
-def _published_of(report: Report, metric: str) -> list[str]:
+def _published_labels(report: Report, metric: str) -> list[str]:
     cells = [each for each in report.cells if each.metric == metric]
     found = ["published"] if any(each.published is not None for each in cells) else []
     return [
@@ -142,50 +145,50 @@ def _published_of(report: Report, metric: str) -> list[str]:
 
 
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
-    _rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
+    _set_up_rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
     if metric in report.floors:
         known = report.quantity(metric)
         label = known.floor_name if known.floor is None else "declared floor"
-        _line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
+        _paint_line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
     for row, arm in enumerate(report.arms):
-        _name(axes, row, arm)
+        _paint_name(axes, row, arm)
         cell = report.cell(arm, metric)
         if cell is None:
             continue
-        _interval(axes, row, cell.estimate, BLUE, _mean(cell.estimate))
-        _seeds(axes, row, [value for _, value in cell.by_unit], report.unit)
+        _paint_interval(axes, row, cell.estimate, BLUE, _mean_label(cell.estimate))
+        _paint_seeds(axes, row, [value for _, value in cell.by_unit], report.unit)
         for value, marker, label in (
             (cell.published, "D", "published"),
             (cell.published_median, "x", "published median"),
         ):
             if value is not None:
                 axes.plot(value, row, marker, markerfacecolor="none", color=PURPLE, label=label)
-    _roomy(axes)
-    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+    _widen_axis(axes)
+    draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
-def _mean(found: Estimate) -> str:
+def _mean_label(estimate: Estimate) -> str:
     """Return the label of a mean in the key."""
-    return worded([found], intervals="mean, 95% interval", means="mean", one=ONLY)
+    return choose_text([estimate], intervals="mean, 95% interval", means="mean", one=ONLY_SEED)
 
 
-def _interval(axes: "Axes", row: float, found: Estimate, colour: str, label: str) -> None:
-    mean, low, high = found.mean, found.low, found.high
+def _paint_interval(axes: "Axes", row: float, estimate: Estimate, colour: str, label: str) -> None:
+    mean, low, high = estimate.mean, estimate.low, estimate.high
     whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
     axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
 
 
-def _seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
+def _paint_seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
     """Draw each value below its mean, so that a collapsed seed is visible; a single value is the mean."""
     if len(values) > 1:
         places = [row + SEEDS] * len(values)
         axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label=f"one {unit}")
 
 
-def _differences(report: Report, metric: str, name: str) -> Panel:
+def _difference_panel(report: Report, metric: str, name: str) -> Panel:
     verdicts = [each for each in report.verdicts if each.metric == metric]
     found = [each for each in verdicts if each.difference]
-    keys = len({_mark(each)[1] for each in found}) + (report.margin(metric) is not None)
+    keys = len({_verdict_mark(each)[1] for each in found}) + (report.margin(metric) is not None)
     keys += any(each.difference and each.difference.n > 1 for each in found)
     words = [_difference_words(report, each) for each in verdicts]
     paint = partial(_paint_differences, report=report, metric=metric)
@@ -196,17 +199,17 @@ def _differences(report: Report, metric: str, name: str) -> Panel:
 def _difference_words(report: Report, verdict: ArmVerdict) -> str:
     if verdict.difference is None:
         return "no seed of both"
-    return interval_words(verdict.difference, "+", report.margin(verdict.metric))
+    return format_interval(verdict.difference, "+", report.margin(verdict.metric))
 
 
 def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
     verdicts = [each for each in report.verdicts if each.metric == metric]
-    _rows(axes, [_difference_words(report, each) for each in verdicts])
+    _set_up_rows(axes, [_difference_words(report, each) for each in verdicts])
     margin = report.margin(metric)
     if margin is not None:
         for row in range(len(verdicts)):
             axes.fill_betweenx(
-                [row + end for end in LINES],
+                [row + end for end in LINE_ENDS],
                 -margin,
                 margin,
                 color=GRID,
@@ -214,29 +217,30 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
                 linewidth=0,
                 label=f"margin of {margin:g}",
             )
-    _line(axes, 0.0, len(verdicts), linewidth=1.0)
+    _paint_line(axes, 0.0, len(verdicts), linewidth=1.0)
     for row, each in enumerate(verdicts):
-        _name(axes, row, each.arm)
+        _paint_name(axes, row, each.arm)
         if each.difference is not None:
-            _interval(axes, row, each.difference, *_mark(each))
-            _seeds(axes, row, _paired(report, each.arm, each.reference, metric), report.unit)
-    _roomy(axes)
-    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+            _paint_interval(axes, row, each.difference, *_verdict_mark(each))
+            _paint_seeds(
+                axes, row, _paired_differences(report, each.arm, each.reference, metric), report.unit
+            )
+    _widen_axis(axes)
+    draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
-def _mark(verdict: ArmVerdict) -> tuple[str, str]:
+def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
-    claimed, found = verdict.kind in VERDICTS, verdict.difference
-    said = verdict.kind if claimed else "no claim"
-    said = WITHIN if verdict.kind == "no difference" else said
+    kind, found = verdict.kind or "", verdict.difference
+    said = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
     if found is not None and found.n == 1:
-        said = f"{said}, {ONLY}"
+        said = f"{said}, {ONLY_SEED}"
     elif found is not None and found.low is not None:
         said = f"{said}, interval of the family"
-    return VERDICTS.get(verdict.kind, MUTED), said
+    return VERDICTS.get(kind, MUTED), said
 
 
-def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
+def _paired_differences(report: Report, arm: str, reference: str, metric: str) -> list[float]:
     """Return the differences between arm and reference, by seed or by repeat."""
     own, theirs = report.cell(arm, metric), report.cell(reference, metric)
     if own is None or theirs is None:
@@ -245,12 +249,12 @@ def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float
     return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
 
 
-def _rows(axes: "Axes", words: Sequence[str]) -> None:
+def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:
     """Set up one row per text and draw each text next to the axes, where no line crosses it."""
     axes.set_ylim(len(words) - 0.55, -0.62)
     axes.set_yticks([])
     wide = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
-    axes.locator_params(axis="x", nbins=max(2, min(6, int(wide / TICK))))
+    axes.locator_params(axis="x", nbins=max(2, min(6, int(wide / TICK_WIDTH))))
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.06)
     place = axes.get_yaxis_transform()
@@ -258,13 +262,13 @@ def _rows(axes: "Axes", words: Sequence[str]) -> None:
         axes.text(1 + GAP / wide, row, each, transform=place, va="center", fontsize=7.5, color=MUTED)
 
 
-def _line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
+def _paint_line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
     """Draw a vertical line at a value in every row, below the name."""
     for row in range(rows):
-        axes.plot([value, value], [row + end for end in LINES], color=INK, **looks)
+        axes.plot([value, value], [row + end for end in LINE_ENDS], color=INK, **looks)
 
 
-def _roomy(axes: "Axes") -> None:
+def _widen_axis(axes: "Axes") -> None:
     """Widen an axis whose values are all equal, so that it does not magnify rounding errors."""
     low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
@@ -272,9 +276,9 @@ def _roomy(axes: "Axes") -> None:
         axes.set_xlim(middle - 0.5, middle + 0.5)
 
 
-def _name(axes: "Axes", row: int, arm: str) -> None:
+def _paint_name(axes: "Axes", row: int, arm: str) -> None:
     # The background hides the grid behind the name.
     paper = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
     place = axes.get_yaxis_transform()
-    words = shortened(arm, LETTERS)
+    words = shorten(arm, LETTERS)
     axes.text(0.0, row + NAMED, words, transform=place, va="center", fontsize=8.5, bbox=paper)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels, depth_panels
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.search_figures import search_panels
-from orchestrator.report.figures.style import Panel, rendered
+from orchestrator.report.figures.style import Panel, render
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
@@ -49,4 +49,4 @@ class Image:
 def images(report: Report) -> dict[str, Image]:
     """Return every figure of the report by the name of its file; settings of the notebook are unchanged."""
     panels = (*outcome_panels(report), *metric_panels(report))
-    return {each.name: Image(each.name, rendered(each, "png")) for each in panels}
+    return {each.name: Image(each.name, render(each, "png")) for each in panels}

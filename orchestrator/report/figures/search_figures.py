@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.plan.display.format import value_words
 from orchestrator.report.figures.interval_figures import NAMED
-from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, draw_key, shorten
 from orchestrator.report.results.searches import SearchCourse, SearchTrial
 from orchestrator.statistics.search_quality import ExpectedBest
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Powers, same
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 T = TypeVar("T")
-SLICES = 4
+MAX_SLICES = 4
 """Maximum number of searched fields of an arm with a panel, the most important first."""
 POINTS = 200
 """Approximate maximum of trials in a panel: of more, every k-th is drawn, and the best."""
-FEW = 6
+MAX_NAMED_CHOICES = 6
 """Maximum number of choices whose names are on an axis; more are numbered by their place in the list."""
-CUT = 0.1
+CUT_SHARE = 0.1
 """Share of the worst trials that is outside of the axes."""
 
 
@@ -36,14 +36,14 @@ def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     else:
         yield from _progress_panels(course, place)
     if course.importance is not None:
-        yield _importance(course, f"search-{place}-importance")
-    yield from _slices(course, place)
+        yield _importance_panel(course, f"search-{place}-importance")
+    yield from _slice_panels(course, place)
 
 
 def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     expected = course.expected
     metric = course.objectives[0].metric
-    last = _best_of([each[-1] for each in _courses(course)], course)
+    last = _best_end([each[-1] for each in _courses_of_repeats(course)], course)
     hoped = (
         f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
         f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
@@ -64,12 +64,12 @@ def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
         )
 
 
-def _courses(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
+def _courses_of_repeats(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
     """Return the best so far of every repeat with a finished trial."""
     return [points for repeat in range(course.repeats) if (points := course.best_so_far_in(repeat))]
 
 
-def _best_of(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
+def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
     """Return the last point of the repeat with the best value."""
     return (max if course.objectives[0].goal == "max" else min)(ends, key=lambda end: end[2])
 
@@ -87,17 +87,17 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
         if each.finished:
             ended.append(((used if axis else counts)[each.repeat], each.values[0]))
     axes.plot(
-        *zip(*_thinned(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
+        *zip(*_every_kth(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
     )
-    for place, points in enumerate(_courses(course)):
+    for place, points in enumerate(_courses_of_repeats(course)):
         best = [(each[axis], each[2]) for each in points]
         label = "best so far" if place == 0 else None
         axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
-    axes.set_ylim(*_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
+    axes.set_ylim(*_value_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
-    key_below(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
+    draw_key(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
 
 
 def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
@@ -114,20 +114,20 @@ def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[Ex
     )
 
 
-def _limits(values: Sequence[float], *, larger: bool) -> tuple[float, float]:
+def _value_limits(values: Sequence[float], *, larger: bool) -> tuple[float, float]:
     """Return limits from the best value to the start of the worst tenth."""
     ordered = sorted(values, reverse=larger)
-    ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - CUT)))]
+    ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - CUT_SHARE)))]
     low, high = min(ends), max(ends)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
     return low - room, high + room
 
 
-def _thinned(values: Sequence[T]) -> list[T]:
+def _every_kth(values: Sequence[T]) -> list[T]:
     return list(values[:: -(-len(values) // POINTS) or 1])
 
 
-def _importance(course: SearchCourse, name: str) -> Panel:
+def _importance_panel(course: SearchCourse, name: str) -> Panel:
     assert course.importance is not None, "only what is known is drawn"
     shares = list(course.importance.shares.items())
     message = ", ".join(f"{path} {share:.0%}" for path, share in shares)
@@ -147,7 +147,7 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
     axes.barh(rows, [share for _, share in shares], height=0.3, color=BLUE)
     for row, (path, share) in enumerate(shares):
         place = axes.get_yaxis_transform()
-        axes.text(0.0, row + NAMED * 1.2, shortened(path, 26), transform=place, va="center", fontsize=8)
+        axes.text(0.0, row + NAMED * 1.2, shorten(path, 26), transform=place, va="center", fontsize=8)
         axes.text(
             1.0, row + NAMED * 1.2, f"{share:.0%}", transform=place, va="center", ha="right", fontsize=8
         )
@@ -158,13 +158,13 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
     axes.spines["left"].set_visible(False)
 
 
-def _slices(course: SearchCourse, place: int) -> Iterator[Panel]:
+def _slice_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     ranked = list(course.importance.shares) if course.importance else []
     order = {path: at for at, path in enumerate(ranked)}
     dimensions = sorted(course.dimensions, key=lambda each: order.get(each.path, len(order)))
     best = course.best
     assert best is not None, "some trial finished"
-    for index, dimension in enumerate(dimensions[:SLICES], start=1):
+    for index, dimension in enumerate(dimensions[:MAX_SLICES], start=1):
         own = [each for each in course.finished if dimension.path in each.assignment]
         if not own:
             continue
@@ -186,14 +186,14 @@ def _paint_slice(
     axes: "Axes", course: SearchCourse, dimension: Dimension, own: Sequence[SearchTrial]
 ) -> None:
     best, domain = course.best, dimension.domain
-    points = [(_across(dimension, each), each.values[0]) for each in _thinned(own)]
+    points = [(_position(dimension, each), each.values[0]) for each in _every_kth(own)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     if best is not None and dimension.path in best.assignment:
-        axes.plot(_across(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
+        axes.plot(_position(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
     if isinstance(domain, Choice):
-        words = [shortened(value_words(each), 12) for each in domain.values]
+        words = [shorten(value_words(each), 12) for each in domain.values]
         numbered = [str(place) for place in range(1, len(words) + 1)]
-        axes.set_xticks(range(len(words)), words if len(words) <= FEW else numbered)
+        axes.set_xticks(range(len(words)), words if len(words) <= MAX_NAMED_CHOICES else numbered)
         axes.set_xlim(-0.5, len(words) - 0.5)
     elif isinstance(domain, Float | Int | Powers):
         if domain.log:
@@ -208,10 +208,10 @@ def _paint_slice(
         for end in (domain.low, domain.high):
             axes.axvline(end, color=INK, linewidth=0.8, linestyle=":")
     axes.locator_params(axis="y", nbins=5)
-    axes.set_ylim(*_limits([each.values[0] for each in own], larger=course.objectives[0].goal == "max"))
+    axes.set_ylim(*_value_limits([each.values[0] for each in own], larger=course.objectives[0].goal == "max"))
 
 
-def _across(dimension: Dimension, trial: SearchTrial) -> float:
+def _position(dimension: Dimension, trial: SearchTrial) -> float:
     value = trial.assignment[dimension.path]
     if isinstance(dimension.domain, Choice):
         return next(place for place, each in enumerate(dimension.domain.values) if same(each, value))
@@ -245,7 +245,7 @@ def _front_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
 
 
 def _paint_front(axes: "Axes", course: SearchCourse, index: int) -> None:
-    points = [(each.values[index], each.values[0]) for each in _thinned(course.finished)]
+    points = [(each.values[index], each.values[0]) for each in _every_kth(course.finished)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     front = sorted((each.values[index], each.values[0]) for each in course.front)
     axes.plot(*zip(*front, strict=True), "D", color=BLUE, markersize=5)

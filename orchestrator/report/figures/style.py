@@ -100,7 +100,7 @@ _DRAWING = Lock()
 """Held while the settings of matplotlib, which all threads share, are changed."""
 
 
-def shortened(text: str, letters: int) -> str:
+def shorten(text: str, letters: int) -> str:
     """Return the text with at most `letters` letters; the middle is cut, since ends distinguish names."""
     text = visible(one_line(text))
     if len(text) <= letters:
@@ -109,12 +109,12 @@ def shortened(text: str, letters: int) -> str:
     return f"{text[:head]}…{text[len(text) - (letters - 1 - head) :]}"
 
 
-def titled(panel: Panel) -> str:
+def short_title(panel: Panel) -> str:
     """Return the title, shortened to the space above the figure."""
-    return shortened(panel.title, int((panel.width - 0.2) / LETTER))
+    return shorten(panel.title, int((panel.width - 0.2) / LETTER))
 
 
-def rendered(panel: Panel, kind: Kind) -> bytes:
+def render(panel: Panel, kind: Kind) -> bytes:
     """Return the figure as a file. The same panel always gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -132,7 +132,7 @@ def rendered(panel: Panel, kind: Kind) -> bytes:
             top=1 - TOP / panel.height,
         )
         panel.paint(figure.add_subplot())
-        figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, titled(panel), va="top", weight="bold")
+        figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, short_title(panel), va="top", weight="bold")
         buffer = io.BytesIO()
         dates = {"svg": "Date", "pdf": "CreationDate"}
         metadata = {dates[kind]: None} if kind in dates else None
@@ -146,27 +146,27 @@ def rendered(panel: Panel, kind: Kind) -> bytes:
 _PREAMBLE = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", re.DOTALL)
 _BREAKS = re.compile(r"\s*\n\s*")
 _SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
-_NAMED = re.compile(r' id="([^"]*)"')
-_MEANT = re.compile(r'(url\(#|href="#)([^")]*)')
+_ID = re.compile(r' id="([^"]*)"')
+_REFERENCE = re.compile(r'(url\(#|href="#)([^")]*)')
 _COLOUR = re.compile("|".join(PROPERTIES), re.IGNORECASE)
 _FONT = "font-family: 'DejaVu Sans'; "
 
 
-def inlined(panel: Panel) -> str:
+def inline_svg(panel: Panel) -> str:
     """Return the figure as an SVG element of a page, with colours by name, the page's font and unique ids."""
-    text = _PREAMBLE.sub("", rendered(panel, "svg").decode("utf-8"))
+    text = _PREAMBLE.sub("", render(panel, "svg").decode("utf-8"))
     text = _BREAKS.sub(" ", text).replace(_FONT, "")
     text = _COLOUR.sub(lambda found: f"var(--figure-{PROPERTIES[found[0].lower()]})", text)
-    meant = {name for _, name in _MEANT.findall(text)}
-    text = _NAMED.sub(lambda found: f' id="{panel.name}-{found[1]}"' if found[1] in meant else "", text)
-    text = _MEANT.sub(lambda found: f"{found[1]}{panel.name}-{found[2]}", text)
+    meant = {name for _, name in _REFERENCE.findall(text)}
+    text = _ID.sub(lambda found: f' id="{panel.name}-{found[1]}"' if found[1] in meant else "", text)
+    text = _REFERENCE.sub(lambda found: f"{found[1]}{panel.name}-{found[2]}", text)
     # A point is a 72nd of an inch, and an inch has 96 pixels of a page.
     label = escape(visible(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
     return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
 
 
-def shade(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
+def fill_boxes(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
     """Draw boxes of one shade as one path, which keeps a page small.
 
     Args:
@@ -188,7 +188,7 @@ def shade(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
     axes.add_patch(PathPatch(made, facecolor=BLUE, linewidth=0, alpha=ink))
 
 
-def key_below(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
+def draw_key(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
     """Draw a key with each mark once, `drop` inches below the axis, from `left` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))

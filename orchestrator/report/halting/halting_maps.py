@@ -8,7 +8,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
-DRAWN = 32
+MAX_MAPS = 32
 """Maximum number of maps on a page, over all arms; more would make it slow to open."""
 WORDS, LAYERS = 64, 32
 """Maximum words and layers of one input: trials store no more, and further ones in a record are ignored."""
@@ -68,7 +68,7 @@ class HaltingMaps:
     @property
     def each(self) -> int:
         """Return the maximum number of maps drawn per arm."""
-        return max(1, DRAWN // max(1, len(self.arms)))
+        return max(1, MAX_MAPS // max(1, len(self.arms)))
 
 
 def halting_maps(
@@ -81,45 +81,45 @@ def halting_maps(
         records: Records of confirm trials.
         measured: Measurements of these trials by trial id.
     """
-    asked = plan.confirm is not None and plan.confirm.halting_examples > 0
+    is_requested = plan.confirm is not None and plan.confirm.halting_examples > 0
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.trial_id in measured]
     of_arms = by_arm(done)
-    found = {arm.name: next(_kept(arm.name, of_arms[arm.name], measured), None) for arm in plan.arms}
+    found = {arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measured), None) for arm in plan.arms}
     ran = {each.arm for each in done}
     return HaltingMaps(
         arms=tuple(each for each in found.values() if each is not None),
-        still=tuple(arm for arm, each in found.items() if asked and each is None and arm in ran),
+        still=tuple(arm for arm, each in found.items() if is_requested and each is None and arm in ran),
     )
 
 
-def _kept(
+def _maps_of_seeds(
     arm: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmMaps]:
     """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda each: each.seed):
         last = measured[record.trial_id][-1:]
         maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
-        examples = tuple(map(_example, maps))
+        examples = tuple(map(_parse_example, maps))
         if examples:
             yield ArmMaps(arm, record.seed, record.trial_id, examples)
 
 
-def _example(kept: Mapping[str, Any]) -> MappedExample:
+def _parse_example(stored: Mapping[str, Any]) -> MappedExample:
     """Return a stored example. Raise KeyError, TypeError or ValueError if its format is wrong."""
     return MappedExample(
-        split=str(kept["split"]),
-        number=int(kept["number"]),
-        target=None if kept["target"] is None else str(kept["target"]),
-        answer=None if kept["answer"] is None else str(kept["answer"]),
-        hits=int(kept["hits"]),
-        counts=int(kept["counts"]),
-        depth=float(kept["depth"]),
-        meaning=str(kept["meaning"]),
-        parts=tuple(_part(each) for each in kept["parts"][:2]),
+        split=str(stored["split"]),
+        number=int(stored["number"]),
+        target=None if stored["target"] is None else str(stored["target"]),
+        answer=None if stored["answer"] is None else str(stored["answer"]),
+        hits=int(stored["hits"]),
+        counts=int(stored["counts"]),
+        depth=float(stored["depth"]),
+        meaning=str(stored["meaning"]),
+        parts=tuple(_parse_part(each) for each in stored["parts"][:2]),
     )
 
 
-def _part(kept: Mapping[str, Any]) -> MappedPart:
-    words = tuple(map(str, kept["words"][:WORDS]))
-    running = tuple(tuple(map(int, layers[:LAYERS])) for layers in kept["running"][: len(words)])
-    return MappedPart(words[: len(running)], int(kept["length"]), running)
+def _parse_part(stored: Mapping[str, Any]) -> MappedPart:
+    words = tuple(map(str, stored["words"][:WORDS]))
+    running = tuple(tuple(map(int, layers[:LAYERS])) for layers in stored["running"][: len(words)])
+    return MappedPart(words[: len(running)], int(stored["length"]), running)

@@ -8,46 +8,46 @@ from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.number_words import worded
-from orchestrator.report.results.types import Report
-from orchestrator.report.writers.page_parts import PageSection, Part, pictures
-from orchestrator.report.writers.tables import Grid
+from orchestrator.report.results.types import Grid
+from orchestrator.report.writers.page_parts import PageSection, Part, draw_pictures
 from search_spaces.wording import amount
 
 DEPTH = (
-    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its "
-    "examples{over}. Arms whose depth never changes are left out."
+    "Mean depth of each split; whiskers show the 10th to 90th percentile over its examples, as means over "
+    "seeds. Arms with constant depth are omitted."
 )
-INSIDE = (
+BINNED_DEPTH = (
     ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
-    "{bands} reach from the tenth to the ninetieth percentile of a bin's examples{over}. Arms whose "
-    "depth never changes are left out. "
+    "{bands} show the 10th to 90th percentile over the examples of a bin, as means over seeds. Arms with "
+    "constant depth are omitted. "
 )
 LENGTHS = (
     "Mean depth by length of the input in tokens"
-    + INSIDE.replace("{bins}", ", in bins of about as many")
-    + "Of a looped model depth is how often its block was repeated. Exploratory."
+    + BINNED_DEPTH.replace("{bins}", ", in bins of about equal size")
+    + "The depth of a looped model is the number of repetitions of its block. Exploratory."
 )
 OPERATORS = (
     "Mean depth by number of operators"
-    + INSIDE.replace("{bins}", "")
-    + "Of a pair the sentence with more operators counts. Longer inputs tend to have more operators: which "
-    "of the two depth goes with is not told apart here. Exploratory."
+    + BINNED_DEPTH.replace("{bins}", "")
+    + "In a pair, the sentence with more operators counts. Longer inputs tend to have more operators, so "
+    "depth may depend on either. Exploratory."
 )
 EXPERTS = (
-    "Rows add up to all choices of a class of words, over all layers that its words kept, and then, layer by "
-    "layer, to all choices of the words that kept it, on up to 256 examples of each test split; of each arm "
-    "the first seed that finished. Experts have no order that seeds share. Exploratory."
+    "The first rows show the choices of each class of words over all layers, the following rows the "
+    "choices in each layer, on up to 256 examples of each test split. Rows add up to 1. Values are of "
+    "the first finished seed of each arm, because experts have no common order across seeds. "
+    "Exploratory."
 )
 WORDS = (
-    "Of each expert the words that chose it most often, each with how often, over all layers that they kept, "
-    "on the same examples; words that are frequent in the data come first in many experts. Exploratory."
+    "The words that chose each expert most often, with their counts over all layers, on the same "
+    "examples. Words that are frequent in the data are frequent in many experts. Exploratory."
 )
 MAPS = (
-    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
-    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. What is open: {meaning}"
-    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm "
-    "with the same data; of each arm the first seed that finished and kept any is shown. Exploratory."
+    "Halting maps: one column per word, layers upwards. Executed layers are blue, darker with a larger "
+    "open share: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. The open share is: "
+    "{meaning}. Examples were drawn once from {split}, independent of the models, and are the same in "
+    "every arm with the same data. Maps are of the first finished seed of each arm that stored any. "
+    "Exploratory."
 )
 MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",
@@ -55,44 +55,42 @@ MEANINGS = {
 }
 
 
-def halting(report: Report, details: Details) -> PageSection:
+def halting_section(details: Details) -> PageSection:
     """Return the section: depth by split, then counts over many examples, then maps arm by arm."""
-    several = ", as means over seeds"
-    over = worded(report.estimates, intervals=several, means=several, one="")
-    depth = Part(texts=(DEPTH.format(over=over),), panels=pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_tallies(details, over), *_maps(details)) if each.shown]
+    depth = Part(texts=(DEPTH,), panels=draw_pictures(depth_panels(details)))
+    shown = [each for each in (depth, *_count_parts(details), *_map_parts(details)) if each.shown]
     return PageSection("halting", "Halting", parts=tuple(shown))
 
 
-def _tallies(details: Details, over: str) -> Iterator[Part]:
+def _count_parts(details: Details) -> Iterator[Part]:
     def sentence(text: str, found: Sequence[BinnedDepth]) -> str:
         whiskers = any(one.low is not None for each in found for one in each.bins)
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
-        return text.format(bands=bands, over=over)
+        return text.format(bands=bands)
 
     yield Part(
         title="Depth by length",
         texts=(sentence(LENGTHS, details.lengths),),
-        panels=pictures(binned_panels(details.lengths, "tokens")),
+        panels=draw_pictures(binned_panels(details.lengths, "tokens")),
     )
     yield Part(
         title="Depth by number of operators",
         texts=(sentence(OPERATORS, details.operators),),
-        panels=pictures(binned_panels(details.operators, "operators")),
+        panels=draw_pictures(binned_panels(details.operators, "operators")),
     )
     yield Part(
         title="Experts by class of word and by layer",
         texts=(EXPERTS,),
-        panels=pictures(expert_panels(details.experts)),
+        panels=draw_pictures(expert_panels(details.experts)),
     )
     yield Part(
         title="Words of experts",
         texts=(WORDS,),
-        grids=tuple(_words_of_experts(each) for each in details.experts if each.words),
+        grids=tuple(_expert_words_table(each) for each in details.experts if each.words),
     )
 
 
-def _words_of_experts(use: ExpertUse) -> Grid:
+def _expert_words_table(use: ExpertUse) -> Grid:
     chosen = map(sum, zip(*use.uses, strict=True))
     rows = (
         (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
@@ -102,20 +100,20 @@ def _words_of_experts(use: ExpertUse) -> Grid:
     return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
-def _maps(details: Details) -> Iterator[Part]:
+def _map_parts(details: Details) -> Iterator[Part]:
     found = details.maps
     for place, each in enumerate(found.arms, start=1):
-        texts = (_words(found.arms), _rest(found.still)) if place == 1 else ()
+        texts = (_map_explanation(found.arms), _without_maps_text(found.still)) if place == 1 else ()
         yield Part(
             title=f"{each.arm}, seed {each.seed}",
-            texts=tuple(filter(None, (*texts, _cut(each, found.each)))),
-            panels=pictures(map_panels(each, place, found.each)),
+            texts=tuple(filter(None, (*texts, _omitted_examples_text(each, found.each)))),
+            panels=draw_pictures(map_panels(each, place, found.each)),
         )
     if not found.arms and found.still:
-        yield Part(facts=(("halting maps", _rest(found.still)),))
+        yield Part(facts=(("halting maps", _without_maps_text(found.still)),))
 
 
-def _words(arms: Sequence[ArmMaps]) -> str:
+def _map_explanation(arms: Sequence[ArmMaps]) -> str:
     """Return the explanation of the maps, with the arms to which each meaning applies."""
     arms_of: dict[str, list[str]] = {}
     for each in arms:
@@ -124,14 +122,14 @@ def _words(arms: Sequence[ArmMaps]) -> str:
     return MAPS.format(meaning=message, split=arms[0].examples[0].split)
 
 
-def _rest(still: tuple[str, ...]) -> str:
+def _without_maps_text(still: tuple[str, ...]) -> str:
     message = (
         "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
     )
     return f"No map was kept of {', '.join(still)}: {message}" if still else ""
 
 
-def _cut(maps: ArmMaps, most: int) -> str:
+def _omitted_examples_text(maps: ArmMaps, most: int) -> str:
     """Return how many examples are not drawn, as text."""
     left = len(maps.examples) - most
     return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."

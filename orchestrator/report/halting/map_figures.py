@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from orchestrator.report.figures.style import INK, MUTED, Box, Panel, shade, shortened
+from orchestrator.report.figures.style import INK, MUTED, Box, Panel, fill_boxes, shorten
 from orchestrator.report.halting.halting_maps import ArmMaps, MappedExample
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SHADES = ((60, 1.0), (25, 0.62), (5, 0.38), (0, 0.2))
 """Lower bounds of the open percentage with their opacities, which also differ in grey."""
 LAYER, NAMES, ABOVE = 0.1, 0.6, 0.12
 """Height in inches of a layer, of the words below a strip, and of the space between strips."""
-LEAST = 2
+MIN_LAYERS = 2
 """Minimum number of layers that a strip has space for."""
 LEFT, BOTTOM = 0.34, 0.24
 
@@ -27,17 +27,17 @@ Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 """Words, and the percentages of their layers."""
 
 
-def map_panels(maps: ArmMaps, place: int, most: int) -> Iterator[Panel]:
+def map_panels(maps: ArmMaps, place: int, max_examples: int) -> Iterator[Panel]:
     """Yield panels of the first `most` examples; `place` is the arm's number among arms with maps."""
-    for index, each in enumerate(maps.examples[:most], start=1):
+    for index, each in enumerate(maps.examples[:max_examples], start=1):
         strips = [*_strips(each)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)
-        layers = max(layers, LEAST)
+        layers = max(layers, MIN_LAYERS)
         high = LAYER * layers
         yield Panel(
             f"map-{place}-{index}",
             _example_text(maps.arm, each),
-            partial(_paint, strips=strips, layers=layers, note=_note(each)),
+            partial(_paint, strips=strips, layers=layers, note=_depth_note(each)),
             title=_title(each),
             height=0.36 + BOTTOM + len(strips) * (high + NAMES + ABOVE),
             left=LEFT,
@@ -65,21 +65,21 @@ def _example_text(arm: str, example: MappedExample) -> str:
     )
 
 
-def _note(example: MappedExample) -> str:
-    most = _most(example)
-    drawn = [(min(most, len(part.words)), part.length) for part in example.parts]
+def _depth_note(example: MappedExample) -> str:
+    max_examples = _max_words(example)
+    drawn = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
     cut = [f"{words} of {length} words" for words, length in drawn if words < length]
     return f"depth {example.depth:.3g}" + (f"; the first {' and '.join(cut)}" if cut else "")
 
 
-def _most(example: MappedExample) -> int:
+def _max_words(example: MappedExample) -> int:
     """Return the maximum number of words drawn of each part."""
     return PER_STRIP * max(1, STRIPS // max(1, len(example.parts)))
 
 
 def _strips(example: MappedExample) -> Iterator[Strip]:
     for part in example.parts:
-        words, running = part.words[: _most(example)], part.running[: _most(example)]
+        words, running = part.words[: _max_words(example)], part.running[: _max_words(example)]
         for start in range(0, len(words), PER_STRIP):
             yield words[start : start + PER_STRIP], running[start : start + PER_STRIP]
 
@@ -90,10 +90,10 @@ def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> Non
     tall = layers + (NAMES + ABOVE) * unit
     for number, (words, rows) in enumerate(strips):
         floor = (len(strips) - number) * tall - layers - ABOVE * unit
-        _paint_cells(axes, rows, floor)
+        _paint_shades(axes, rows, floor)
         for column, word in enumerate(words):
             axes.text(
-                *(column + 0.5, floor - 0.05 * unit, shortened(word, LETTERS)),
+                *(column + 0.5, floor - 0.05 * unit, shorten(word, LETTERS)),
                 rotation=90,
                 ha="center",
                 va="top",
@@ -109,22 +109,22 @@ def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> Non
     axes.text(0, -0.04 * unit, note, va="top", fontsize=7.5, color=MUTED)
 
 
-def _paint_cells(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> None:
+def _paint_shades(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> None:
     """Draw each shade as one path and merge neighbours of one shade, which keeps a page small."""
     layers = max((len(row) for row in rows), default=0)
     for least, ink in SHADES:
         boxes: list[Box] = []
         for layer in range(layers):
-            shades = [_shade(row[layer]) if layer < len(row) else None for row in rows]
+            shades = [_shade_bound(row[layer]) if layer < len(row) else None for row in rows]
             column, low = 0, floor + layer + 0.05
             for shown, run in groupby(shades):
                 wide = len([*run])
                 if shown == least:
                     boxes.append((column, low, column + wide, low + 0.9))
                 column += wide
-        shade(axes, boxes, ink)
+        fill_boxes(axes, boxes, ink)
 
 
-def _shade(percent: int) -> int | None:
+def _shade_bound(percent: int) -> int | None:
     """Return the lower bound of the range of a percentage; None for a word that had halted."""
     return next((least for least, _ in SHADES if percent >= least), None)

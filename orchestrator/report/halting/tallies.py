@@ -38,7 +38,6 @@ class BinnedDepth:
 
     arm: str
     split: str
-    """Empty if the trial counted all splits together, as older versions did."""
     bins: tuple[DepthBin, ...]
 
     @property
@@ -65,16 +64,10 @@ class ExpertUse:
     classes: tuple[str, ...]
     uses: tuple[tuple[int, ...], ...]
     """Number of choices by class, then expert, over all layers."""
-    layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Number of each layer, from 1, and choices of each expert in this layer over all classes.
-
-    Empty in trials of older versions, which did not count layers.
-    """
-    words: tuple[tuple[tuple[str, int], ...], ...] = ()
-    """Words that chose each expert most often, with their counts over all layers.
-
-    Empty in trials of older versions.
-    """
+    layers: tuple[tuple[int, tuple[int, ...]], ...]
+    """Number of each layer, from 1, and choices of each expert in this layer over all classes."""
+    words: tuple[tuple[tuple[str, int], ...], ...]
+    """Words that chose each expert most often, with their counts over all layers."""
 
     @property
     def shares(self) -> Shares:
@@ -91,9 +84,9 @@ def _shares(uses: Sequence[Sequence[int]]) -> Shares:
     return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
 
 
-BOUND = 8
+BOUND_INDEX = 8
 """Index of the mean depth bound of the examples in a stored bin."""
-Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
+CountsByArm = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 """Records with a stored count, by arm; seeds ascending."""
 
 
@@ -111,7 +104,7 @@ def binned_depths(
         records: Records of confirm trials.
         measured: Measurements of these trials by trial id.
     """
-    kept, units = _of_kind(kind, records, measured), plan.units
+    kept, units = _counts_of_kind(kind, records, measured), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, each in kept.get(arm.name, ()):
@@ -119,23 +112,20 @@ def binned_depths(
             for row in each["bins"][:BINS]:
                 found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
-            bins = tuple(_merged(place, rows[place]) for place in sorted(rows))
+            bins = tuple(_merge_bins(place, rows[place]) for place in sorted(rows))
             if bins:
                 yield BinnedDepth(arm.name, split, bins)
 
 
-def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
+def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
     """Return one bin over seeds; each item has the unit of a seed and its row for the same examples."""
     rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
-    # Trials of older versions did not store the bound of the depth.
-    bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
+    bound = max(float(row[BOUND_INDEX]) if len(row) > BOUND_INDEX else math.inf for row in rows)
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
         by_unit.setdefault(unit, []).append(value)
-    found = estimate(
-        [*map(fmean, by_unit.values())], span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf)
-    )
+    found = estimate([*map(fmean, by_unit.values())], span=(0.0, bound))
     return DepthBin(
         fewest=fewest,
         most=max(int(row[1]) for row in rows),
@@ -153,7 +143,7 @@ def expert_uses(
     plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
-    kept = _of_kind("experts", records, measured)
+    kept = _counts_of_kind("experts", records, measured)
     for arm in plan.arms:
         for record, each in kept.get(arm.name, ())[:1]:
             for mixture in each["mixtures"]:
@@ -176,7 +166,9 @@ def expert_uses(
                 )
 
 
-def _of_kind(kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]) -> Kept:
+def _counts_of_kind(
+    kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> CountsByArm:
     found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
     for record in sorted(done, key=lambda each: each.seed):

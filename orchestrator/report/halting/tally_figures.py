@@ -15,9 +15,9 @@ from orchestrator.report.figures.style import (
     PURPLE,
     Box,
     Panel,
-    key_below,
-    shade,
-    shortened,
+    draw_key,
+    fill_boxes,
+    shorten,
 )
 from orchestrator.report.halting.tallies import BinnedDepth, DepthBin, ExpertUse, Shares
 
@@ -30,41 +30,48 @@ COLOURS: tuple[str, ...] = (BLUE, ORANGE, GREEN, PURPLE)
 MARKS = "os^Dv"
 KEY_ROW, KEY_COLUMNS = 0.17, 2
 """Height of a line of the key in inches, and number of split names per line."""
-NUMBERED = 8
+MAX_NUMBERED = 8
 """Maximum number of experts for which shares are written into the cells."""
 SHADES = 40
 """Number of shades of cells; finer shades are indistinguishable."""
-LIGHT = 0.55
+LIGHT_TEXT_FROM = 0.55
 """Part of the greatest share from which a number is written light on dark."""
 
 
-def binned_panels(depths: Sequence[BinnedDepth], what: Literal["tokens", "operators"]) -> Iterator[Panel]:
+def binned_panels(depths: Sequence[BinnedDepth], quantity: Literal["tokens", "operators"]) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with one line for each split."""
     by_arm: dict[str, list[BinnedDepth]] = {}
     for each in depths:
         by_arm.setdefault(each.arm, []).append(each)
     own = {arm: found for arm, found in by_arm.items() if any(each.moves for each in found)}
-    ends = (value for found in own.values() for each in found for one in each.bins for value in _values(one))
+    ends = (
+        value for found in own.values() for each in found for one in each.bins for value in _bin_values(one)
+    )
     top = max(ends, default=1.0) * 1.08
     for index, (arm, found) in enumerate(own.items(), start=1):
         rows = -(-len(found) // KEY_COLUMNS) if any(each.split for each in found) else 0
+        texts = ". ".join(_depth_text(depth, quantity) for depth in found)
         yield Panel(
-            f"{what}-{index}",
-            f"Depth of {arm} by number of {what}: {'. '.join(_depth_text(each, what) for each in found)}",
-            partial(_paint_depths, depths=found, what=what, top=top),
+            f"{quantity}-{index}",
+            f"Depth of {arm} by number of {quantity}: {texts}",
+            partial(_paint_depths, depths=found, quantity=quantity, top=top),
             title=arm,
             height=2.2 + KEY_ROW * rows,
             bottom=0.5 + KEY_ROW * rows,
         )
 
 
-def _values(one: DepthBin) -> Iterator[float]:
-    yield from (one.mean, one.ninetieth, one.mean if one.high is None else one.high)
+def _bin_values(depth_bin: DepthBin) -> Iterator[float]:
+    yield from (
+        depth_bin.mean,
+        depth_bin.ninetieth,
+        depth_bin.mean if depth_bin.high is None else depth_bin.high,
+    )
 
 
-def _depth_text(depth: BinnedDepth, what: str) -> str:
+def _depth_text(depth: BinnedDepth, quantity: str) -> str:
     message = "; ".join(
-        f"{_words(one.fewest, one.most)} {what} {one.mean:.3g}"
+        f"{_bin_label(one.fewest, one.most)} {quantity} {one.mean:.3g}"
         + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")
         + f" ({one.tenth:.3g} to {one.ninetieth:.3g}), {one.examples} examples"
         for one in depth.bins
@@ -72,11 +79,11 @@ def _depth_text(depth: BinnedDepth, what: str) -> str:
     return f"{depth.split}: {message}" if depth.split else message
 
 
-def _words(fewest: int, most: int) -> str:
+def _bin_label(fewest: int, most: int) -> str:
     return str(fewest) if fewest == most else f"{fewest}-{most}"
 
 
-def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], what: str, top: float) -> None:
+def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, top: float) -> None:
     # Markers differ too, since there are four colours and possibly more splits.
     looks = cycle(zip(COLOURS * len(MARKS), (each for each in MARKS for _ in COLOURS), strict=True))
     for depth, (colour, marker) in zip(depths, looks, strict=False):
@@ -94,18 +101,18 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], what: str, top: f
             color=colour,
             capsize=2,
             markersize=3.5,
-            label=shortened(depth.split, 24) or None,
+            label=shorten(depth.split, 24) or None,
         )
     axes.set_ylim(0, top)
     axes.locator_params(axis="x", integer=True, nbins=6)
-    axes.set_xlabel(what)
-    key_below(axes, 0.0, KEY_COLUMNS, drop=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2)
+    axes.set_xlabel(quantity)
+    draw_key(axes, 0.0, KEY_COLUMNS, drop=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2)
 
 
 def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
     """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
     for index, each in enumerate(uses, start=1):
-        title = f"{shortened(each.arm, 20)}, {each.mixture}, seed {each.seed}"
+        title = f"{shorten(each.arm, 20)}, {each.mixture}, seed {each.seed}"
         of = f"Experts of the {each.mixture} of {each.arm}"
         yield _shares_panel(f"experts-{index}", f"{of} by class of word", title, each.classes, each.shares)
         if each.layers:
@@ -113,14 +120,14 @@ def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
             yield _shares_panel(f"experts-{index}-layers", f"{of} by layer", title, names, each.layer_shares)
 
 
-def _shares_panel(name: str, what: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
+def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
     message = "; ".join(
         f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(own))
         for row, own in zip(rows, shares, strict=True)
     )
     return Panel(
         name,
-        f"{what}, the three most chosen: {message}",
+        f"{quantity}, the three most chosen: {message}",
         partial(_paint_experts, rows=rows, shares=shares),
         title=title,
         height=0.36 + 0.66 + ROW * len(rows),
@@ -142,19 +149,19 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
             ink = share / greatest
             step = round(ink * SHADES) / SHADES
             boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
-            if experts <= NUMBERED:
-                colour = PAPER if ink > LIGHT else INK
+            if experts <= MAX_NUMBERED:
+                colour = PAPER if ink > LIGHT_TEXT_FROM else INK
                 words = f"{share:.0%}"
                 axes.text(
                     expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
                 )
     for step, found in boxes.items():
-        shade(axes, found, step)
+        fill_boxes(axes, found, step)
     axes.grid(visible=False)
     axes.set_xlim(0, experts)
     axes.set_ylim(len(rows), 0)
-    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shortened(each, 13) for each in rows])
-    step = 1 if experts <= NUMBERED else -(-experts // 12)
+    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(each, 13) for each in rows])
+    step = 1 if experts <= MAX_NUMBERED else -(-experts // 12)
     shown = range(0, experts, step)
     axes.set_xticks([expert + 0.5 for expert in shown], [str(expert + 1) for expert in shown])
     axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

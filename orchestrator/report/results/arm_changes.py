@@ -9,11 +9,11 @@ from orchestrator.plan.types import Arm, Change, Plan
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
-LISTED, LONGEST = 6, 40
+MAX_LISTED, MAX_LENGTH = 6, 40
 """Maximum number of fields in a row and of letters of a value; page and report.json have all."""
 SEARCHED = "searched"
 """Denotes a value that every repeat of a search chooses anew."""
-TITLE = "what each arm changes against the arm it is compared with"
+TITLE = "changes of each arm to its reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def arm_changes(
         yield ArmChanges(
             arm=arm.name,
             reference=arm.reference,
-            changes=tuple(_as_run(arm, _of_reference(plan, arm, assignments))),
+            changes=tuple(_effective_changes(arm, _reference_values(plan, arm, assignments))),
             chosen=dict(assignments.get(arm.name, {})),
             searched=arm.space.paths,
             dropped={path: None if value is MISSING else value for path, value in values.items()},
@@ -62,100 +62,107 @@ def arm_changes(
         )
 
 
-def _of_reference(plan: Plan, arm: Arm, assignments: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _reference_values(
+    plan: Plan, arm: Arm, assignments: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """Return the values that the search of the reference chose, or `SEARCHED` if searches are repeated."""
     if plan.repeats == 1 or not arm.reference:
         return assignments.get(arm.reference, {})
     return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED)
 
 
-def _as_run(arm: Arm, of_reference: Mapping[str, Any]) -> Iterator[Change]:
+def _effective_changes(arm: Arm, reference_values: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the changes with the values that ran; fields that the arm's search replaces are left out."""
     for change in arm.changes:
         if change.path in arm.space.paths:
             continue  # displayed as chosen
-        before = of_reference.get(change.path, change.before)
+        before = reference_values.get(change.path, change.before)
         if type(before) is not type(change.after) or before != change.after:
             yield Change(change.path, before, change.after)
 
 
-def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
+def change_rows(arms: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
     """Return one row per arm: name, reference, changes, chosen values, fields not searched."""
     return [
         (
-            each.arm,
-            each.reference or "-",
-            _listed([f"{one.path} {' -> '.join(map(_cut, _words(one)))}" for one in each.changes]),
-            _chosen(each),
-            _listed(
+            arm.arm,
+            arm.reference or "-",
+            _join(
                 [
-                    path if value is None else f"{path} = {_short(value)}"
-                    for path, value in each.dropped.items()
+                    f"{change.path} {' -> '.join(map(_truncate, _change_texts(change)))}"
+                    for change in arm.changes
+                ]
+            ),
+            _chosen_text(arm),
+            _join(
+                [
+                    path if value is None else f"{path} = {_short_value(value)}"
+                    for path, value in arm.dropped.items()
                 ]
             ),
         )
-        for each in found
+        for arm in arms
     ]
 
 
-def is_cut(each: ArmChanges) -> bool:
+def has_omissions(arm: ArmChanges) -> bool:
     """Return whether the row of the arm omits fields or parts of values."""
     values = [
-        *(value for one in each.changes for value in (one.before, one.after)),
-        *each.chosen.values(),
-        *each.dropped.values(),
+        *(value for change in arm.changes for value in (change.before, change.after)),
+        *arm.chosen.values(),
+        *arm.dropped.values(),
     ]
-    many = max(len(each.changes), len(each.chosen), len(each.dropped)) > LISTED
-    return many or any(len(value_words(value)) > LONGEST for value in values)
+    many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED
+    return many or any(len(value_words(value)) > MAX_LENGTH for value in values)
 
 
-def in_full(each: ArmChanges) -> tuple[str, ...]:
+def full_change_lines(arm: ArmChanges) -> tuple[str, ...]:
     """Return one line per field, without a limit on their number or length."""
     return (
-        *(f"{one.path}: {' -> '.join(_words(one))}" for one in each.changes),
-        *(f"{path}: chosen by its search: {value_words(value)}" for path, value in each.chosen.items()),
+        *(f"{change.path}: {' -> '.join(_change_texts(change))}" for change in arm.changes),
+        *(f"{path}: chosen by its search: {value_words(value)}" for path, value in arm.chosen.items()),
         *(
             f"{path}: not searched" + ("" if value is None else f": {value_words(value)}")
-            for path, value in each.dropped.items()
+            for path, value in arm.dropped.items()
         ),
     )
 
 
-def _chosen(each: ArmChanges) -> str:
-    if each.searched and each.chosen_by_repeat:
-        return _listed([f"{path} = {chosen_words(each, path)}" for path in each.searched])
-    if each.searched and not each.chosen:
+def _chosen_text(arm: ArmChanges) -> str:
+    if arm.searched and arm.chosen_by_repeat:
+        return _join([f"{path} = {format_chosen(arm, path)}" for path in arm.searched])
+    if arm.searched and not arm.chosen:
         return "nothing chosen"
-    return _listed([f"{path} = {_short(value)}" for path, value in each.chosen.items()])
+    return _join([f"{path} = {_short_value(value)}" for path, value in arm.chosen.items()])
 
 
-def chosen_values(each: ArmChanges, path: str) -> list[Any]:
+def chosen_values(arm: ArmChanges, path: str) -> list[Any]:
     """Return the values that an arm's search chose for a field: one, or one of each repeat."""
-    return [chosen[path] for chosen in each.chosen_by_repeat or (each.chosen,) if path in chosen]
+    return [chosen[path] for chosen in arm.chosen_by_repeat or (arm.chosen,) if path in chosen]
 
 
-def chosen_words(each: ArmChanges, path: str) -> str:
+def format_chosen(arm: ArmChanges, path: str) -> str:
     """Return the chosen values of a field as text: the range of numbers, else all different values."""
-    values = chosen_values(each, path)
+    values = chosen_values(arm, path)
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if values and len(numbers) == len(values) and min(numbers) != max(numbers):
-        return f"{_short(min(numbers))} to {_short(max(numbers))}"
-    return " or ".join(dict.fromkeys(map(_short, values))) or "nothing chosen"
+        return f"{_short_value(min(numbers))} to {_short_value(max(numbers))}"
+    return " or ".join(dict.fromkeys(map(_short_value, values))) or "nothing chosen"
 
 
-def _listed(texts: list[str]) -> str:
-    more = len(texts) - LISTED
-    kept = [*texts[:LISTED], *([f"and {amount(more, 'more field')}"] if more > 0 else [])]
+def _join(texts: list[str]) -> str:
+    more = len(texts) - MAX_LISTED
+    kept = [*texts[:MAX_LISTED], *([f"and {amount(more, 'more field')}"] if more > 0 else [])]
     return "; ".join(kept) or "-"
 
 
-def _words(change: Change) -> tuple[str, str]:
+def _change_texts(change: Change) -> tuple[str, str]:
     return change_words(change.before, change.after)
 
 
-def _short(value: object) -> str:
-    return _cut(value_words(value))
+def _short_value(value: object) -> str:
+    return _truncate(value_words(value))
 
 
-def _cut(words: str) -> str:
-    return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+def _truncate(words: str) -> str:
+    return words if len(words) <= MAX_LENGTH else f"{words[: MAX_LENGTH - 1]}…"

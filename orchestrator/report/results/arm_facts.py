@@ -9,7 +9,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record, by_arm
 from search_spaces.paths import leaves, overlap
 
-REASONS = 5
+MAX_REASONS = 5
 """Maximum number of different failure reasons displayed per arm."""
 
 
@@ -65,16 +65,16 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             if each.outcome is not None and each.outcome.failed
         )
         commonest = sorted(failed.items(), key=lambda pair: (-pair[1], pair[0]))
-        named = tuple(Failures(*key, count) for key, count in commonest[:REASONS])
+        named = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
         yield ArmFacts(
             arm=arm.name,
             why=arm.why,
             reference=arm.reference,
             parameters=proof.parameters if proof else None,
-            forward_flops=_range(proof.flops_min, proof.flops_max) if proof else None,
+            forward_flops=_value_range(proof.flops_min, proof.flops_max) if proof else None,
             flops_of=input_run,
-            step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
-            ended=_ended(own),
+            step_flops=_value_range(price.train_flops_min, price.train_flops_max) if price else None,
+            ended=_outcome_counts(own),
             planned=dict(Counter(each.phase for each in planned[arm.name])),
             failures=named,
             more_failures=failed.total() - sum(each.count for each in named),
@@ -90,12 +90,12 @@ def first_settings(plan: Plan) -> Iterator[str]:
         yield f"{path}: {'searched' if searched else value_words(value)}"
 
 
-def _range(low: float | None, high: float | None) -> tuple[float, float] | None:
+def _value_range(low: float | None, high: float | None) -> tuple[float, float] | None:
     return None if low is None or high is None else (low, high)
 
 
-def _ended(own: Sequence[Record]) -> Mapping[str, Mapping[str, int]]:
+def _outcome_counts(records: Sequence[Record]) -> Mapping[str, Mapping[str, int]]:
     found: dict[str, Counter[str]] = {}
-    for each in own:
+    for each in records:
         found.setdefault(each.phase, Counter())[each.outcome.value if each.outcome else "open"] += 1
     return {phase: dict(sorted(counts.items())) for phase, counts in found.items()}

@@ -5,32 +5,32 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from orchestrator.report.results.types import PriorWork, Report, ReportContext
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 
 CONTEXTS = (
-    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
-    "contexts."
+    "Arms are compared only inside each context ({contexts}). The report makes no claim about "
+    "differences between contexts."
 )
 POOLED = (
     "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
-    "contexts are fixed: it says nothing of other contexts."
+    "contexts are fixed: the verdict holds for no other contexts."
 )
 
 
-class _OfArm(Protocol):
+class _HasArm(Protocol):
     @property
     def arm(self) -> str: ...
 
 
-T = TypeVar("T", bound=_OfArm)
+T = TypeVar("T", bound=_HasArm)
 
 
-def by_context(report: Report) -> list[tuple[str, Report]]:
+def split_by_context(report: Report) -> list[tuple[str, Report]]:
     """Return name and report of each context; without contexts, the full report with an empty name."""
-    return [(each.name, _inside(report, each)) for each in report.contexts] or [("", report)]
+    return [(each.name, _context_report(report, each)) for each in report.contexts] or [("", report)]
 
 
-def titled(context: str, title: str) -> str:
+def prefix_context(context: str, title: str) -> str:
     """Return the title, preceded by the context if there is one."""
     return f"{context}: {title}" if context else title
 
@@ -41,22 +41,22 @@ def context_notes(report: Report) -> list[str]:
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
-def only(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
+def select_by_arm(items: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
     """Return the items that belong to one of the arms."""
-    return tuple(each for each in found if each.arm in arms)
+    return tuple(each for each in items if each.arm in arms)
 
 
-def of_arms(report: Report, arms: Sequence[str]) -> Report:
+def select_arms(report: Report, arms: Sequence[str]) -> Report:
     """Return the report restricted to `arms`, in the order of `arms`."""
     kept = frozenset(arms)
 
-    def own(found: Iterable[T]) -> tuple[T, ...]:
-        return only(found, kept)
+    def select(items: Iterable[T]) -> tuple[T, ...]:
+        return select_by_arm(items, kept)
 
-    def of_context(context: ReportContext) -> ReportContext:
+    def restrict_context(context: ReportContext) -> ReportContext:
         return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))
 
-    cells, posthoc = own(report.cells), own(report.posthoc)
+    cells, posthoc = select(report.cells), select(report.posthoc)
     measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
         report,
@@ -64,33 +64,35 @@ def of_arms(report: Report, arms: Sequence[str]) -> Report:
         metrics=tuple(metric for metric in report.metrics if metric in measured),
         cells=cells,
         posthoc=posthoc,
-        effects=own(report.effects),
-        tallies=own(report.tallies),
-        verdicts=own(report.verdicts),
-        controls=own(report.controls),
-        crossed=own(report.crossed),
-        points=own(report.points),
-        searched=own(report.searched),
-        equal_costs=own(report.equal_costs),
-        setting_effects=own(report.setting_effects),
-        changes=own(report.changes),
+        effects=select(report.effects),
+        tallies=select(report.tallies),
+        verdicts=select(report.verdicts),
+        controls=select(report.controls),
+        crossed=select(report.crossed),
+        points=select(report.points),
+        searched=select(report.searched),
+        equal_costs=select(report.equal_costs),
+        setting_effects=select(report.setting_effects),
+        changes=select(report.changes),
         factorial=tuple(each for each in report.factorial if each.cell in kept),
-        failed_readings=own(report.failed_readings),
+        failed_readings=select(report.failed_readings),
         unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
-        contexts=tuple(each for each in map(of_context, report.contexts) if each.arms),
+        contexts=tuple(each for each in map(restrict_context, report.contexts) if each.arms),
     )
 
 
-def _inside(report: Report, context: ReportContext) -> Report:
+def _context_report(report: Report, context: ReportContext) -> Report:
     return replace(
-        of_arms(report, context.arms),
+        select_arms(report, context.arms),
         floors=context.floors,
-        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
+        prior_work=tuple(each for each in report.prior_work if _is_in_context(each, context.values)),
         contexts=(),
         pooled=(),
     )
 
 
-def _belongs(row: PriorWork, values: Mapping[str, object]) -> bool:
+def _is_in_context(row: PriorWork, values: Mapping[str, object]) -> bool:
     """Return whether a published row names no other context."""
-    return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())
+    return all(
+        equality_key(value) == equality_key(values.get(path, value)) for path, value in row.cell.items()
+    )

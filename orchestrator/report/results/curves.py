@@ -13,7 +13,7 @@ from trainables.protocol import Measurement
 
 POINTS = 150
 """Approximate maximum of steps of a curve: of more, every k-th is drawn, and the last."""
-SHOWN = 2
+MAX_METRICS = 2
 """Maximum number of metrics with curves."""
 T = TypeVar("T")
 Line = tuple[tuple[int, float], ...]
@@ -52,28 +52,28 @@ def learning_curves(
         each for each in records if each.phase == "confirm" and not each.rank and each.trial_id in measured
     ]
     of_arms = by_arm(own)
-    for metric in _metrics(plan, own, measured):
+    for metric in _curve_metrics(plan, own, measured):
         for arm in plan.arms:
-            curve = _curve(arm.name, metric, of_arms[arm.name], measured)
+            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measured)
             if curve.steps or curve.failed:
                 yield curve
 
 
-def _curve(
-    arm: str, metric: str, own: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+def _arm_curve(
+    arm: str, metric: str, records: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> ArmCurve:
     finished: list[dict[int, float]] = []
     failed: list[Line] = []
-    for record in own:
+    for record in records:
         values = {
             each.step: each.metrics[metric] for each in measured[record.trial_id] if metric in each.metrics
         }
         if values and record.outcome is OutcomeKind.FINISHED:
             finished.append(values)
         elif values and record.outcome is not None and record.outcome.failed:
-            failed.append(tuple(_thinned(sorted(values.items()))))
+            failed.append(tuple(_every_kth(sorted(values.items()))))
     shared = sorted(set.intersection(*map(set, finished))) if finished else []
-    steps = list(_thinned(shared))
+    steps = list(_every_kth(shared))
     columns = [[values[step] for values in finished] for step in steps]
     return ArmCurve(
         arm=arm,
@@ -87,14 +87,14 @@ def _curve(
     )
 
 
-def _thinned(values: Sequence[T]) -> Iterator[T]:
+def _every_kth(values: Sequence[T]) -> Iterator[T]:
     stride = -(-len(values) // POINTS) or 1
     last = len(values) - 1
     yield from (value for place, value in enumerate(values) if place % stride == 0 or place == last)
 
 
-def _metrics(
-    plan: Plan, own: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+def _curve_metrics(
+    plan: Plan, records: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> tuple[str, ...]:
     """Return the metrics with curves, in order of preference, among those measured at several steps.
 
@@ -102,7 +102,7 @@ def _metrics(
     the selection split, and metrics without a split.
     """
     counted: dict[str, int] = {}
-    for record in own:
+    for record in records:
         steps: dict[str, int] = {}
         for each in measured[record.trial_id]:
             for name in each.metrics:
@@ -116,4 +116,4 @@ def _metrics(
     selection = [name for name in counted if names.is_selection(name)]
     without_split = [name for name in counted if not names.split(name)]
     wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
-    return tuple(name for name in wanted if counted.get(name, 0) > 1)[:SHOWN]
+    return tuple(name for name in wanted if counted.get(name, 0) > 1)[:MAX_METRICS]

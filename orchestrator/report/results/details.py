@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from itertools import product
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.halting.depth import DepthCurve, depth_curves
+from orchestrator.report.halting.depth_curves import DepthCurve, depth_curves
 from orchestrator.report.halting.halting_maps import HaltingMaps, halting_maps
 from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses
 from orchestrator.report.results.arm_facts import ArmFacts, arm_facts, first_settings
-from orchestrator.report.results.compute import CostCurve, cost_curves
+from orchestrator.report.results.cost_curves import CostCurve, cost_curves
 from orchestrator.report.results.curves import ArmCurve, learning_curves
 from orchestrator.report.results.origin import listings, origin
-from orchestrator.report.results.readings import Readings, with_late_splits
-from orchestrator.report.results.searches import SearchCourse, searches
-from orchestrator.report.results.summary import declared_by
+from orchestrator.report.results.searches import SearchCourse, search_courses
+from orchestrator.report.results.seed_results import SeedResults, merge_late_splits
+from orchestrator.report.results.summary import declared_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.trials import Record, with_usable, with_usable_metrics
 from trainables.metrics import metric_name
@@ -59,28 +59,32 @@ def details(
     """
     records = with_usable_metrics(records)
     measured = {trial_id: [*map(with_usable, found)] for trial_id, found in measured.items()}
-    whole = with_late_splits(plan, records)
+    whole = merge_late_splits(plan, records)
     confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
-    again = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
-    readings = Readings(confirmed, declared_by(plan))
+    reevaluations = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
+    results = SeedResults(confirmed, declared_metrics(plan))
     return Details(
         arms=tuple(arm_facts(plan, records)),
         settings=tuple(first_settings(plan)),
-        searches=tuple(searches(plan, records)),
+        searches=tuple(search_courses(plan, records)),
         curves=tuple(learning_curves(plan, records, measured)),
-        costs=tuple(cost_curves(plan, [*report.outcomes, *_only_read_again(plan, report)], readings, again)),
-        depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
+        costs=tuple(
+            cost_curves(
+                plan, [*report.outcomes, *_reevaluation_metrics(plan, report)], results, reevaluations
+            )
+        ),
+        depths=tuple(depth_curves(plan, results, plan.confirm.splits if plan.confirm else ())),
         maps=halting_maps(plan, confirmed, measured),
         lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
         operators=tuple(binned_depths("operators", plan, confirmed, measured)),
         experts=tuple(expert_uses(plan, confirmed, measured)),
         origin=tuple(origin(plan, records)),
         listings=tuple(listings(records)),
-        wall_clock_s=_wall_clock(records),
+        wall_clock_s=_wall_clock_seconds(records),
     )
 
 
-def _only_read_again(plan: Plan, report: Report) -> Iterator[str]:
+def _reevaluation_metrics(plan: Plan, report: Report) -> Iterator[str]:
     """Yield metrics that are displayed only for re-evaluations under other settings."""
     if not plan.posthoc:
         return
@@ -89,7 +93,7 @@ def _only_read_again(plan: Plan, report: Report) -> Iterator[str]:
         yield metric_name(report.splits.split(outcome), quantity)
 
 
-def _wall_clock(records: Sequence[Record]) -> float | None:
+def _wall_clock_seconds(records: Sequence[Record]) -> float | None:
     starts = [each.started_at for each in records if each.started_at is not None]
     ends = [each.ended_at for each in records if each.ended_at is not None]
     return max(ends) - min(starts) if starts and ends else None

@@ -16,14 +16,14 @@ from search_spaces.wording import amount
 
 REPEATS = "search.repeats:"
 """Beginning of the line that describes added repeats among the changes of a spec."""
-MARKED = "Claims marked exploratory"
-LOOKS = MARKED + (
-    " rest on what was added after results had been seen: whoever looks {times} in all, each time at "
-    "the level {level:g}, is wrong about some arm with probability at most {most:g}."
+MARKED_CLAIMS = "Claims marked exploratory"
+LOOKS = MARKED_CLAIMS + (
+    " rest on additions after results were observed. With {times} at level {level:g}, the probability of "
+    "a wrong claim about some arm is at most {most:g}."
 )
 
 
-def exploratory(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
+def exploratory_reason(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
     """Return why claims about arms are exploratory, after a comma; empty for confirmatory claims.
 
     Args:
@@ -31,49 +31,49 @@ def exploratory(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
         pairs: An arm and its reference, one pair for each context of the claim.
     """
     for arm, reference in pairs:
-        if why := _exploratory(plan, arm, reference):
+        if why := _exploratory_reason(plan, arm, reference):
             return why
     for each in plan.extended if len(pairs) > 1 else ():
         seen = max(each.seen.get(name, 0) for pair in pairs for name in pair)
         if seen and any(arm not in each.arms for arm, _ in pairs):
-            return f", exploratory: contexts added after {amount(seen, 'seed')} had been seen"
+            return f", exploratory: contexts added after {amount(seen, 'seed')} had been observed"
     return ""
 
 
-def _exploratory(plan: Plan, arm: str, reference: str) -> str:
+def _exploratory_reason(plan: Plan, arm: str, reference: str) -> str:
     # Arms are never removed, so the last extension without the arm is followed by the one that added it.
     without = [each for each in plan.extended if arm not in each.arms]
     if without and (known := without[-1].seen.get(reference)):
-        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been seen"
+        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been observed"
     for number, each in enumerate(plan.extended):
         seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
         if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
             added = any(one.startswith(REPEATS) for one in each.changes)
             what, of = ("repeats", " seeds") if added else ("seeds", "")
-            return f", exploratory: {what} added after {seen_seeds}{of} had been seen"
+            return f", exploratory: {what} added after {seen_seeds}{of} had been observed"
     return ""
 
 
-def sentences(plan: Plan) -> Iterator[str]:
+def extension_sentences(plan: Plan) -> Iterator[str]:
     """Yield one sentence per extension, then one on the consequences for claims."""
     for each in plan.extended:
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
-        yield f"Extended on {when} by `{each.by}`, {_seen(each)}: {'; '.join(each.changes)}."
+        yield f"Extended on {when} by `{each.by}`, {_seen_results_text(each)}: {'; '.join(each.changes)}."
     looks = 1 + sum(bool(each.seen) for each in plan.extended)
     pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
     claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
     claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
-    if plan.answer is not None and any(exploratory(plan, pairs) for pairs in claims):
+    if plan.answer is not None and any(exploratory_reason(plan, pairs) for pairs in claims):
         level = plan.answer.level
-        yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
+        yield LOOKS.format(times=amount(looks, "look"), level=level, most=min(1.0, looks * level))
 
 
-def extended_after_results(sentences: Iterable[str]) -> bool:
+def has_exploratory_claims(sentences: Iterable[str]) -> bool:
     """Return whether `sentences` state that a claim rests on an addition after results were observed."""
-    return any(each.startswith(MARKED) for each in sentences)
+    return any(each.startswith(MARKED_CLAIMS) for each in sentences)
 
 
-def _seen(extension: Extension) -> str:
+def _seen_results_text(extension: Extension) -> str:
     if not extension.seen:
         return "before any confirm trial had ended"
     by_arm = ", ".join(f"{count} of {arm}" for arm, count in extension.seen.items())

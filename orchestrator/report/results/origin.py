@@ -14,11 +14,11 @@ from orchestrator.trials import Record
 from search_spaces.wording import amount
 
 NAMED: Mapping[str, str] = {
-    "commit": "commit of the folder it was launched from",
-    "dirty": "whether tracked files there differed from it",
+    "commit": "commit of the launch folder",
+    "dirty": "uncommitted changes in the launch folder",
     "code_commit": "commit of the code of haltsweep",
-    "code_changes": "digest of changes to it that are not committed",
-    "code": "digest of the code that trials ran",
+    "code_changes": "digest of uncommitted changes to the code of haltsweep",
+    "code": "digest of the executed code",
     "code_parts": "digests of its parts",
     "python": "Python",
     "versions": "versions",
@@ -32,12 +32,12 @@ NAMED: Mapping[str, str] = {
 }
 DATA = "data, "
 """Prefix of names of data; task and split follow."""
-LISTED = 3
+MAX_LISTED = 3
 """Maximum number of different values displayed of one item."""
 DIGITS = 8
 """Number of displayed characters of a digest."""
-CAVEAT = "differences between arms may be differences of code"
-DATA_CAVEAT = "differences between trials may be differences of data"
+CAVEAT = "differences between arms may be caused by the code"
+DATA_CAVEAT = "differences between trials may be caused by the data"
 
 
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -46,20 +46,20 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
     sessions = _sessions(records)
     for key, words in NAMED.items():
-        values = (_shown(key, each.get(key)) for each in sessions if each)
-        found = list(dict.fromkeys(map(_words, values)))
+        values = (_displayed_value(key, each.get(key)) for each in sessions if each)
+        found = list(dict.fromkeys(map(_format_value, values)))
         known = [each for each in found if each]
         if known:
-            more = f"; and {len(known) - LISTED} more" if len(known) > LISTED else ""
-            yield words, "; ".join(known[:LISTED]) + more
-    yield from _data(records)
+            more = f"; and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
+            yield words, "; ".join(known[:MAX_LISTED]) + more
+    yield from _data_digests(records)
     if plan.search is not None:
         yield "seed of the searches", str(plan.search.seed)
     if plan.confirm is not None:
         yield "seeds of confirm trials", ", ".join(map(str, plan.confirm.seeds))
 
 
-def _shown(key: str, value: Any) -> Any:
+def _displayed_value(key: str, value: Any) -> Any:
     """Return a command with the bare name of its program, packages as a digest, other values unchanged."""
     if key == "packages" and value:
         return f"{len(value)}, digest {_lock_digest(value)}"
@@ -68,7 +68,7 @@ def _shown(key: str, value: Any) -> Any:
     return [str(value[0]).replace("\\", "/").rpartition("/")[2], *value[1:]]
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case None | [] | ():
             return ""
@@ -91,10 +91,10 @@ def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]
 
     Each is listed once, in the order of the trials, as a title and lines that the page folds.
     """
-    for packages in _distinct("packages", records):
+    for packages in _distinct_values("packages", records):
         yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
-    for text in _distinct("code_diff", records):
-        yield "changes to the code of haltsweep that are not committed", tuple(str(text).split("\n"))
+    for text in _distinct_values("code_diff", records):
+        yield "uncommitted changes to the code of haltsweep", tuple(str(text).split("\n"))
 
 
 def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
@@ -102,13 +102,13 @@ def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
     return [*{id(each.provenance): each.provenance for each in records}.values()]
 
 
-def _distinct(key: str, records: Sequence[Record]) -> list[Any]:
+def _distinct_values(key: str, records: Sequence[Record]) -> list[Any]:
     """Return the first different values of `key`, without missing ones."""
     found: list[Any] = []
     for each in _sessions(records):
         if (value := each.get(key)) and value not in found:
             found.append(value)
-    return found[:LISTED]
+    return found[:MAX_LISTED]
 
 
 def _lock_digest(packages: Sequence[Any]) -> str:
@@ -116,28 +116,23 @@ def _lock_digest(packages: Sequence[Any]) -> str:
     return blake2b("\n".join(map(str, packages)).encode(), digest_size=8).hexdigest()
 
 
-def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield digests of the splits that trials read."""
     found: dict[str, list[str]] = {}
-    for each in _distinct("data", records):
+    for each in _distinct_values("data", records):
         for name, digest in each.items():
             found.setdefault(str(name), []).append(str(digest))
     yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))
 
 
 def code_versions(records: Sequence[Record]) -> str:
-    """Return one sentence if trials that ended ran different code; else empty.
-
-    An older record has no digests of parts; its digest of the full code is used.
-    """
+    """Return one sentence if trials that ended ran different code; else empty."""
     ended = [each.provenance for each in records if each.outcome is not None]
     found: dict[str, Counter[str]] = {}
     for each in ended:
         for part, digest in (each.get("code_parts") or {}).items():
             found.setdefault(str(part), Counter())[str(digest)] += 1
-    if not all("code_parts" in each for each in ended):
-        found["code"] = Counter(str(each["code"]) for each in ended if each.get("code"))
-    differing = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
+    differing = [_version_text(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
     return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
 
 
@@ -151,21 +146,21 @@ def data_versions(records: Sequence[Record]) -> str:
         for split, digests in data_read(each).items():
             found.setdefault(split, Counter())[digests] += 1
     differing = [
-        f"{amount(len(counts), 'version')} of {split} (digest {_counted(counts)})"
+        f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"
         for split, counts in sorted(found.items())
-        if any(_differ(apart(one), apart(other)) for one, other in combinations(counts, 2))
+        if any(_are_contradictory(apart(one), apart(other)) for one, other in combinations(counts, 2))
     ]
     return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
 
 
-def _differ(one: frozenset[str], other: frozenset[str]) -> bool:
+def _are_contradictory(one: frozenset[str], other: frozenset[str]) -> bool:
     return not (one <= other or other <= one)
 
 
-def _counted(counts: Counter[str]) -> str:
+def _digest_counts(counts: Counter[str]) -> str:
     return "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
 
 
-def _versions(part: str, counts: Counter[str]) -> str:
-    what = {OURS: OURS, "code": "the code"}.get(part, f"the training code ({part})")
-    return f"{len(counts)} versions of {what} (digest {_counted(counts)})"
+def _version_text(part: str, counts: Counter[str]) -> str:
+    what = {OURS: OURS}.get(part, f"the training code ({part})")
+    return f"{len(counts)} versions of {what} (digest {_digest_counts(counts)})"

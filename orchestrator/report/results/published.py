@@ -15,7 +15,9 @@ from orchestrator.spec.metric_splits import MetricSplits
 MEDIAN = "median"
 
 
-def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]) -> Cell:
+def with_published_values(
+    plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]
+) -> Cell:
     """Return the cell with its published values.
 
     Args:
@@ -32,9 +34,7 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         for row in plan.published
         if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
     ]
-    shown: dict[bool, Row] = {}
-    for row in found:  # older plans may have a value twice, which is now refused
-        shown.setdefault(row.get("statistic") == MEDIAN, row)
+    shown = {row.get("statistic") == MEDIAN: row for row in found}
     if (of_median := shown.get(True)) is not None:
         cell = replace(
             cell,
@@ -44,7 +44,7 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         )
     if (of_mean := shown.get(False)) is not None:
         cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
-    sources = dict.fromkeys(str(row.get("source", "")) for row in found if row in shown.values())
+    sources = dict.fromkeys(str(row.get("source", "")) for row in found)
     return replace(cell, published_source="; ".join(filter(None, sources)))
 
 
@@ -54,22 +54,22 @@ def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     return of_reading(row, overrides) and of_cell(row, arm.settings)
 
 
-def beside_readings(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
+def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
     """Return the fields of a report about published sizes and published rows without a measured result."""
     return {
         "prior_work": tuple(prior_work(plan)),
-        "published_sizes": tuple(sizes(plan)),
-        "unmet_published": tuple(unmet(plan, metrics, cells)),
+        "published_sizes": tuple(published_sizes(plan)),
+        "unmet_published": tuple(unmatched_rows(plan, metrics, cells)),
     }
 
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Yield the published rows of systems that are not arms."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    return (_as_published(row, names) for row in plan.published if row.get("alone"))
+    return (_prior_work(row, names) for row in plan.published if row.get("alone"))
 
 
-def sizes(plan: Plan) -> Iterator[PublishedSize]:
+def published_sizes(plan: Plan) -> Iterator[PublishedSize]:
     """Yield each published size of a system once."""
     seen = set()
     for row in plan.published:
@@ -79,7 +79,7 @@ def sizes(plan: Plan) -> Iterator[PublishedSize]:
             yield PublishedSize(str(row["arm"]), *size, str(row.get("source", "")))
 
 
-def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
+def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
     """Yield published rows that appear nowhere in a report.
 
     A row is missing if nothing was measured there, or if every seed failed.
@@ -99,12 +99,12 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
             for overrides in ({}, *plan.posthoc)
             if _belongs(row, arm, overrides)
         ]
-        stands = metric in metrics if row.get("alone") else any(_stands(place, shown) for place in places)
+        stands = metric in metrics if row.get("alone") else any(_has_result(place, shown) for place in places)
         if not stands:
-            yield _as_published(row, names)
+            yield _prior_work(row, names)
 
 
-def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
+def _has_result(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
     """Return whether a result exists; results of a front have one cell per point, named after the setting."""
     arm, metric, setting = place
     return place in shown or any(
@@ -112,7 +112,7 @@ def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]
     )
 
 
-def _as_published(row: Row, names: MetricSplits) -> PriorWork:
+def _prior_work(row: Row, names: MetricSplits) -> PriorWork:
     return PriorWork(
         system=name_of(row),
         metric=names.name(row["split"], row["metric"]),

@@ -1,11 +1,11 @@
 """Describe the search of every arm, trial by trial, with values of the selection split."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isclose, log
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
@@ -22,17 +22,18 @@ from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Power
 if TYPE_CHECKING:
     from orchestrator.search.importance import Importance
 
-EDGE = 0.02
+T = TypeVar("T", Record, "SearchTrial")
+EDGE_SHARE = 0.02
 """A best value within this share of its range from an end counts as at the edge."""
 HOUR_S = 3600.0
-DRAWS = 40
+NUM_DRAW_COUNTS = 40
 """Numbers of draws for which the expected best is computed, evenly on a logarithmic scale."""
 EXPECTED_FROM = 5
 """Minimum number of finished trials for an expected best; with fewer it adds little information."""
 NO_CLAIM = (
-    "The best of a search is chosen by the very values that are shown: they are better than what the same "
-    "settings give again, the more so the more trials there were, and support no claim about arms. `confirm` "
-    "in the spec retrains the best of every arm on seeds that no search has seen, and reads test splits."
+    "The best trial of a search is chosen by the displayed values. The same settings give worse values "
+    "in another run, more so after more trials, so these values support no claim about arms. `confirm` "
+    "in the spec retrains the best settings of every arm on new seeds and measures test splits."
 )
 
 
@@ -100,7 +101,7 @@ class SearchCourse:
         drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
         values += [worst] * (drawn - len(values))
         most = max(1, len(values) // self.repeats)
-        draws = sorted({round(most ** (step / DRAWS)) for step in range(DRAWS + 1)})
+        draws = sorted({round(most ** (step / NUM_DRAW_COUNTS)) for step in range(NUM_DRAW_COUNTS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
     @property
@@ -123,7 +124,7 @@ class SearchCourse:
         return tuple(found)
 
 
-def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
+def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
     """Yield the search of every arm that searches fields."""
     if plan.search is None:
         return
@@ -136,8 +137,8 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
         own = [*ended[arm.name]]
         own.sort(key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
         ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
-        trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)
-        best = _best(trials, plan.search.objectives)
+        trials = tuple(_search_trial(each, plan.search.objectives, devices) for each in ran)
+        best = _best_trial(trials, plan.search.objectives)
         yield SearchCourse(
             arm=arm.name,
             objectives=plan.search.objectives,
@@ -146,15 +147,15 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
             dimensions=tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)),
             trials=trials,
             best=best,
-            edges=tuple(_edges(arm, best)) if best else (),
-            importance=_importance(arm, trials),
-            front=tuple(_front(trials, plan.search.objectives)),
+            edges=tuple(_edge_sentences(arm, best)) if best else (),
+            importance=_field_importance(arm, trials),
+            front=tuple(_pareto_front(trials, plan.search.objectives)),
             hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
             repeats=plan.repeats,
         )
 
 
-def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
+def _search_trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
     assert record.outcome is not None, "only trials that have ended are read"
     seconds = record.last.seconds if record.last else 0.0
     return SearchTrial(
@@ -167,13 +168,44 @@ def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> S
     )
 
 
-def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
-    candidates = [Candidate(place, each.assignment, each.values) for place, each in enumerate(finished)]
-    return next((finished[each.number] for each in best_first(candidates, objectives)[:1]), None)
+def _best_trial(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
+    finished = [trial for trial in trials if trial.finished]
+    return next(iter(rank_trials(finished, lambda trial: trial.values, objectives)), None)
 
 
-def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
+def rank_trials(
+    trials: Iterable[T], values_of: Callable[[T], tuple[float, ...]], objectives: Sequence[Objective]
+) -> list[T]:
+    """Return the first trial of every distinct assignment, best first, in the ranking of `confirm`.
+
+    Args:
+        trials: Finished trials of one arm, possibly of several repeats of its search.
+        values_of: Returns the values of a trial, one per objective.
+        objectives: Objectives of the search.
+    """
+    ordered = sorted(trials, key=lambda trial: (trial.repeat, trial.number))
+    candidates = [Candidate(place, trial.assignment, values_of(trial)) for place, trial in enumerate(ordered)]
+    return [ordered[candidate.number] for candidate in best_first(candidates, objectives)]
+
+
+def finished_trials(plan: Plan, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
+    """Return by arm the finished search trials that measured every objective."""
+    return by_arm(
+        record
+        for record in records
+        if record.phase == "search"
+        and record.outcome is OutcomeKind.FINISHED
+        and objective_values(plan, record)
+    )
+
+
+def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
+    """Return the value of every objective by its scope; empty if the trial lacks one."""
+    assert plan.search is not None
+    return record.judged_by([objective.metric for objective in plan.search.objectives])
+
+
+def _field_importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
     """Return the importance of the searched fields for the first objective."""
     finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
     if len(finished) < 2:
@@ -184,22 +216,22 @@ def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
     return importance(varied, [each.assignment for each in finished], [each.values[0] for each in finished])
 
 
-def _front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
+def _pareto_front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
     finished = [each for each in trials if each.finished]
     if len(objectives) < 2 or not finished:
         return
     front: list[tuple[tuple[float, ...], SearchTrial]] = []
     for trial in finished:
-        score = _score(trial, objectives)
-        if not any(_betters(one, score) for one, _ in front):
-            front = [each for each in front if not _betters(score, each[0])] + [(score, trial)]
+        score = _signed_values(trial, objectives)
+        if not any(_dominates(one, score) for one, _ in front):
+            front = [each for each in front if not _dominates(score, each[0])] + [(score, trial)]
     yield from (trial for _, trial in front)
 
 
 def _hypervolumes(
     trials: Sequence[SearchTrial], objectives: Sequence[Objective]
 ) -> Iterator[tuple[int, float]]:
-    scores = [_score(each, objectives) for each in trials if each.finished]
+    scores = [_signed_values(each, objectives) for each in trials if each.finished]
     if len(objectives) < 2 or not scores:
         return
     worst = tuple(map(min, zip(*scores, strict=True)))
@@ -207,36 +239,36 @@ def _hypervolumes(
     for count, each in enumerate(trials, start=1):
         if not each.finished:
             continue
-        score = _score(each, objectives)
-        if not any(_betters(one, score) or one == score for one in front):
-            front = [one for one in front if not _betters(score, one)] + [score]
+        score = _signed_values(each, objectives)
+        if not any(_dominates(one, score) or one == score for one in front):
+            front = [one for one in front if not _dominates(score, one)] + [score]
             yield count, hypervolume(front, worst)
     yield len(trials), hypervolume(front, worst)
 
 
-def _score(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+def _signed_values(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
     """Return the objectives with signs such that larger is better."""
     return tuple(
         value if each.goal == "max" else -value for value, each in zip(trial.values, objectives, strict=True)
     )
 
 
-def _betters(one: Sequence[float], other: Sequence[float]) -> bool:
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
 
-def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
+def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
     """Yield a sentence for each best value at an end of its range; a wider range may have a better one."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
-        if (end := _end(dimension, value)) and value is not None:
+        if (end := _range_end(dimension, value)) and value is not None:
             yield (
-                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of what was "
-                f"searched ({domain_words(dimension.domain)}): a wider range may hold a better one"
+                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of its "
+                f"range ({domain_words(dimension.domain)}): a wider range may have a better value"
             )
 
 
-def _end(dimension: Dimension, value: Value) -> str:
+def _range_end(dimension: Dimension, value: Value) -> str:
     """Return `low` or `high` for a value at an end of its range, else an empty string."""
     domain = dimension.domain
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -251,15 +283,15 @@ def _end(dimension: Dimension, value: Value) -> str:
         return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
     if not isinstance(domain, Float | Int | Powers):
         return ""
-    share = place(dimension, value)
-    last = place(dimension, greatest(domain))
-    tolerance = EDGE if isinstance(domain, Float) and domain.step is None else 0.0
+    share = relative_position(dimension, value)
+    last = relative_position(dimension, greatest(domain))
+    tolerance = EDGE_SHARE if isinstance(domain, Float) and domain.step is None else 0.0
     if share <= tolerance:
         return "low"
     return "high" if share >= last - tolerance or isclose(share, last) else ""
 
 
-def place(dimension: Dimension, value: float) -> float:
+def relative_position(dimension: Dimension, value: float) -> float:
     """Return the position of a value in its range, from 0 to 1, on the scale that is searched."""
     domain = dimension.domain
     assert isinstance(domain, Float | Int | Powers), "only ranges have places"
@@ -273,51 +305,38 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     if plan.search is None or plan.confirm is not None:
         return ()
     objectives = plan.search.objectives
-    wanted = [each.metric for each in objectives]
-    finished = by_arm(each for each in records if _finished(each, wanted))
-    found = []
-    for arm in plan.arms:
-        own = dict(enumerate(sorted(finished[arm.name], key=lambda each: (each.repeat, each.number))))
-        values = {number: each.judged_by(wanted) for number, each in own.items()}
-        candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
-        for best in best_first(candidates, objectives)[:1]:
-            measured = dict(zip(map(counted_name, objectives), best.values, strict=True))
-            record, scope = own[best.number], objectives[0].scope
-            reports = record.reports if scope == "best" else 1
-            found.append(
-                SearchBest(
-                    arm.name, measured, dict(best.assignment), record.trial_id, len(own), max(1, reports)
-                )
-            )
-    return tuple(found)
+    bests = []
+    for arm, trials in _in_order(plan, finished_trials(plan, records)):
+        best = rank_trials(trials, partial(objective_values, plan), objectives)[0]
+        values = dict(zip(map(counted_name, objectives), objective_values(plan, best), strict=True))
+        reports = max(1, best.reports) if objectives[0].scope == "best" else 1
+        bests.append(SearchBest(arm, values, dict(best.assignment), best.trial_id, len(trials), reports))
+    return tuple(bests)
 
 
-def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
+def _in_order(plan: Plan, trials: Mapping[str, Sequence[Record]]) -> Iterator[tuple[str, Sequence[Record]]]:
+    """Yield arms that have trials, in the order of the plan."""
+    yield from ((arm.name, own) for arm in plan.arms if (own := trials[arm.name]))
+
+
+def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
     """Return the number of finished search trials of arms whose trials all had equal values.
 
     The confirmed params of such an arm are merely the first ones, and no better than the others.
     """
     if plan.search is None:
         return {}
-    wanted = [each.metric for each in plan.search.objectives]
-    finished = by_arm(each for each in records if _finished(each, wanted))
-    found = {}
-    for arm in plan.arms:
-        own = finished[arm.name]
-        several = len({canonical(dict(each.assignment)) for each in own}) > 1
-        if several and len({each.judged_by(wanted) for each in own}) == 1:
-            found[arm.name] = len(own)
-    return found
+    return {
+        arm: len(trials)
+        for arm, trials in _in_order(plan, finished_trials(plan, records))
+        if len({canonical(dict(trial.assignment)) for trial in trials}) > 1
+        and len({objective_values(plan, trial) for trial in trials}) == 1
+    }
 
 
-def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
+def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Return the test splits that search trials measured too, which only custom trainables may do."""
     last = [each.last for each in records if each.phase == "search" and each.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured = {names.split(name) for each in last for name in each.metrics}
     return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
-
-
-def _finished(record: Record, wanted: Sequence[str]) -> bool:
-    ended = record.phase == "search" and record.outcome is OutcomeKind.FINISHED
-    return ended and bool(record.judged_by(wanted))

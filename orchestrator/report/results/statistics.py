@@ -43,15 +43,15 @@ def estimate(
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
-    return within(Estimate(n, mean, mean - half, mean + half), span)
+    return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
 
 
-def of_paired(found: Paired, span: tuple[float, float]) -> Estimate:
+def paired_estimate(found: Paired, span: tuple[float, float]) -> Estimate:
     """Return an estimate with the interval of the family, cut off at `span`, the range of differences."""
-    return within(Estimate(found.n, found.mean, found.low, found.high), span)
+    return clip_interval(Estimate(found.n, found.mean, found.low, found.high), span)
 
 
-def within(found: Estimate, span: tuple[float, float]) -> Estimate:
+def clip_interval(found: Estimate, span: tuple[float, float]) -> Estimate:
     """Return the estimate with its interval cut off at `span`."""
     if found.low is None or found.high is None:
         return found
@@ -134,12 +134,12 @@ def win_share(
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
 
 
-def wins_of(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
+def paired_win_share(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
     """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
     return win_share(found.by_seed.values(), better, has_interval=found.low is not None)
 
 
-def mean_difference(
+def welch_difference(
     first: Sequence[float], second: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:
     """Return the mean of `second` minus the mean of `first`, with its two-sided interval at `level`.

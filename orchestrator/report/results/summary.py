@@ -11,23 +11,23 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.caveats.caveat_types import FailedReadings, RetriedTrial
-from orchestrator.report.caveats.interval_scope import SCOPE, interval_scope, scope_words
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.interval_scope import SCOPE, format_scope, interval_scope
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons import answers, equal_cost
 from orchestrator.report.comparisons.answer_warnings import answer_warnings
-from orchestrator.report.comparisons.controls import beside_verdicts
+from orchestrator.report.comparisons.controls import control_fields
 from orchestrator.report.comparisons.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.results import extensions, published
 from orchestrator.report.results.arm_changes import arm_changes
 from orchestrator.report.results.origin import code_versions, data_versions
-from orchestrator.report.results.readings import (
+from orchestrator.report.results.searches import equal_search_counts, search_bests, splits_seen_by_search
+from orchestrator.report.results.seed_results import (
     NOT_MEASURED,
-    Readings,
-    awaited,
-    by_seed_alone,
-    with_late_splits,
+    SeedResults,
+    mean_by_seed,
+    merge_late_splits,
+    pending_splits,
 )
-from orchestrator.report.results.searches import read_in_search, search_bests, unranked
 from orchestrator.report.results.statistics import estimate
 from orchestrator.report.results.types import (
     ArmTally,
@@ -48,7 +48,6 @@ from orchestrator.trials import (
     skipped,
     with_usable_metrics,
 )
-from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ANSWER = "answer"
@@ -56,6 +55,8 @@ ANSWER = "answer"
 
 The arm's tag of that name states which outcome it is.
 """
+DECISION = "decision"
+"""Name of the tag with the verdict in one word, `reference` for arms with which others are compared."""
 NOTICE = "notice"
 """Name of the tag with the warnings printed before the results."""
 ANSWERS = {
@@ -79,33 +80,33 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         spent: The exhausted part of the budget, if it ended the sweep.
     """
     known = with_usable_metrics(given := list(records))
-    whole = with_late_splits(plan, known)
-    confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
+    whole = merge_late_splits(plan, known)
+    confirmed, reevaluations = (_ended_trials(whole, phase) for phase in ("confirm", "posthoc"))
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
-    declared = declared_by(plan)
-    measured = _metrics(plan, declared, confirmed)
-    answer = answers.answer_of(plan, declared, measured)
-    front, expected = keeps_front(plan), awaited(plan, known)
+    declared = declared_metrics(plan)
+    measured = _displayed_metrics(plan, declared, confirmed)
+    answer = answers.primary_answer(plan, declared, measured)
+    front, expected = has_confirmed_front(plan), pending_splits(plan, known)
     names = metric_splits(plan.search, plan.confirm, answer)
     owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
     kept = [each for each in confirmed if not (front and each.rank)]
-    readings = Readings(kept, declared, owed, plan.repeat_of)
-    primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
+    results = SeedResults(kept, declared, owed, plan.repeat_of)
+    primary = [name for name in (answer.outcomes if answer else ()) if results.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
-    read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
+    read = tuple(dict.fromkeys((*metrics, *_displayed_metrics(plan, declared, reevaluations))))
     arms = tuple(arm.name for arm in plan.arms)
-    tallies, searched = _tallies(plan, known, readings), search_bests(plan, known)
-    cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
-    posthoc = tuple(_posthoc(plan, read, reread, readings))
-    verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
+    tallies, searched = _tallies(plan, known, results), search_bests(plan, known)
+    cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results))]
+    posthoc = tuple(_posthoc_cells(plan, read, reevaluations, results))
+    verdicts = tuple(answers.verdicts(plan, results, answer, ended)) if answer else ()
     report = Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
         cells=tuple(cells),
         posthoc=posthoc,
-        failed_readings=tuple(_failed_readings(plan, reread, readings, posthoc)),
-        effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
+        failed_readings=tuple(_failed_reevaluations(plan, reevaluations, results, posthoc)),
+        effects=tuple(answers.effects(plan, metrics, results, answer, ended)) if answer else (),
         tallies=tallies,
         floors={} if plan.arms[0].context else _floors(declared, confirmed),
         arms=arms,
@@ -113,25 +114,27 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
         headlines=_headlines(plan, declared, metrics, primary),
         splits=names,
-        **published.beside_readings(plan, metrics, [*cells, *posthoc]),
+        **published.published_fields(plan, metrics, [*cells, *posthoc]),
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
-        **beside_verdicts(plan, readings, answer, ended, known),
-        contexts=tuple(_contexts(plan, declared, confirmed)),
-        points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
+        **control_fields(plan, results, answer, ended, known),
+        contexts=tuple(_report_contexts(plan, declared, confirmed)),
+        points=tuple(_front_cells(plan, metrics, confirmed, results)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=max(0, len(plan.trials) - num_ended(known)),
         spent=spent,
         searched=searched,
-        changes=tuple(arm_changes(plan, _chosen(searched, tallies), _chosen_by_repeat(tallies))),
-        equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
-        setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
-        factorial=_factorial(plan, readings, answer, ended),
-        unread=_unread(plan, confirmed, expected),
+        changes=tuple(
+            arm_changes(plan, _chosen_values(searched, tallies), _chosen_values_by_repeat(tallies))
+        ),
+        equal_costs=tuple(equal_cost.equal_costs(plan, primary, results, reevaluations)),
+        setting_effects=tuple(equal_cost.setting_effects(plan, primary, results, reevaluations)),
+        factorial=_factorial_effects(plan, results, answer, ended),
+        unread=_unmeasured_splits(plan, confirmed, expected),
     )
-    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, readings)), plan, given)
+    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, results)), plan, given)
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
@@ -139,7 +142,7 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
     return replace(
         report,
         warnings=tuple(answer_warnings(plan, report, records)),
-        **_of_search(plan, records),
+        **_search_fields(plan, records),
         unit=plan.unit,
         repeats=plan.repeats,
         unit_seeds=tuple(plan.unit_seeds.items()),
@@ -155,12 +158,12 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
             if each.retried
         ),
         attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
-        not_finite=_not_finite(records),
-        extensions=tuple(extensions.sentences(plan)),
+        not_finite=_nonfinite_counts(records),
+        extensions=tuple(extensions.extension_sentences(plan)),
     )
 
 
-def _not_finite(records: Iterable[Record]) -> dict[str, int]:
+def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
     """Return the number of trials with an unusable value, by metric displayed in the report."""
     return dict(
         Counter(
@@ -173,7 +176,9 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
     )
 
 
-def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
+def _report_contexts(
+    plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
+) -> Iterator[ReportContext]:
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
@@ -182,42 +187,44 @@ def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record
         yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
 
 
-def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
+def _search_fields(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
     """Return the fields of a report about the objectives and reports of its search."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
         "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
         "search_reports": max((each.reports for each in known), default=0),
-        "unranked": unranked(plan, known),
-        "read_in_search": read_in_search(plan, known),
+        "unranked": equal_search_counts(plan, known),
+        "read_in_search": splits_seen_by_search(plan, known),
     }
 
 
-def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
+def _chosen_values(
+    searched: Iterable[SearchBest], tallies: Iterable[ArmTally]
+) -> dict[str, Mapping[str, object]]:
     """Return the values that the search of each arm chose."""
     found = {each.arm: each.assignment for each in searched}
     return found | {each.arm: each.assignment for each in tallies if each.assignment}
 
 
-def _chosen_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
+def _chosen_values_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
     """Return the values that each repeat of each arm's search chose, if searches are repeated."""
     return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
 
 
-def _ended(records: Iterable[Record], phase: str) -> list[Record]:
+def _ended_trials(records: Iterable[Record], phase: str) -> list[Record]:
     return [record for record in records if record.phase == phase and record.outcome is not None]
 
 
-def _factorial(
-    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
+def _factorial_effects(
+    plan: Plan, results: SeedResults, answer: AnswerPlan | None, ended: frozenset[str]
 ) -> tuple[FactorialEffect, ...]:
     if answer is None:
         return ()
-    return tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
+    return tuple(factorial_effects(plan, results, answer, answers.open_seeds(plan, ended)))
 
 
-def keeps_front(plan: Plan) -> bool:
+def has_confirmed_front(plan: Plan) -> bool:
     """Return whether several points of a front are confirmed separately.
 
     Points of a front trade one objective for another, so the mean over them corresponds to no configuration.
@@ -225,20 +232,16 @@ def keeps_front(plan: Plan) -> bool:
     return bool(plan.search and plan.confirm and len(plan.search.objectives) > 1 and plan.confirm.best > 1)
 
 
-def declared_by(plan: Plan) -> tuple[Metric, ...]:
-    """Return the metrics declared by the plan; for older plans, those of the installed tasks and heads."""
+def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
+    """Return the metrics declared by the plan; for plans without any, those that every task has."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
-    from trainables.training.measured import metrics_of
+    from trainables.training import measured
 
-    named = [lookup(arm.settings, "task.name") for arm in plan.arms]
-    try:
-        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
-    except (LookupError, ValueError):  # a custom task that no longer exists
-        return metrics_of()
+    return measured.declared_metrics()
 
 
-def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
+def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
     """Return the displayed metrics that any record measured, quantity by quantity."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     splits = (*names.test, *names.selection, "")
@@ -257,7 +260,7 @@ def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) 
     return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
 
 
-def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
+def _unmeasured_splits(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
     """Return test splits without a value although some confirm trial finished; custom code may omit them.
 
     Splits in `expected` have still to be evaluated and are left out.
@@ -308,77 +311,77 @@ def _cell(
     plan: Plan,
     arm: str,
     metric: str,
-    readings: Readings,
+    results: SeedResults,
     *,
     overrides: Mapping[str, object] = MappingProxyType({}),
 ) -> Cell | None:
-    values = readings.by_seed(arm, metric)
+    values = results.by_seed(arm, metric)
     if not values:
         return None
-    by_seed = by_seed_alone(values)
-    units = readings.by_unit(by_seed)
+    by_seed = mean_by_seed(values)
+    units = results.by_unit(by_seed)
     if not units:
         return None
     failures = {
         seed: how
-        for seed, how in readings.failed_seeds(arm).items()
+        for seed, how in results.failed_seeds(arm).items()
         if how != NOT_MEASURED or seed not in by_seed
     }
     alone = list(units.values())
     cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(alone, span=readings.span(metric, arm)),
-        failed=len({readings.unit_of(seed) for seed in failures}),
+        estimate=estimate(alone, span=results.span(metric, arm)),
+        failed=len({results.unit_of(seed) for seed in failures}),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         by_seed=tuple(by_seed.items()),
         by_unit=tuple(units.items()),
         failures=tuple(failures.items()),
     )
-    return published.beside(plan, cell, overrides, alone)
+    return published.with_published_values(plan, cell, overrides, alone)
 
 
-def _posthoc(
-    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], trained: Readings
+def _posthoc_cells(
+    plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], trained: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
-    for arm, words, overrides, own in _settings(plan, reread):
+    for arm, words, overrides, own in _reevaluations_by_setting(plan, reevaluations):
         for metric in metrics:
             if cell := _cell(plan, arm, metric, replace(trained, records=own), overrides=overrides):
                 yield replace(cell, setting=words)
 
 
-def _failed_readings(
-    plan: Plan, reread: Sequence[Record], trained: Readings, shown: Sequence[Cell]
+def _failed_reevaluations(
+    plan: Plan, reevaluations: Sequence[Record], trained: SeedResults, shown: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
     there = {(cell.arm, cell.setting) for cell in shown}
-    for arm, words, _, own in _settings(plan, reread):
+    for arm, words, _, own in _reevaluations_by_setting(plan, reevaluations):
         if (arm, words) not in there and replace(trained, records=own).failed_seeds(arm):
             yield FailedReadings(arm, words, len({each.seed for each in own}))
 
 
-def _settings(
-    plan: Plan, reread: Sequence[Record]
+def _reevaluations_by_setting(
+    plan: Plan, reevaluations: Sequence[Record]
 ) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
     """Yield arm, setting as text, overrides and records of re-evaluations; of fronts point by point."""
-    front = keeps_front(plan)
+    front = has_confirmed_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
         setting = setting_words(overrides)
         own = [
             record
-            for record in reread
+            for record in reevaluations
             if record.arm == arm.name
             and dict(record.overrides) == dict(overrides)
             and rank in (None, record.rank)
         ]
-        words = setting if rank is None else f"{setting}, {_point(rank)}"
+        words = setting if rank is None else f"{setting}, {_point_name(rank)}"
         yield arm.name, words, overrides, own
 
 
-def _points(
-    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: Readings
+def _front_cells(
+    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
@@ -387,34 +390,36 @@ def _points(
         for metric in metrics:
             if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
                 chosen = setting_words(own[0].assignment)
-                yield replace(cell, setting=f"{_point(rank)}: {chosen}")
+                yield replace(cell, setting=f"{_point_name(rank)}: {chosen}")
 
 
-def _point(rank: int) -> str:
+def _point_name(rank: int) -> str:
     return f"point {rank + 1}"
 
 
-def _tallies(plan: Plan, records: Sequence[Record], readings: Readings) -> tuple[ArmTally, ...]:
+def _tallies(plan: Plan, records: Sequence[Record], results: SeedResults) -> tuple[ArmTally, ...]:
     own = by_arm(records)
-    return tuple(_tally(plan, arm.name, own[arm.name], readings) for arm in plan.arms)
+    return tuple(_tally(plan, arm.name, own[arm.name], results) for arm in plan.arms)
 
 
-def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
+def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedResults) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in own:
+    for record in arm_records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    chosen = {each.repeat: each.assignment for each in own if each.phase == "confirm" and not each.rank}
-    first = next((each.assignment for each in own if each.phase == "confirm" and not each.rank), {})
-    finished, failed = readings.finished_seeds(arm), {*readings.failed_seeds(arm)}
+    chosen = {
+        each.repeat: each.assignment for each in arm_records if each.phase == "confirm" and not each.rank
+    }
+    first = next((each.assignment for each in arm_records if each.phase == "confirm" and not each.rank), {})
+    finished, failed = results.finished_seeds(arm), {*results.failed_seeds(arm)}
     return ArmTally(
         arm=arm,
         outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
-        seconds=sum(record.last.seconds for record in own if record.last),
+        seconds=sum(record.last.seconds for record in arm_records if record.last),
         assignment=dict(first) if plan.repeats == 1 else {},
         chosen=tuple(sorted(chosen.items())) if plan.repeats > 1 else (),
         seeds=(len(finished), len(failed)),
-        units=(len(readings.whole(finished)), len({*map(readings.unit_of, failed)})),
-        failures=tuple(readings.failed_seeds(arm).items()),
+        units=(len(results.whole(finished)), len({*map(results.unit_of, failed)})),
+        failures=tuple(results.failed_seeds(arm).items()),
     )
 
 
@@ -455,7 +460,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             answers = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
             answer = {
                 answer_key(name, place): float(f"{value:.10g}")
-                for name, value in {**answers, "p": _p(report, effect)}.items()
+                for name, value in {**answers, "p": _logged_p(report, effect)}.items()
                 if value is not None
             }
             answered[cell.arm] |= answer
@@ -472,7 +477,7 @@ def answer_key(name: str, place: int = 0) -> str:
     return f"{ANSWER}{place + 1}/{name}" if place else f"{ANSWER}/{name}"
 
 
-def _p(report: Report, effect: Effect | None) -> float | None:
+def _logged_p(report: Report, effect: Effect | None) -> float | None:
     """Return the p of a primary outcome once all trials have ended.
 
     Logged values cannot be deleted in MLflow. If seeds that were added later failed and there is no p any
@@ -489,11 +494,13 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
-    tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
-    notice, scope = " ".join(notices(report, of_verdicts=True)), scope_words(report.interval_scope)
+    references = {each.reference for each in report.verdicts}
+    tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
+    notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
         tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (

@@ -15,7 +15,7 @@ from orchestrator.report.caveats.caveat_types import (
 from orchestrator.report.comparisons.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.arm_changes import ArmChanges
-from orchestrator.report.results.readings import NOT_MEASURED
+from orchestrator.report.results.seed_results import NOT_MEASURED
 from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.statistics.decision_chance import DecisionChance
@@ -121,8 +121,8 @@ class ArmVerdict:
     arm: str
     reference: str
     metric: str
-    kind: str
-    """`better`, `worse`, `higher`, `lower`, `no difference` or `undecided`."""
+    kind: str | None
+    """`better`, `worse`, `higher`, `lower`, `no difference` or `undecided`; None before any result."""
     text: str
     difference: Estimate | None
     p: float | None
@@ -158,6 +158,11 @@ class ArmVerdict:
     prior: Prior | None = None
     """Prior that the variance of the differences was averaged with; None if it is not averaged."""
 
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the verdict makes a statement, including `no difference`."""
+        return self.kind not in {None, "undecided"}
+
 
 @dataclass(frozen=True, slots=True)
 class CrossVerdict:
@@ -172,7 +177,8 @@ class CrossVerdict:
     """Fields that both arms search, whose values are the same in both."""
     kept: tuple[str, ...]
     """Fields that only the arm at the other's settings searches; it keeps its own choice."""
-    kind: str
+    kind: str | None
+    """As in `ArmVerdict`."""
     text: str
     difference: Estimate | None
     """The arm minus the reference."""
@@ -386,7 +392,7 @@ class Report:
         tally = self._tallies.get(arm)
         if tally is None or not tally.units[1]:
             return str(tally.units[0] if tally else 0)
-        return f"{tally.units[0]} of {sum(tally.units)} {ended_word(tally.failures)}"
+        return f"{tally.units[0]} of {sum(tally.units)} {completion_word(tally.failures)}"
 
     def verdict(self, arm: str) -> ArmVerdict | None:
         """Return the verdict on an arm, or on a control, in the first primary outcome."""
@@ -427,10 +433,19 @@ class Report:
         return {each.arm: each for each in reversed(self.tallies)}
 
 
-def ended_word(failures: Sequence[tuple[int, str]]) -> str:
+def completion_word(failures: Sequence[tuple[int, str]]) -> str:
     """Return the word for seeds with a value: `measured` if some finished without one, else `finished`."""
     return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
 
 
-Rows = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
-"""Title, headers and rows of a table."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of formatted text with a title."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    stacked: bool = False
+    """Whether the cells of a row are stacked on a phone, so that all of them are visible."""
+    narrow: bool = False
+    """Whether each cell is one number, which needs little space."""

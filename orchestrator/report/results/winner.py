@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any, Literal
 
-from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import better
-from orchestrator.plan.types import Plan, SearchPlan
+from orchestrator.plan.types import Plan
+from orchestrator.report.results.searches import finished_trials, objective_values, rank_trials
 from orchestrator.report.results.types import Report
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record, numbered
@@ -47,8 +48,6 @@ class Winner:
 
     Only if searches are repeated. The mean is over all repeats, whose settings differ.
     """
-    ties: int = 0
-    """Other params of the arm with equal values in its search."""
     reports: int = 1
     """Number of reports of the search trial, of which the best counts; 1 unless the scope is `best`."""
 
@@ -71,9 +70,9 @@ class Winner:
         of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
         most = f", {most} of {of}" if max(self.rivals, self.assignments) > 1 else ""
         if most and self.spoilt:
-            most += f" but for {' and '.join(self.spoilt)}, passed over for failed seeds"
+            most += f" except {' and '.join(self.spoilt)}, which had failed seeds"
         if most and self.equals:
-            most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
+            most += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
             over = seeds if self.repeat is None else "the repeats of its search"
@@ -81,16 +80,14 @@ class Winner:
             yield f"{self.arm}, by its confirm trials: {mean}{most}."
             if self.repeat is not None:
                 yield (
-                    f"Its repeats chose different settings: these are of repeat {self.repeat}, whose search "
-                    f"found the best value; {seeds} of them finished."
+                    f"Its repeats chose different settings. These are the settings of repeat {self.repeat}, "
+                    f"whose search found the best value; {seeds} of it finished."
                 )
             if most:
-                yield "That a mean is the best of several is no test: the report says what may be claimed."
+                yield "The choice of the best mean is no test: see the verdicts of the report."
             return
         number = numbered(self.records[0].repeat, self.records[0].number)
         trial = f"search trial {number}, the best of {self.of} of the arm that finished"
-        if self.ties:
-            trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
         if self.reports > 1:
             yield (
@@ -98,12 +95,12 @@ class Winner:
                 "training ends with the last report."
             )
         yield (
-            "It was chosen by this very value on the split that steered the search: expect less of the same "
-            "settings run again."
+            "It was chosen by this value, on the split that the search used: expect a worse value from "
+            "another run of the same settings."
         )
 
 
-def winner(
+def find_winner(
     plan: Plan,
     records: Sequence[Record],
     report: Report,
@@ -126,12 +123,12 @@ def winner(
         for each in records
         if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
     )
-    found = _confirmed(plan, own, report, spoilt) or _searched(plan, own)
+    found = _best_confirmed(plan, own, report, spoilt) or _best_searched(plan, own)
     if found is None:
         of = f"of {arm} " if arm is not None else ""
         raise InputError(
-            f"a best trial must have finished and been measured, and none {of}has in {plan.name}; "
-            f"`haltsweep status {plan.name}` says how far it is"
+            f"no trial {of}has finished with a measurement in {plan.name}, so there is no best one; "
+            f"`haltsweep status {plan.name}` shows the progress"
         )
     return found
 
@@ -145,8 +142,8 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
-            "--context, or an arm by --arm"
+            f"{report.sweep} has several contexts, so the best must be chosen inside one: give --context "
+            f"with one of {', '.join(arms)}, or --arm"
         )
     controls = {each.arm for each in report.controls}
     every = arms[context] if context is not None else report.arms
@@ -156,8 +153,8 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
     return rivals if arm is None else (arm,)
 
 
-def _confirmed(
-    plan: Plan, finished: Sequence[Record], report: Report, spoilt_systems: Collection[tuple[str, int]]
+def _best_confirmed(
+    plan: Plan, finished: Sequence[Record], report: Report, failed_params: Collection[tuple[str, int]]
 ) -> Winner | None:
     if plan.confirm is None or not report.outcomes:
         return None
@@ -172,83 +169,66 @@ def _confirmed(
     arms = list(dict.fromkeys(arm for arm, _ in groups))
     if goal is None and len(groups) > 1:
         raise InputError(
-            f"which values of {metric} are good must be known to choose among {len(groups)} systems, and is "
-            "not; declare `better` of it beside the training code, or set answer.metric to one of which it is"
+            f"{metric} has no declared direction, so the best of {len(groups)} configurations is unknown; "
+            "declare `better` of the metric in the training code, or set answer.metric to a metric with a "
+            "direction"
         )
     failed = {each.arm for each in report.tallies if each.failures}
     sign = -1.0 if goal == "min" else 1.0
 
-    def merit(key: tuple[str, int]) -> tuple[bool, bool, float]:
-        return key[0] not in failed, key not in spoilt_systems, sign * _mean(groups[key], metric)
+    def rank_key(key: tuple[str, int]) -> tuple[bool, bool, float]:
+        return key[0] not in failed, key not in failed_params, sign * _mean_of_metric(groups[key], metric)
 
-    best = max(groups, key=merit)
+    best = max(groups, key=rank_key)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
-    value, seeds, repeat = _mean(chosen, metric), len(plan.confirm.seeds), None
+    value, seeds, repeat = _mean_of_metric(chosen, metric), len(plan.confirm.seeds), None
     if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan.search, finished, best[0], {each.repeat for each in chosen})
+        repeat = _best_repeat(plan, finished, best[0], {each.repeat for each in chosen})
         chosen = tuple(each for each in chosen if each.repeat == repeat)
         seeds //= plan.repeats
-    worth = {key: merit(key) for key in groups if key[0] != best[0]}
-    equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
+    worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
+    equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
     spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
     made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
     return Winner(best[0], "confirm", *made, repeat=repeat)
 
 
-def _best_repeat(search: SearchPlan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
+def _best_repeat(plan: Plan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
     """Return which of the `repeats` of an arm found the best value in its search."""
-    wanted = [each.metric for each in search.objectives]
-    own = [
-        Candidate(each.repeat, each.assignment, values)
-        for each in finished
-        if each.phase == "search" and each.arm == arm and each.repeat in repeats
-        if (values := each.judged_by(wanted))
-    ]
-    ranked = best_first(own, search.objectives)
-    return ranked[0].number if ranked else min(repeats)
+    assert plan.search is not None
+    trials = [trial for trial in finished_trials(plan, finished)[arm] if trial.repeat in repeats]
+    best_trials = rank_trials(trials, partial(objective_values, plan), plan.search.objectives)
+    return best_trials[0].repeat if best_trials else min(repeats)
 
 
-def _mean(records: Sequence[Record], metric: str) -> float:
+def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
     return fmean(each.last.metrics[metric] for each in records if each.last is not None)
 
 
-def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
+def _best_searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
     if plan.search is None:
         return None
-    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
-    bests: list[Winner] = []
-    for arm in plan.arms:
-        mine = (
-            each
-            for each in finished
-            if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
-        )
-        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
-        candidates = [
-            Candidate(place, each.assignment, each.judged_by(wanted)) for place, each in own.items()
-        ]
-        ranked = best_first(candidates, plan.search.objectives)
-        for best in ranked[:1]:
-            record = (own[best.number],)
-            made = (counted_name(objective), objective.goal, best.values[0], record, len(own), 1)
-            ties = sum(each.values == best.values for each in ranked[1:])
-            reports = record[0].reports if objective.scope == "best" else 1
-            bests.append(Winner(arm.name, "search", *made, ties=ties, reports=reports))
+    objective = plan.search.objectives[0]
+    sign = 1.0 if objective.goal == "max" else -1.0
+    searches = finished_trials(plan, finished)
+    bests = [
+        rank_trials(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
+        for arm in plan.arms
+        if searches[arm.name]
+    ]
     if not bests:
         return None
-    sign = 1.0 if objective.goal == "max" else -1.0
-    best_arm = max(bests, key=lambda each: sign * each.value)
-    equals = (each.arm for each in bests if each.value == best_arm.value and each is not best_arm)
+    values = {trial.arm: objective_values(plan, trial)[0] for trial in bests}
+    best = max(bests, key=lambda trial: sign * values[trial.arm])
     return Winner(
-        best_arm.arm,
+        best.arm,
         "search",
-        best_arm.metric,
+        counted_name(objective),
         objective.goal,
-        best_arm.value,
-        best_arm.records,
-        best_arm.of,
+        values[best.arm],
+        (best,),
+        len(searches[best.arm]),
         len(bests),
-        tuple(equals),
-        ties=best_arm.ties,
-        reports=best_arm.reports,
+        equals=tuple(arm for arm, value in values.items() if value == values[best.arm] and arm != best.arm),
+        reports=best.reports if objective.scope == "best" else 1,
     )

@@ -8,7 +8,7 @@ from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import Cell, Effect, Report
 from search_spaces.wording import visible
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 ESTIMATE_COLUMNS = ("n", "mean", "ci_low", "ci_high")
 CSV_COLUMNS = (
     *("arm", "setting", "metric", *ESTIMATE_COLUMNS, "failed", "floor", "published", "published_source"),
@@ -68,11 +68,11 @@ def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str
     return row
 
 
-def _csv_estimate(prefix: str, found: Estimate) -> dict[str, Any]:
-    values = (found.n, found.mean, found.low, found.high)
+def _csv_estimate(prefix: str, estimate: Estimate) -> dict[str, Any]:
+    values = (estimate.n, estimate.mean, estimate.low, estimate.high)
     return {f"{prefix}{name}": value for name, value in zip(ESTIMATE_COLUMNS, values, strict=True)}
 
 
 def _csv_text(text: str) -> str:
     """Return the text, escaped if a spreadsheet would interpret it as a formula."""
-    return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)
+    return f"'{visible(text)}" if text.startswith(FORMULA_STARTS) else visible(text)

@@ -3,64 +3,66 @@
 from collections.abc import Container
 from dataclasses import replace
 
-from orchestrator.report.results.contexts import of_arms, only
+from orchestrator.report.results.contexts import select_arms, select_by_arm
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 
-SHOWN = 100
+MAX_SHOWN_ARMS = 100
 """Maximum number of arms on a page."""
-DRAWN = 25
+MAX_DRAWN_ARMS = 25
 """Maximum number of arms with separate figures."""
 LEFT_OUT = (
-    "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and "
-    "report.json have all of them."
+    "Cards, tables and figures show the first {shown} of {arms:,} arms; report.md, report.csv and "
+    "report.json contain all arms."
 )
 NOT_DRAWN = (
-    "Only the first {drawn} arms have figures of their own; `haltsweep report` with `--figures svg` writes "
-    "those of all."
+    "Only the first {drawn} arms have separate figures; `haltsweep report --figures svg` writes the figures "
+    "of all arms."
 )
 
 
-def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details | None]:
+def limit_arms(report: Report, details: Details | None) -> tuple[Report, Details | None]:
     """Return report and details, restricted to the arms on the page."""
-    if len(report.arms) <= SHOWN:
+    if len(report.arms) <= MAX_SHOWN_ARMS:
         return report, details
-    part = of_arms(report, report.arms[:SHOWN])
+    part = select_arms(report, report.arms[:MAX_SHOWN_ARMS])
     if details is None:
         return part, None
     arms = frozenset(part.arms)
-    own = _details_of(details, arms)
-    return part, replace(own, arms=only(details.arms, arms), costs=only(details.costs, arms))
+    own = _select_details(details, arms)
+    return part, replace(
+        own, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
+    )
 
 
-def drawn_arms(report: Report, details: Details) -> Details:
+def limit_figures(report: Report, details: Details) -> Details:
     """Return the details of the arms with separate figures."""
-    arms = frozenset(report.arms[:DRAWN])
+    arms = frozenset(report.arms[:MAX_DRAWN_ARMS])
     costs = (
         each if each.arm in arms else replace(each, path="", points=each.points[:1]) for each in details.costs
     )
-    return replace(_details_of(details, arms), costs=tuple(costs))
+    return replace(_select_details(details, arms), costs=tuple(costs))
 
 
-def not_drawn(report: Report) -> tuple[str, ...]:
+def figures_note(report: Report) -> tuple[str, ...]:
     """Return a sentence about arms without separate figures; empty if all have some."""
-    return (NOT_DRAWN.format(drawn=DRAWN),) if len(report.arms) > DRAWN else ()
+    return (NOT_DRAWN.format(drawn=MAX_DRAWN_ARMS),) if len(report.arms) > MAX_DRAWN_ARMS else ()
 
 
-def left_out(report: Report) -> list[str]:
+def omission_notes(report: Report) -> list[str]:
     """Return a sentence about arms that the page of `report` leaves out; empty if it has all."""
     arms = len(report.arms)
-    return [LEFT_OUT.format(shown=SHOWN, arms=arms)] if arms > SHOWN else []
+    return [LEFT_OUT.format(shown=MAX_SHOWN_ARMS, arms=arms)] if arms > MAX_SHOWN_ARMS else []
 
 
-def _details_of(details: Details, arms: Container[str]) -> Details:
+def _select_details(details: Details, arms: Container[str]) -> Details:
     return replace(
         details,
-        searches=only(details.searches, arms),
-        curves=only(details.curves, arms),
-        depths=only(details.depths, arms),
-        maps=replace(details.maps, arms=only(details.maps.arms, arms)),
-        lengths=only(details.lengths, arms),
-        operators=only(details.operators, arms),
-        experts=only(details.experts, arms),
+        searches=select_by_arm(details.searches, arms),
+        curves=select_by_arm(details.curves, arms),
+        depths=select_by_arm(details.depths, arms),
+        maps=replace(details.maps, arms=select_by_arm(details.maps.arms, arms)),
+        lengths=select_by_arm(details.lengths, arms),
+        operators=select_by_arm(details.operators, arms),
+        experts=select_by_arm(details.experts, arms),
     )

@@ -48,18 +48,18 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.plan.display.format import domain_words
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import SearchCourse
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.page_sections import arms_answered, cost_words, reasons
+from orchestrator.report.writers.page_sections import arm_reasons, arm_sentences, cost_sentence
 
 
 def as_json(report: Report, details: Details | None = None) -> str:
     """Return the JSON text of the report and, with `details`, of its page; see the module docstring."""
-    summary = answer_summary(report, reasons(details))
-    values: dict[str, Any] = asdict(report) | {"notices": notices(report), "summary": summary}
+    summary = answer_summary(report, arm_reasons(details))
+    values: dict[str, Any] = asdict(report) | {"notices": warning_texts(report), "summary": summary}
     if details is not None:
         values["page"] = _page(report, details)
     return json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"
@@ -68,12 +68,12 @@ def as_json(report: Report, details: Details | None = None) -> str:
 def _page(report: Report, details: Details) -> dict[str, Any]:
     values: dict[str, Any] = asdict(details)
     pairs = zip(values["searches"], details.searches, strict=True)
-    values["searches"] = [made | _derived(course) for made, course in pairs]
-    words = [line for _, line in arms_answered(report, details)]
-    return values | {"sentences": [*words, cost_words(report, details)]}
+    values["searches"] = [made | _derived_values(course) for made, course in pairs]
+    words = [line for _, line in arm_sentences(report, details)]
+    return values | {"sentences": [*words, cost_sentence(report, details)]}
 
 
-def _derived(course: SearchCourse) -> dict[str, Any]:
+def _derived_values(course: SearchCourse) -> dict[str, Any]:
     """Return the values that are derived from the trials of a search."""
     return {
         "objectives": [

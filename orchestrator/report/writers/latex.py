@@ -1,65 +1,41 @@
 """Write the report as a LaTeX document of booktabs tables and PDF figures, to be copied into a paper."""
 
-# ruff: noqa: RUF001 - look-alike letters are escaped here
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.figures.style import Panel
-from orchestrator.report.results.types import Report
-from orchestrator.report.writers.tables import Grid, grids
+from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.writers.tables import all_tables
 from search_spaces.wording import one_line, visible
 
 ROWS = 40
 """Maximum number of rows of a table; a longer one is continued in another."""
-LONG = 42
+LONG_CELL = 42
 """Number of letters of a cell above which its column is wrapped."""
-WRAPPED = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
-_MINUS = re.compile(r"(?<!\w)\{-\}(?=\d)")
-_HYPHEN = re.compile(r"(?<=[^\W\d_])\{-\}(?=\w)")
-"""A hyphen between the parts of a name, after which a line may break, unlike after a minus."""
-WIDEST = 130
-"""Maximum number of letters of a row, a wrapped column counted as `LONG`. A wider table is split."""
-_NAMED = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_\allowbreak{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
-    "'": r"\textquotesingle{}",
-    "-": r"{-}",
-    "[": r"{[}",
-    "]": r"{]}",
-    "±": r"$\pm$",
-    "…": r"\ldots{}",
-    "−": "$-$",
-}
-_GREEK = (
-    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma tau "
-    "upsilon varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega epsilon phi"
+WRAPPED_COLUMN = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
+_MINUS = re.compile(r"(?<!\w)-(?=\d)")
+_ESCAPES = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{sign: f"\\{sign}" for sign in "{}$&#%"},
+        "_": r"\_\allowbreak{}",
+        "^": r"\textasciicircum{}",
+        "~": r"\textasciitilde{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "`": r"\textasciigrave{}",
+        "'": r"\textquotesingle{}",
+        "[": "{[}",
+        "]": "{]}",
+        "±": r"$\pm$",
+        "…": r"\ldots{}",
+    }
 )
-_SIGNS = "leq geq neq approx infty rightarrow leftarrow uparrow downarrow in partial nabla sum surd"
-_COMMANDS = dict(
-    zip(
-        "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩϵϕ≤≥≠≈∞→←↑↓∈∂∇∑√",
-        f"{_GREEK} {_SIGNS}".split(),
-        strict=True,
-    )
-)
-_IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€")
+_IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€…")  # noqa: RUF001
 """Letters beyond Latin-1 that LaTeX's fonts have, besides the accented ones of Latin Extended-A."""
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[T1]{fontenc}
@@ -73,77 +49,44 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 """
 
 
-def document(report: Report, figures: Sequence[Panel]) -> str:
+def latex_document(report: Report, figures: Sequence[Panel]) -> str:
     """Return the document of a report, with `figures` that are stored as `figures/NAME.pdf`."""
-    parts = [_PREAMBLE, rf"\section*{{{escaped(report.sweep)}}}"]
+    parts = [_PREAMBLE, rf"\section*{{{escape(report.sweep)}}}"]
     if report.question:
-        parts.append(escaped(report.question))
-    parts += [rf"\textbf{{{escaped(each)}}}" for each in notices(report)]
+        parts.append(escape(report.question))
+    parts += [rf"\textbf{{{escape(notice)}}}" for notice in warning_texts(report)]
     if report.verdicts:
-        items = "\n".join(rf"\item {escaped(each.line)}" for each in (*report.verdicts, *report.pooled))
+        items = "\n".join(rf"\item {escape(each.line)}" for each in (*report.verdicts, *report.pooled))
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
-    parts += [table for grid in grids(report) for part in side_by_side(grid) for table in _tables(part)]
-    parts += [_figure(each) for each in figures]
+    parts += [table for grid in all_tables(report) for table in _tables(grid)]
+    parts += [_figure(panel) for panel in figures]
     return "\n\n".join([*parts, r"\end{document}"]) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return `text` escaped for LaTeX; letters that its usual fonts lack are written as code points."""
-    joined = "".join(map(_letter, visible(one_line(text)))).replace(r"{-}\textgreater{}", r"$\rightarrow$")
-    return _MINUS.sub("$-$", _HYPHEN.sub(r"\g<0>\\allowbreak{}", joined))
+    # Braces keep two hyphens apart, which LaTeX would print as a dash.
+    joined = "".join(map(_letter, visible(one_line(text)))).replace("--", "{-}{-}")
+    return _MINUS.sub("$-$", joined)
 
 
-def _letter(one: str) -> str:
-    if known := _NAMED.get(one):
-        return known
-    is_accented = one < "\u0180" and unicodedata.decomposition(one)[:1] not in ("", "<")
-    if ord(one) < 256 or is_accented or one in _IN_FONT:
-        return one
-    return rf"$\{_COMMANDS[one]}$" if one in _COMMANDS else rf"\texttt{{U+{ord(one):04X}}}"
-
-
-def side_by_side(grid: Grid) -> Iterator[Grid]:
-    """Yield the table, or, if it is too wide, tables of some of its columns.
-
-    Each part has the columns that name the rows: the first ones, up to the first column of numbers.
-    """
-    widths = [
-        min(LONG, max(len(line[place]) for line in (grid.headers, *grid.rows))) + 2
-        for place in range(len(grid.headers))
-    ]
-    if sum(widths) <= WIDEST:
-        yield grid
-        return
-    numbers = (place for place in range(1, len(widths)) if any(_is_number(row[place]) for row in grid.rows))
-    named = next(numbers, 1)
-    groups: list[list[int]] = [[]]
-    room = WIDEST - sum(widths[:named])
-    for place in range(named, len(widths)):
-        if groups[-1] and sum(widths[each] for each in groups[-1]) + widths[place] > room:
-            groups.append([])
-        groups[-1].append(place)
-    for number, group in enumerate(groups, start=1):
-        places = [*range(named), *group]
-        rows = tuple(tuple(row[place] for place in places) for row in grid.rows)
-        of = f", part {number} of {len(groups)}" if len(groups) > 1 else ""
-        yield replace(
-            grid, title=grid.title + of, headers=tuple(grid.headers[place] for place in places), rows=rows
-        )
-
-
-def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or (text[:1] in "+-" and text[1:2].isdigit())
+def _letter(letter: str) -> str:
+    is_accented = letter < "\u0180" and unicodedata.decomposition(letter)[:1] not in ("", "<")
+    if ord(letter) < 256 or is_accented or letter in _IN_FONT:
+        return letter.translate(_ESCAPES)
+    return rf"\texttt{{U+{ord(letter):04X}}}"
 
 
 def _tables(grid: Grid) -> Iterator[str]:
-    wide = [any(len(row[place]) > LONG for row in grid.rows) for place in range(len(grid.headers))]
-    columns = "".join(WRAPPED if each else "l" for each in wide)
+    columns = zip(*grid.rows, strict=True)
+    is_long = [any(len(cell) > LONG_CELL for cell in column) for column in columns]
+    layout = "".join(WRAPPED_COLUMN if long else "l" for long in is_long or [False] * len(grid.headers))
     for first in range(0, max(1, len(grid.rows)), ROWS):
-        title = escaped(grid.title) + (" (continued)" if first else "")
-        rows = [
+        title = escape(grid.title) + (" (continued)" if first else "")
+        lines = [
             r"\begin{table}[H]",
             rf"\caption{{{title}}}",
-            rf"\centering\fitted{{\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
+            rf"\centering\fitted{{\begin{{tabular}}{{@{{}}{layout}@{{}}}}",
             r"\toprule",
             _row(grid.headers),
             r"\midrule",
@@ -152,18 +95,18 @@ def _tables(grid: Grid) -> Iterator[str]:
             r"\end{tabular}}",
             r"\end{table}",
         ]
-        yield "\n".join(rows)
+        yield "\n".join(lines)
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escaped, cells)) + r" \\"
+    return " & ".join(map(escape, cells)) + r" \\"
 
 
 def _figure(panel: Panel) -> str:
     lines = (
         r"\begin{figure}[H]",
         rf"\centering\includegraphics{{figures/{panel.name}.pdf}}",
-        rf"\caption{{{escaped(panel.label)}}}",
+        rf"\caption{{{escape(panel.label)}}}",
         r"\end{figure}",
     )
     return "\n".join(lines)

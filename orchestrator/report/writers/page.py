@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.caveats.notes import notes
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_summary import DECIDED, answer_summary
 from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import NO_CLAIM
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.first_arms import left_out, shown_arms
-from orchestrator.report.writers.page_parts import pictures
+from orchestrator.report.writers.first_arms import limit_arms, omission_notes
+from orchestrator.report.writers.page_parts import draw_pictures
 from orchestrator.report.writers.page_sections import (
-    arms_answered,
-    cost_words,
-    outcome_words,
-    reasons,
+    arm_reasons,
+    arm_sentences,
+    cost_sentence,
+    outcome_caption,
     sections,
 )
 from search_spaces.wording import one_line, visible
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def page(report: Report, details: Details | None = None) -> str:
+def html_page(report: Report, details: Details | None = None) -> str:
     """Return the report as HTML; without `details` the page has only the content of the report."""
-    return str(_template().render(_known(report, details))) + "\n"
+    return str(_template().render(_template_variables(report, details))) + "\n"
 
 
-def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
+def _template_variables(report: Report, details: Details | None) -> Mapping[str, Any]:
     """Return the variables of the template."""
     from markupsafe import Markup
 
-    shown, of_shown = shown_arms(report, details)
-    answered = [*arms_answered(report, details)]
-    panels = pictures(outcome_panels(shown))
+    shown, of_shown = limit_arms(report, details)
+    answered = [*arm_sentences(report, details)]
+    panels = draw_pictures(outcome_panels(shown))
     return {
         "title": report.sweep,
         # The style sheet is a file of this package, not user text, and its quotes must not be escaped.
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
-        "notices": [*notices(report), *left_out(report)],
-        "summary": answer_summary(report, reasons(details)),
+        "notices": [*warning_texts(report), *omission_notes(report)],
+        "summary": answer_summary(report, arm_reasons(details)),
         "decided": [each for each in answered if each[0] in DECIDED],
         "panels": panels,
-        "panels_text": outcome_words(shown) if panels else "",
+        "panels_text": outcome_caption(shown) if panels else "",
         "undecided": [each for each in answered if each[0] not in DECIDED],
         "caveat": NO_CLAIM if report.searched else "",
-        "cost": cost_words(report, details),
+        "cost": cost_sentence(report, details),
         "sections": list(sections(shown, of_shown)),
         "notes": notes(report),
     }
@@ -68,14 +68,14 @@ def _template() -> "Template":
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template("page.jinja")
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Return text without invisible characters; figures and the style sheet, which are markup, unchanged."""
     from markupsafe import Markup
 

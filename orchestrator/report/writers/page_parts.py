@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.report.figures.style import Panel, inlined, titled
-from orchestrator.report.writers.tables import Grid
+from orchestrator.report.figures.style import Panel, inline_svg, short_title
+from orchestrator.report.results.types import Grid
 from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:
@@ -66,17 +66,17 @@ class PageSection:
         return not (self.cards or any(each.shown for each in self.parts))
 
 
-def pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
+def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
     """Return the panels drawn as elements of a page."""
     from markupsafe import Markup
 
-    # The markup is safe: matplotlib escapes user text in figures, and `inlined` escapes the label.
+    # The markup is safe: matplotlib escapes user text in figures, and `inline_svg` escapes the label.
     return tuple(
-        Picture(each.name, Markup(inlined(each)), _caption(each))  # noqa: S704  # nosec B704
+        Picture(each.name, Markup(inline_svg(each)), _full_title(each))  # noqa: S704  # nosec B704
         for each in panels
     )
 
 
-def _caption(panel: Panel) -> str:
+def _full_title(panel: Panel) -> str:
     whole = visible(one_line(panel.title))
-    return "" if titled(panel) == whole else whole
+    return "" if short_title(panel) == whole else whole

@@ -4,119 +4,126 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.display.format import amount, count, duration, value_words
-from orchestrator.report.caveats.notes import control_rate_words
+from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
 from orchestrator.report.figures.interval_figures import metric_panels
 from orchestrator.report.figures.search_figures import search_panels
-from orchestrator.report.halting.halting_section import halting
-from orchestrator.report.results.arm_changes import in_full, is_cut
-from orchestrator.report.results.arm_changes import rows as change_rows
+from orchestrator.report.halting.halting_section import halting_section
+from orchestrator.report.results.arm_changes import change_rows, full_change_lines, has_omissions
 from orchestrator.report.results.arm_facts import ArmFacts
-from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.number_words import interval_words, number_words, worded
+from orchestrator.report.results.number_formats import choose_text, format_interval, format_number
 from orchestrator.report.results.searches import SearchCourse
-from orchestrator.report.results.types import UNRUN, Report
+from orchestrator.report.results.types import UNRUN, ArmVerdict, Report
 from orchestrator.report.writers import tables
-from orchestrator.report.writers.first_arms import DRAWN, drawn_arms, not_drawn
-from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures
+from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, figures_note, limit_figures
+from orchestrator.report.writers.page_parts import Card, PageSection, Part, draw_pictures
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import numbered
 from search_spaces.wording import amount as counted
 
-OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
+OUTCOME = "{squares}. On the right, or below, is the difference of each arm to its reference, {differences}."
 CURVES = (
-    "{lines}; dashed grey is the arm that it is compared with. A seed that failed is drawn alone, in orange, "
-    "up to its end. Training and selection data: no test of anything."
+    "{lines}; the reference is dashed grey. A failed seed is drawn separately, in orange, up to its "
+    "end. Training and selection data: this is no test."
 )
 SEARCH = (
-    "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
-    "trials, drawn from those that were made as if none had known of the others, are expected to find (Dodge "
-    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did, and "
-    "below 5 finished ones there is none. Values are of the split that chooses: no test, no claim "
-    "about arms. Axes leave out the worst tenth. Dotted lines are the ends of a range, the diamond is the "
-    "best trial."
+    "Every arm has a separate search. Blue is the best value so far. Orange is the expected best of as "
+    "many trials, drawn from the observed ones as if they were independent (Dodge et al. 2019), with "
+    "the middle 80%. Trials that did not finish count as the worst finished one; below 5 finished "
+    "trials there is no expected best. Values are of the split that the search uses, so they support no "
+    "claim about arms. Axes omit the worst tenth. Dotted lines are the ends of a range, the diamond is "
+    "the best trial."
 )
 IMPORTANCE = (
-    "Importance is the share of the differences between trials that a random forest lays to a dimension; it "
-    "says nothing of values that were not tried."
+    "Importance is the share of the differences between trials that a random forest attributes to a "
+    "dimension. It does not cover values that were not tried."
 )
 COST = (
-    "Each arm by its number above, as trained; where marks touch, their numbers stand above them{again}; "
-    "{values}. Exploratory."
+    "Each arm by its number above, as trained; numbers of overlapping marks are above them{again}; "
+    "means over seeds. Exploratory."
 )
-COST_AGAIN = (
-    ". Then, arm by arm, the same checkpoints under other settings (blue), the square as trained, beside the "
-    "arm that it is compared with (dashed grey)"
+COST_REEVALUATED = (
+    ". Below, arm by arm, the same checkpoints under other settings (blue), with a square as trained, "
+    "and the reference (dashed grey)"
 )
-TRIALS_A_DIMENSION = 10
+MIN_TRIALS_PER_DIMENSION = 10
 """Finished trials per dimension below which the importance is reported as indistinguishable from chance."""
-PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
+PROVENANCE = "Up to three different values of an item are listed, in the order of the trials."
 
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """Yield all sections with content."""
-    found = [_outcome(report), _arms(report, details)]
+    found = [_outcome_section(report), _arms_section(report, details)]
     if details is not None:
-        drawn = drawn_arms(report, details)
-        found += [_searches(report, details), _compute(report, drawn), _curves(report, drawn)]
-        found.append(halting(report, drawn))
+        drawn = limit_figures(report, details)
+        found += [
+            _search_section(report, details),
+            _compute_figures_section(report, drawn),
+            _curves_section(report, drawn),
+        ]
+        found.append(halting_section(drawn))
     else:
         found.append(_compute_section(report, "", ()))
-    found.append(_metrics(report))
+    found.append(_metrics_section(report))
     if details is not None:
         part = Part(facts=details.origin, folded=details.listings)
         found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
     yield from (each for each in found if not each.empty)
 
 
-def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
+def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
     """Yield kind and sentence of each arm, context by context, then verdicts over all contexts.
 
     A compared arm has its verdicts, others have the values that they reached.
     """
-    for arm in (arm for _, part in by_context(report) for arm in part.arms):
+    for arm in (arm for _, part in split_by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
-        yield from ((each.kind.split()[0], each.line) for each in own)
+        yield from ((_css_class(each), each.line) for each in own)
         controls = [each for each in report.controls if each.arm == arm]
         yield from (("control", each.line) for each in controls)
         if not own and not controls and report.answer is not None:
-            yield "", _reached(report, arm)
-    yield from ((each.kind.split()[0], each.line) for each in report.pooled)
-    if rate := control_rate_words(report):
+            yield "", _reference_sentence(report, arm)
+    yield from ((_css_class(each), each.line) for each in report.pooled)
+    if rate := control_rate_sentence(report):
         yield "control", f"controls: {rate}"
-    yield from (("", _searched_best(report, each.arm)) for each in report.searched)
+    yield from (("", _search_sentence(report, each.arm)) for each in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
         began = details is not None and any(each.ended for each in details.arms)
         yield (
             "",
-            "No trial has finished: there is nothing to say of any arm." if began else "Nothing has run yet.",
+            "No trial has finished yet." if began else "Nothing has run yet.",
         )
 
 
-def _reached(report: Report, arm: str) -> str:
+def _css_class(verdict: ArmVerdict) -> str:
+    return (verdict.kind or "").partition(" ")[0]
+
+
+def _reference_sentence(report: Report, arm: str) -> str:
     values = [
-        f"{metric} {interval_words(cell.estimate)}"
+        f"{metric} {format_interval(cell.estimate)}"
         for metric in report.outcomes
         if (cell := report.cell(arm, metric))
     ]
     seeds, unit = report.finished(arm), report.unit
     whole, _, word = seeds.rpartition(" ")
     finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
-    role = "what others are compared with"
+    role = "reference of other arms"
     return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
 
 
-def _searched_best(report: Report, arm: str) -> str:
+def _search_sentence(report: Report, arm: str) -> str:
     best = next(each for each in report.searched if each.arm == arm)
-    values = ", ".join(f"{metric} {number_words(value)}" for metric, value in best.values.items())
+    values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
-    return f"{arm}: best of {trials}, {values}{reports}; no test of anything"
+    return f"{arm}: best of {trials}, {values}{reports}; this is no test"
 
 
-def cost_words(report: Report, details: Details | None) -> str:
+def cost_sentence(report: Report, details: Details | None) -> str:
     """Return the cost of the sweep in one sentence."""
     outcomes: dict[str, int] = {}
     for tally in report.tallies:
@@ -128,7 +135,7 @@ def cost_words(report: Report, details: Details | None) -> str:
     unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
     ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
     how = [
-        ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(each.items()))
+        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(each.items()))
         for each in (outcomes, unrun)
         if each
     ]
@@ -141,22 +148,22 @@ def cost_words(report: Report, details: Details | None) -> str:
     return f"{words} and {work:.3g} device hours of work{took}."
 
 
-def _ended(outcome: str) -> str:
+def _outcome_word(outcome: str) -> str:
     """Return how a trial ended, in words."""
     return "not ended" if outcome == "open" else str(outcome).replace("_", " ")
 
 
-def outcome_words(report: Report) -> str:
+def outcome_caption(report: Report) -> str:
     """Return the explanation of the figures of primary outcomes."""
     unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
     return OUTCOME.format(
-        squares=worded(
+        squares=choose_text(
             report.estimates,
             intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
             means=f"Squares are means over {unit}, grey points the {unit} themselves",
             one=f"A square is the one {report.unit} of an arm",
         ),
-        differences=worded(
+        differences=choose_text(
             report.differences,
             intervals=f"{by_unit}, with the interval that the verdict rests on; grey ones support no claim",
             means=f"{by_unit}, without an interval: they support no claim",
@@ -165,32 +172,36 @@ def outcome_words(report: Report) -> str:
     )
 
 
-def reasons(details: Details | None) -> dict[str, str]:
+def arm_reasons(details: Details | None) -> dict[str, str]:
     """Return the reason for each arm, as stated in the spec."""
     return {each.arm: each.why for each in details.arms if each.why} if details is not None else {}
 
 
-def _outcome(report: Report) -> PageSection:
+def _outcome_section(report: Report) -> PageSection:
     title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
-    return PageSection("outcome", title, (), (Part(grids=tuple(tables.answers(report))),))
+    return PageSection("outcome", title, (), (Part(grids=tuple(tables.answer_tables(report))),))
 
 
-def _arms(report: Report, details: Details | None) -> PageSection:
+def _arms_section(report: Report, details: Details | None) -> PageSection:
     if details is None:
-        parts = (Part(grids=(*tables.changes(report), tables.tallies(report))),)
+        parts = (Part(grids=(*tables.change_tables(report), tables.outcome_table(report))),)
         return PageSection("arms", "Arms", (), parts)
     changed = {row[0]: row for row in change_rows(report.changes)}
     cards = tuple(
-        Card(f"{place}. {each.arm}", tuple(_card(each, changed.get(each.arm))))
+        Card(f"{place}. {each.arm}", tuple(_card_facts(each, changed.get(each.arm))))
         for place, each in enumerate(details.arms, start=1)
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
-    folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
-    chosen = tuple(tables.Grid(*table) for table in repeat_tables.chosen(report))
+    folded += [
+        (f"all that {each.arm} changes", full_change_lines(each))
+        for each in report.changes
+        if has_omissions(each)
+    ]
+    chosen = tuple(repeat_tables.chosen_settings(report))
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
 
 
-def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+def _card_facts(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
     if facts.why:
         yield "why", facts.why
     if facts.reference:
@@ -203,15 +214,15 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
     if facts.parameters is not None:
         yield "parameters", count(facts.parameters)
     if facts.forward_flops is not None:
-        yield "FLOPs, forward", f"{_span(facts.forward_flops)} of {facts.flops_of}"
+        yield "FLOPs, forward", f"{_format_range(facts.forward_flops)} of {facts.flops_of}"
     if facts.step_flops is not None:
-        yield "FLOPs, training", f"{_span(facts.step_flops)} a step"
+        yield "FLOPs, training", f"{_format_range(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():
-        ended = ", ".join(f"{count(number)} {_ended(name)}" for name, number in counts.items())
+        ended = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
         yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
     for each in facts.failures:
         yield (
-            f"{each.phase} {_ended(each.outcome)}",
+            f"{each.phase} {_outcome_word(each.outcome)}",
             f"{counted(each.count, 'trial')}: {each.reason}",
         )
     if facts.more_failures:
@@ -219,31 +230,31 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
     yield "work", f"{facts.device_s / 3600:.3g} device hours"
 
 
-def _span(ends: tuple[float, float]) -> str:
+def _format_range(ends: tuple[float, float]) -> str:
     low, high = map(amount, ends)
     return low if low == high else f"{low} to {high}"
 
 
-def _searches(report: Report, details: Details) -> PageSection:
+def _search_section(report: Report, details: Details) -> PageSection:
     parts = tuple(
         Part(
             title=course.arm,
             facts=tuple(_search_facts(course)),
             flags=course.edges,
-            panels=pictures(search_panels(course, place)) if place <= DRAWN else (),
+            panels=draw_pictures(search_panels(course, place)) if place <= MAX_DRAWN_ARMS else (),
         )
         for place, course in enumerate(details.searches, start=1)
     )
     known = any(course.importance is not None for course in details.searches)
     texts = (SEARCH, IMPORTANCE) if known else (SEARCH,)
-    return PageSection("search", "Search", (*texts, *not_drawn(report)), parts)
+    return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
-    outcomes = Counter(_ended(each.outcome) for each in course.trials)
+    outcomes = Counter(_outcome_word(each.outcome) for each in course.trials)
     ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
     yield "trials", f"{ended} of {count(course.planned)} planned"
     if course.best is not None:
@@ -254,50 +265,56 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         )
         number = numbered(course.best.repeat, course.best.number)
         yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
-    if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
+    if (found := course.importance) is not None and found.trials < MIN_TRIALS_PER_DIMENSION * len(
+        found.shares
+    ):
         of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
-        yield "importance", f"of {of}: too few to tell it from chance"
+        yield "importance", f"of {of}: too few to distinguish it from chance"
 
 
-def _compute(report: Report, details: Details) -> PageSection:
+def _compute_figures_section(report: Report, details: Details) -> PageSection:
     found = list(cost_panels(report, details))
     pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
     parts = [
         Part(
             title=f"{outcome} against {cost}",
-            panels=pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+            panels=draw_pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    over = "means over seeds"
-    values = worded(report.estimates, intervals=over, means=over, one="of one seed")
-    again = COST_AGAIN if any(each.path for each in details.costs) else ""
-    return _compute_section(report, COST.format(again=again, values=values) if found else "", parts)
+    again = COST_REEVALUATED if any(each.path for each in details.costs) else ""
+    return _compute_section(report, COST.format(again=again) if found else "", parts)
 
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
     """Return the section of cost figures and tables; without costs it has only re-evaluations."""
-    title = "Outcome against compute" if text or report.equal_costs else "Checkpoints read again"
+    title = "Outcome against compute" if text or report.equal_costs else "Re-evaluated checkpoints"
     return PageSection(
-        "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.costs(report))))
+        "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.cost_tables(report))))
     )
 
 
-def _curves(report: Report, details: Details) -> PageSection:
+def _curves_section(report: Report, details: Details) -> PageSection:
     found = list(curve_panels(report, details))
     names = dict.fromkeys(each.metric for each in details.curves)
     parts = tuple(
-        Part(title=metric, panels=pictures(each for each in found if each.name.startswith(f"curve-{place}-")))
+        Part(
+            title=metric,
+            panels=draw_pictures(each for each in found if each.name.startswith(f"curve-{place}-")),
+        )
         for place, metric in enumerate(names, start=1)
     )
     several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
     lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
-    return PageSection("curves", "Learning curves", (CURVES.format(lines=lines), *not_drawn(report)), parts)
-
-
-def _metrics(report: Report) -> PageSection:
-    part = Part(
-        panels=pictures(metric_panels(report)), grids=(*tables.metrics(report), *tables.searches(report))
+    return PageSection(
+        "curves", "Learning curves", (CURVES.format(lines=lines), *figures_note(report)), parts
     )
-    text = "Everything here is exploratory, but for what is marked as primary."
+
+
+def _metrics_section(report: Report) -> PageSection:
+    part = Part(
+        panels=draw_pictures(metric_panels(report)),
+        grids=(*tables.metric_tables(report), *tables.search_tables(report)),
+    )
+    text = "All values except those marked as primary are exploratory."
     return PageSection("metrics", "All metrics", (text,), (part,))

@@ -10,25 +10,25 @@ from pathlib import Path
 
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.report.caveats.notes import notes
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.figures.style import Kind, Panel, rendered
-from orchestrator.report.results.contexts import by_context
+from orchestrator.report.figures.style import Kind, Panel, render
+from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
-from orchestrator.report.writers.first_arms import shown_arms
+from orchestrator.report.writers.first_arms import limit_arms
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.latex import document
-from orchestrator.report.writers.page import page
-from orchestrator.report.writers.page_sections import reasons
-from orchestrator.report.writers.tables import as_markdown, grids
+from orchestrator.report.writers.latex import latex_document
+from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.page_sections import arm_reasons
+from orchestrator.report.writers.tables import all_tables, as_markdown
 from search_spaces.wording import markdown_line, markdown_text, one_line
 
 
-def write(
+def write_report_folder(
     report: Report,
     folder: Path,
     details: Details | None = None,
@@ -52,36 +52,36 @@ def write(
     fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     fresh.mkdir()  # has the permissions of the umask; a temporary folder would be private
     try:
-        shown, _ = shown_arms(report, None)
+        shown, _ = limit_arms(report, None)
         pictures = [*outcome_panels(shown), *metric_panels(shown)]
         for each in pictures:
-            (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
-        (fresh / "report.md").write_text(markdown(report, pictures, details), encoding="utf-8")
+            (fresh / f"{each.name}.png").write_bytes(render(each, "png"))
+        (fresh / "report.md").write_text(as_markdown_report(report, pictures, details), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
-        (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
+        (fresh / "report.html").write_text(html_page(report, details), encoding="utf-8")
         panels = [*all_panels(report, details)] if figures or latex else []
         if figures:
-            _put_figures(panels, figures, fresh / "figures")
+            _write_figures(panels, figures, fresh / "figures")
         if latex and figures != "pdf":
-            _put_figures(panels, "pdf", fresh / "figures")
+            _write_figures(panels, "pdf", fresh / "figures")
         if latex:
-            (fresh / "report.tex").write_text(document(report, panels), encoding="utf-8")
+            (fresh / "report.tex").write_text(latex_document(report, panels), encoding="utf-8")
         write_manifest(fresh, sorted(each for each in fresh.rglob("*") if each.is_file()))
-        _put(fresh, folder)
+        _replace_folder(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return folder / "report.md"
 
 
-def _put_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
+def _write_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for each in panels:
-        (folder / f"{each.name}.{kind}").write_bytes(rendered(each, kind))
+        (folder / f"{each.name}.{kind}").write_bytes(render(each, kind))
 
 
-def _put(fresh: Path, folder: Path) -> None:
+def _replace_folder(fresh: Path, folder: Path) -> None:
     """Make `fresh` the report folder. If other processes do the same concurrently, the last one remains."""
     while True:
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -98,25 +98,29 @@ def _put(fresh: Path, folder: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def markdown(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:
+def as_markdown_report(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:
     """Return the report as Markdown; `figures` are PNG files in the same folder."""
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
-    parts += [f"**{markdown_line(one_line(each))}**" for each in notices(report)]
+    parts += [f"**{markdown_line(one_line(each))}**" for each in warning_texts(report)]
     if report.verdicts:
-        summary = answer_summary(report, reasons(details))
-        parts += ["## Answer", *([markdown_line(one_line(summary))] if summary else []), *_answers(report)]
-    parts += [as_markdown(grid) for grid in grids(report)]
+        summary = answer_summary(report, arm_reasons(details))
+        parts += [
+            "## Answer",
+            *([markdown_line(one_line(summary))] if summary else []),
+            *_verdict_lists(report),
+        ]
+    parts += [as_markdown(grid) for grid in all_tables(report)]
     parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
     read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]
     parts.append("## How to read this\n\n" + "\n".join(read))
     return "\n\n".join(parts) + "\n"
 
 
-def _answers(report: Report) -> Iterator[str]:
+def _verdict_lists(report: Report) -> Iterator[str]:
     """Yield verdicts by context, then verdicts over all contexts, as lists."""
-    found = [(context, part.verdicts) for context, part in by_context(report)]
+    found = [(context, part.verdicts) for context, part in split_by_context(report)]
     for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:
             yield f"### {markdown_line(one_line(title))}"

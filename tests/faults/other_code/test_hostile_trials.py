@@ -26,7 +26,7 @@ from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.summary import arm_metrics, summarise
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
@@ -73,7 +73,7 @@ def run(folder: Path, report: Any, raised: BaseException | None = None, url: str
 
 def _project(sweep: SweepFolder, plan: Plan, ledger: Ledger, found: Record) -> None:
     report = summarise(plan, [found])
-    write(report, sweep.report)
+    write_report_folder(report, sweep.report)
     json.loads(as_json(report))
     json.dumps(found.reason, ensure_ascii=False).encode()
     database = sweep.root.parent / "mlflow.db"

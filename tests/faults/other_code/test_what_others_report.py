@@ -53,7 +53,7 @@ def test_a_search_without_confirm_shows_what_it_found_and_claims_nothing(folder,
     answer, page = launched(folder, haltsweep, SPEC + SEARCH)
     assert answer.code == 0, answer
     words = " ".join(answer.out.split())
-    assert "best of each search, on the split that chose it: no test, no claim" in words
+    assert "best of each search, on the split that the search used: no test, no claim" in words
     assert "baseline │ 3 │ 0.400 │ lr=0.4" in words
     assert "half │ 3 │ 0.200 │ lr=0.4" in words
     assert "| half | 3 | 0.200 | lr=0.4 |" in page

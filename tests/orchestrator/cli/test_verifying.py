@@ -26,7 +26,7 @@ from tests.support.sweeps.driving import run_in_turn
         ({"name": "listops", "of_another_version": 1}, "1 validation error"),
     ],
 )
-def test_data_of_a_task_that_is_not_there_any_more_cannot_be_told(task: dict[str, Any], why: str) -> None:
+def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], why: str) -> None:
     whole: Any = SimpleNamespace(
         setup=SimpleNamespace(workload=DEFAULT_WORKLOAD, data_dir=None),
         plan=SimpleNamespace(confirm=None, arms=[SimpleNamespace(settings={"task": task})]),

@@ -1,15 +1,15 @@
 from dataclasses import replace
 
-from orchestrator.conductor.budget import HeldOpen, budget_end
+from orchestrator.conductor.budget import WallClock, budget_end
 from orchestrator.ledger.events import BUDGET, Event, EventKind, closed
 from orchestrator.plan.types import Extension
 from tests.support.specs.plans import make_plan
 
 
 def held(*events, now):
-    clock = HeldOpen()
+    clock = WallClock()
     for kind, at in events:
-        clock.saw(Event(kind, at))
+        clock.apply(Event(kind, at))
     return clock.seconds(now)
 
 

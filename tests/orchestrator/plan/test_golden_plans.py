@@ -4,14 +4,11 @@ After a change of wording on purpose: `python -m tests.orchestrator.plan.test_go
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import planner
-from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
 from tests.support.specs.golden import GOLDEN, Messages
@@ -41,17 +38,6 @@ def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
 @pytest.mark.parametrize("name", MESSAGES.names)
 def test_message(name: str) -> None:
     MESSAGES.check(name)
-
-
-CHECKED = Messages(
-    GOLDEN / "plans", partial(reported, plan=partial(planner.plan, probe=Probe(faults_only=True)))
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHECKED.names)
-def test_who_looks_for_faults_alone_is_told_the_same(name: str) -> None:
-    CHECKED.check(name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator.report.results.readings import awaited, with_late_splits
+from orchestrator.report.results.seed_results import merge_late_splits, pending_splits
 from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, study
@@ -12,7 +12,7 @@ LATE = SPLITS[1]
 
 def parted(outcome=OutcomeKind.FINISHED):
     """A study, and the same of which one split was read later, of every confirm trial and reading."""
-    made = study(2, 2, 0, readings=(0.5,))
+    made = study(2, 2, 0, thresholds=(0.5,))
     late, records = [], []
     for planned, record in zip(made.plan.trials, made.records, strict=True):
         metrics = record.last.metrics
@@ -28,23 +28,23 @@ def parted(outcome=OutcomeKind.FINISHED):
     return made, replace(made.plan, trials=(*made.plan.trials, *late)), records
 
 
-def test_values_are_as_if_they_had_been_measured_at_once():
+def test_late_splits_equal_splits_measured_at_once():
     made, plan, records = parted()
-    whole = with_late_splits(plan, records)
+    whole = merge_late_splits(plan, records)
     assert [each.trial_id for each in whole] == [each.trial_id for each in made.records]
     assert [dict(each.last.metrics) for each in whole] == [dict(each.last.metrics) for each in made.records]
     found, wanted = summarise(plan, records), made.report()
     assert found.cells == wanted.cells
     assert found.posthoc == wanted.posthoc
     assert found.verdicts == wanted.verdicts
-    assert with_late_splits(made.plan, made.records) == list(made.records)
+    assert merge_late_splits(made.plan, made.records) == list(made.records)
 
 
-def test_what_is_still_to_be_read_is_not_called_unread():
+def test_pending_splits_are_not_reported_as_unmeasured():
     _, plan, records = parted(outcome=None)
-    assert awaited(plan, records) == {LATE}
+    assert pending_splits(plan, records) == {LATE}
     assert summarise(plan, records).unread == ()
     _, plan, records = parted(outcome=OutcomeKind.CRASHED)
-    assert awaited(plan, records) == frozenset()
+    assert pending_splits(plan, records) == frozenset()
     assert summarise(plan, records).unread == (LATE,)
     assert not [each for each in summarise(plan, records).cells if each.metric.startswith(LATE)]

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.report.caveats.notes import notes
-from orchestrator.report.comparisons.answers import decided_early
-from orchestrator.report.results.readings import Readings
+from orchestrator.report.comparisons.answers import early_verdicts
+from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.tables import headline
-from orchestrator.report.writers.write import markdown
+from orchestrator.report.writers.tables import screen_table
+from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, SEEDS, plan, record
 
@@ -26,7 +25,8 @@ def whole():
 def as_run():
     """What of these would have run: nothing of an arm after the look that decided it."""
     after = {
-        name: SEEDS[each.seeds :] for name, each in decided_early(LOOKING, Readings(whole(), METRICS)).items()
+        name: SEEDS[each.seeds :]
+        for name, each in early_verdicts(LOOKING, SeedResults(whole(), METRICS)).items()
     }
     return [
         replace(each, outcome=OutcomeKind.SKIPPED, **SKIP) if each.seed in after.get(each.arm, ()) else each
@@ -35,48 +35,29 @@ def as_run():
 
 
 def test_some_arms_are_decided_and_found_again_from_what_has_run():
-    found = decided_early(LOOKING, Readings(whole(), METRICS))
+    found = early_verdicts(LOOKING, SeedResults(whole(), METRICS))
     assert {"good", "bad"} <= set(found)
     assert all(3 <= each.seeds < 8 for each in found.values())
-    assert decided_early(LOOKING, Readings(as_run(), METRICS)) == found
-
-
-def test_a_plan_without_looks_has_none():
-    assert decided_early(plan(), Readings(whole(), METRICS)) == {}
-    shown = markdown(summarise(plan(), whole()), [])
-    assert "looked at after each round" not in shown
-    assert "as here, it is" not in shown
+    assert early_verdicts(LOOKING, SeedResults(as_run(), METRICS)) == found
 
 
 def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     report = summarise(LOOKING, as_run())
-    found = decided_early(LOOKING, Readings(as_run(), METRICS))["good"]
+    found = early_verdicts(LOOKING, SeedResults(as_run(), METRICS))["good"]
     (verdict,) = (each for each in report.verdicts if each.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
     assert f"ended after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
     assert verdict.p == found.found["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
-    assert "Arms were looked at after each round of seeds." in markdown(report, [])
-    fewest = min(each.seeds for each in decided_early(LOOKING, Readings(as_run(), METRICS)).values())
-    unseen = (
-        f"Where an arm ended after {fewest} seeds, as here, it is {0.9**fewest:.0%} and {0.8**fewest:.0%}."
-    )
-    assert unseen in markdown(report, [])
-    rows = {row[0]: row[-1] for row in headline(report).rows}
+    assert "Arms were looked at after each round of seeds." in as_markdown_report(report, [])
+    rows = {row[0]: row[-1] for row in screen_table(report).rows}
     assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""
 
 
-def test_what_holds_with_which_probability_counts_the_looks():
-    """Five looks at a twentieth of the level each, by Bonferroni."""
-    (claims,) = (each for each in notes(summarise(LOOKING, as_run())) if each.startswith("A claim rests"))
-    assert "p is at most 0.05, at a look 0.0025, exactly when the interval leaves out 0" in claims
-    assert "With probability 0.9375 or more all of these intervals hold at once." in claims
-
-
 @pytest.mark.parametrize("last", SEEDS[6:])
-def test_what_was_certain_stands_when_a_later_seed_of_the_baseline_fails_or_has_not_run(last):
+def test_early_verdict_ignores_later_seeds_of_the_baseline(last):
     failed = [
         replace(each, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
         if (each.arm, each.seed) == ("baseline", last)

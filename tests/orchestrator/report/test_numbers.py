@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator.report.results.number_words import interval_words, number_words, p_words
+from orchestrator.report.results.number_formats import format_interval, format_number, format_p
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.writers.tables import searched, tallies
+from orchestrator.report.writers.tables import outcome_table, search_table
 from tests.orchestrator.report.studies import study
 
 
@@ -23,8 +23,8 @@ from tests.orchestrator.report.studies import study
         ((1e-17, -1e-17, 1e-16), "0.000 [0.000, 0.000]"),
     ],
 )
-def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
-    assert interval_words(Estimate(8, *ends), "+") == words
+def test_interval_that_excludes_zero_never_displays_it(ends, words):
+    assert format_interval(Estimate(8, *ends), "+") == words
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
     ],
 )
 def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
-    assert interval_words(Estimate(8, *ends), "+") == words
+    assert format_interval(Estimate(8, *ends), "+") == words
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
     ],
 )
 def test_no_end_of_an_interval_is_shown_on_the_other_side_of_the_margin(ends, margin, words):
-    assert interval_words(Estimate(8, *ends), "+", margin) == words
+    assert format_interval(Estimate(8, *ends), "+", margin) == words
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_no_end_of_an_interval_is_shown_on_the_other_side_of_the_margin(ends, ma
     ],
 )
 def test_a_small_number_is_not_shown_as_none(value, words):
-    assert number_words(value) == words
+    assert format_number(value) == words
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_a_small_number_is_not_shown_as_none(value, words):
     ],
 )
 def test_a_p_is_shown_on_its_side_of_the_level(p, level, words):
-    assert p_words(p, level) == words
+    assert format_p(p, level) == words
 
 
 def test_settings_are_shown_as_a_spec_has_them():
-    rows = tallies(study(2, 3, 0).report()).rows
+    rows = outcome_table(study(2, 3, 0).report()).rows
     assert all(row[-1].endswith("model.gate=true") for row in rows)
 
 
 def test_the_best_of_a_search_stands_in_every_table_where_nothing_is_confirmed():
     report = study(2, 0, 4).report()
-    assert [row[-1] for row in tallies(report).rows] == [row[-1] for row in searched(report).rows]
-    assert all("model.layers=" in row[-1] for row in tallies(report).rows)
+    assert [row[-1] for row in outcome_table(report).rows] == [row[-1] for row in search_table(report).rows]
+    assert all("model.layers=" in row[-1] for row in outcome_table(report).rows)

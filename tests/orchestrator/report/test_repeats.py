@@ -9,7 +9,7 @@ from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import arm_tags, summarise
-from orchestrator.report.results.winner import winner
+from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.sweeps.repeated import repeated_plan
@@ -103,14 +103,6 @@ def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
     assert '"covers": "one search"' in as_json(report)
 
 
-def test_given_settings_need_no_rider():
-    plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER)
-    confirmed = tuple(each for each in plan.trials if each.phase == "confirm")
-    plan = replace(plan, search=None, trials=confirmed)
-    [verdict] = summarise(plan, [record(plan, each) for each in plan.trials]).verdicts
-    assert (verdict.text, verdict.covers) == ("higher", "given settings")
-
-
 def test_controls_are_apart_from_verdicts_and_never_win(made):
     plan, records = made
     better = [
@@ -126,11 +118,11 @@ def test_controls_are_apart_from_verdicts_and_never_win(made):
     assert (report.control_rate.decided, report.control_rate.compared) == (0, 1)
     assert report.control_rate.high == pytest.approx(0.975), "1 - 0.025 ** (1 / 1)"
     assert control.line == arm_tags(report)["control-0"]["control"]
-    assert winner(plan, better, summarise(plan, better)).arm == "arm-1"
+    assert find_winner(plan, better, summarise(plan, better)).arm == "arm-1"
 
 
 def test_the_winner_has_the_settings_of_the_repeat_whose_search_found_most(made):
     plan, records = made
-    found = winner(plan, records, summarise(plan, records))
+    found = find_winner(plan, records, summarise(plan, records))
     assert (found.arm, found.repeat, len(found.records)) == ("arm-1", REPEATS - 1, 2)
     assert found.settings["model"]["x"] == pytest.approx((REPEATS - 1) / 10)

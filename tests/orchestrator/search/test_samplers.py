@@ -17,7 +17,7 @@ from orchestrator.search.samplers import (
     SAMPLERS,
     STOPPER,
     STOPPERS,
-    Chosen,
+    ComponentChoice,
     SamplerRefused,
     StopperPatience,
     chosen_sampler,
@@ -377,7 +377,7 @@ def test_patience_is_read_from_keywords_and_defaults(
     given: dict[str, object], steps: int, trials: int
 ) -> None:
     assert patience(chosen_stopper(given)) == StopperPatience(steps, trials, keeps_all=False)
-    assert patience(Chosen("PercentilePruner", {"percentile": 100})).keeps_all
+    assert patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
 
 
 def test_a_sampler_whose_package_is_absent_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TIMES, outlooks
+from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TIMES, decision_chances
 from orchestrator.statistics.paired import Paired, compare
 from orchestrator.statistics.verdicts import verdict
 
@@ -45,7 +45,7 @@ def chances(
         found = compared(values[:seeds] * scale, family)
         if verdict(found, margin=margin).kind != "undecided":
             continue
-        known = outlooks(found, margin)
+        known = decision_chances(found, margin)
         stated.append([each.chance for each in known])
         later = [compared(values[: seeds + each.more] * scale, family) for each in known]
         decided.append([verdict(each, margin=margin).kind != "undecided" for each in later])

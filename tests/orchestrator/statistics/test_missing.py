@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from orchestrator.statistics.missing import MOST_MISSING, settled
+from orchestrator.statistics.missing import MOST_MISSING, verdict_despite_missing
 from orchestrator.statistics.paired import Paired, compare
 from orchestrator.statistics.verdicts import verdict
 
@@ -17,7 +17,7 @@ def compared(values: dict[int, float], family: int = 1) -> Paired:
 
 def settle(values, bounds, family=1, **goal) -> Paired:
     known = dict(enumerate(values))
-    return settled(
+    return verdict_despite_missing(
         compared(known, family), bounds, lambda given: compared({**known, **given}, family), **goal
     )
 
@@ -53,7 +53,7 @@ def test_many_missing_values_are_not_tried():
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
-def test_what_holds_at_the_bounds_holds_at_every_value_between(missing):
+def test_verdict_at_bounds_holds_between_them(missing):
     stream, held = random.Random(missing), 0
     for _ in range(300):
         mean, spread = stream.uniform(-1, 1), 10 ** stream.uniform(-2, 0)

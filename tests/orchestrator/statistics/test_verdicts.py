@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.paired import Paired, compare
-from orchestrator.statistics.verdicts import unseen, verdict
+from orchestrator.statistics.verdicts import no_collapse_probability, verdict
 from tests.orchestrator.statistics import studies
 
 SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)
@@ -45,7 +45,7 @@ def test_a_difference_too_small_to_matter_is_told_as_such() -> None:
     assert verdict(paired(CLEAR), margin=0.02, better="max").text == "better"
 
 
-def test_what_is_neither_shown_nor_within_the_margin_is_undecided() -> None:
+def test_wide_interval_is_undecided() -> None:
     for margin in (None, 0.001):
         found = verdict(paired(UNCLEAR), margin=margin)
         assert (found.kind, found.text, found.withheld) == ("undecided", "undecided", "")
@@ -87,5 +87,5 @@ def test_simulated_verdicts_are_these() -> None:
 
 
 def test_collapses_that_no_seed_shows() -> None:
-    assert unseen(0.2, 4) == pytest.approx(0.4096)
-    assert unseen(0.1, 8) == pytest.approx(0.43046721)
+    assert no_collapse_probability(0.2, 4) == pytest.approx(0.4096)
+    assert no_collapse_probability(0.1, 8) == pytest.approx(0.43046721)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.training_code.own_code import FORMS, forgotten, importable
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
 from trainables.custom.source_files import source_files
 from trainables.metrics import Metric, declared
@@ -24,7 +24,7 @@ def written(tmp_path):
         (tmp_path / f"{name}.py").write_text(code)
 
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_to_path(tmp_path)
         yield write
 
 
@@ -272,41 +272,6 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
     assert declared({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
     assert declared({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
     assert declared([Metric("loss", low=-math.inf)]) == declared({"loss": {"range": [None, math.inf]}})
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
-        (
-            {"accuracy": {"beter": "max"}},
-            "floor, meaning, cost, got 'beter' for accuracy",
-        ),
-        ({"accuracy": {"better": "up"}}, "better must be max or min, got 'up' for accuracy"),
-        ({"accuracy": {"range": [1, 0]}}, r"a range must go up, got \[1, 0\] for accuracy"),
-        ({"accuracy": {"range": 1}}, r"a range must be \[low, high\]"),
-        ({"accuracy": {"floor": "low"}}, "a floor must be a number, got 'low'"),
-        ({"calls": {"cost": "yes"}}, "a cost must be true or false, got 'yes' for calls"),
-        (["accuracy"], "metrics must be a mapping"),
-    ],
-)
-def test_metrics_that_say_nothing_clear_are_refused(written, expected):
-    with pytest.raises(ValueError, match=expected):
-        declared(written)
-
-
-def test_all_that_is_wrong_with_metrics_is_said_at_once():
-    with pytest.raises(ValueError, match="valid/score") as found:
-        declared({"valid/score": {}, "": {}, "loss": {"better": "max", "flor": 1, "range": 3}})
-    first, *others = str(found.value).split("; a ")
-    assert first.endswith("without a split, got 'valid/score'; write 'score', for all splits")
-    assert others == [
-        "metric must be declared by its name without a split, got ''",
-        "metric must be described by better, unit, range, floor, meaning, cost, got 'flor' for loss",
-        "range must be [low, high], null for no bound, got 3 for loss",
-    ]
-    with pytest.raises(ValueError, match="better must be max or min, got 'up' for a; a range must go up"):
-        declared({"a": {"better": "up"}, "b": {"range": [1, 0]}})
 
 
 @pytest.mark.parametrize(

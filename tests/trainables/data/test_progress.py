@@ -7,8 +7,7 @@ import pytest
 
 from tests.contracts.test_tasks import oracle
 from trainables import task_catalog
-from trainables.data import progress
-from trainables.data.progress import Watcher, counted, report, report_waiting, watched_by
+from trainables.data.progress import Watcher, report, report_waiting, watched_by
 from trainables.data.split import content_hash
 
 
@@ -25,21 +24,6 @@ def test_nothing_is_told_where_nobody_listens() -> None:
     report("trees", 2, 2)
     assert raised == [("trees", 1, 2)]
     assert not report_waiting("for nobody")
-
-
-def test_an_inner_watcher_hears_instead_of_the_outer_one() -> None:
-    with heard() as outer:
-        with heard() as inner:
-            report("trees", 1, 1)
-        report("trees", 0, 1)
-    assert (inner, outer) == ([("trees", 1, 1)], [("trees", 0, 1)])
-
-
-def test_items_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "COUNTED_AT_ONCE", 2)
-    with heard() as raised:
-        assert list(counted("abcde", "letters", 5)) == list("abcde")
-    assert raised == [("letters", 0, 5), ("letters", 2, 5), ("letters", 4, 5)]
 
 
 @pytest.mark.parametrize("name", ["algorithms", "flipflop", "listops", "logical_inference"])

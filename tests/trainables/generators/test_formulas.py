@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.oracles.solvers.logical_inference_solver import holds_in
-from trainables.generators.formulas import OPERATORS_MAX, WORDS, Formulas, grow, longest, shortest
+from trainables.generators.formulas import WORDS, Formulas, grow, longest, shortest
 from trainables.streams import numpy_stream
 
 
@@ -56,14 +56,3 @@ def test_bounds_of_lengths_are_met_and_never_passed(many: Formulas) -> None:
         assert shortest(operators) <= found.min() <= found.max() <= longest(operators)
         if operators <= 6:
             assert (found.min(), found.max()) == (shortest(operators), longest(operators))
-
-
-def test_bounds_of_lengths_against_all_shapes() -> None:
-    """c connectives and any number of negations up to one a node, of which there are 2 c + 1."""
-    sizes: dict[int, set[int]] = {}
-    for connectives in range(8):
-        for negations in range(2 * connectives + 2):
-            sizes.setdefault(connectives + negations, set()).add(1 + 6 * connectives + 3 * negations)
-    assert max(sizes) == OPERATORS_MAX
-    for operators, found in sizes.items():
-        assert (shortest(operators), longest(operators)) == (min(found), max(found))

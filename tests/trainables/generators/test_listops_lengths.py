@@ -42,10 +42,6 @@ def test_law_of_lengths_is_exact(law: Law) -> None:
     np.testing.assert_allclose(LengthLaw(law, law.longest()).tree, exact, rtol=1e-12)
 
 
-def test_a_shorter_table_is_the_beginning_of_a_longer_one() -> None:
-    np.testing.assert_array_equal(LengthLaw(Law(9, 10), 50).tree, LengthLaw(Law(9, 10), 200).tree[:51])
-
-
 def draw(law: Law, n: int, shortest: int, longest: int) -> Trees:
     return LengthLaw(law, longest).draw(numpy_stream(2, "test"), n, shortest, longest)
 
@@ -99,9 +95,3 @@ def depths_of(trees: Trees) -> list[int]:
         steps = np.asarray([{"(": 1, ")": -1, "d": 0}[letter] for letter in text])
         depths.append(int(np.cumsum(steps).max()))
     return depths
-
-
-def test_bounds_of_the_longest_tests_are_met() -> None:
-    made = draw(Law(10, 10), 50, 1990, 1999)
-    assert 1990 <= made.lengths.min() <= made.lengths.max() <= 1999
-    assert max(depths_of(made)) <= 9

@@ -55,22 +55,6 @@ def test_trees_are_written_and_evaluated_one_by_one(roots: list[Tree]) -> None:
     assert made.labels.tolist() == [solve(written(root)) for root in roots]
 
 
-@pytest.mark.parametrize(
-    ("tree", "value"),
-    [
-        ((WORDS.index("[MED"), 3, 4), 3),
-        ((WORDS.index("[MED"), 9, 1, 8), 8),
-        ((WORDS.index("[MED"), 9, 0, 8, 3), 5),
-        ((WORDS.index("[SM"), 9, 9, 9), 7),
-        ((WORDS.index("[MIN"), 4, 2), 2),
-        ((WORDS.index("[MAX"), 4, 2), 4),
-        (0, 0),
-    ],
-)
-def test_operators_mean_what_they_say(tree: Tree, value: int) -> None:
-    assert render(forest([tree])).labels.tolist() == [value]
-
-
 @given(st.lists(trees, min_size=1, max_size=8), st.data())
 def test_take_and_concatenate_keep_rows_whole(roots: list[Tree], data: st.DataObject) -> None:
     made = render(forest(roots))
@@ -93,15 +77,6 @@ def test_numbers_of_a_law_against_listing_all_its_trees(law: Law) -> None:
     listed = [written(tree).count(" ") + 1 for tree in every_tree(law)]
     assert law.distinct() == len(listed)
     assert law.longest() == max(listed)
-
-
-@pytest.mark.parametrize("law", [Law(2, 2), Law(4, 3), Law(6, 5)])
-def test_grown_trees_stay_within_the_law(law: Law) -> None:
-    made = grow(numpy_stream(3, "test"), law, 20_000)
-    assert made.lengths.max() <= law.longest()
-    # Odds that the mean of 20,000 draws is off by six standard errors: about one in 10^8 (nearly normal).
-    error = made.lengths.std() / np.sqrt(len(made))
-    assert abs(made.lengths.mean() - law.mean_length()) < 6 * error
 
 
 def test_every_tree_of_a_tiny_law_comes_up_as_often_as_it_should() -> None:

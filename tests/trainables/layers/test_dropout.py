@@ -1,6 +1,5 @@
 """Keyed dropout: masks are functions of names and places, and look like coin flips."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -134,9 +133,7 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
     parts = nn.ModuleList(KeyedDropout(rate, size) for rate, size in zip(rates, sizes, strict=True))
     inputs = [torch.randn(30, size) for size in sizes]
     set_dropout_context(parts, 1, 2)
-    alone = [
-        [part.mask(part.draw(), place[:, None], np.arange(4), part.columns) for part in parts] for _ in "12"
-    ]
+    alone = [[part.mask(part.draw(), place[:, None], (4,), part.columns) for part in parts] for _ in "12"]
     set_dropout_context(parts, 1, 2)
     group = DropoutGroup.within(parts)
     for masks in alone:

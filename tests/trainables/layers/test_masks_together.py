@@ -1,6 +1,5 @@
 """Masks that one hash draws for many are those that each would draw alone, whoever asks for them when."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ def alone(parts: nn.ModuleList) -> list[Tensor]:
     first, second, weights = parts
     dropped = WeightDropout(weights, weights.draw(), ROWS).keep(HEADS, KEYS)
     elements = [
-        each.mask(each.draw(), PLACE[:, None], np.arange(3), size) for each, size in ((first, 6), (second, 3))
+        each.mask(each.draw(), PLACE[:, None], (3,), size) for each, size in ((first, 6), (second, 3))
     ]
     return [*elements, dropped]
 

@@ -49,15 +49,6 @@ def test_instructions_follow_the_law(length: int, ignore: float) -> None:
     assert bits.mean() == pytest.approx(0.5, abs=3 / np.sqrt(bits.size))
 
 
-def test_a_bit_and_its_instruction_are_independent() -> None:
-    """They share one raw number: bits under w and under i are even, within six standard errors."""
-    tokens = build("normal", test_examples=2000).batch(np.arange(2000)).tokens.numpy()
-    instructions, bits = tokens[:, 1:-1:2], tokens[:, 2::2] - task.ZERO
-    for instruction in (task.WRITE, task.IGNORE):
-        chosen = bits[instructions == instruction]
-        assert chosen.mean() == pytest.approx(0.5, abs=3 / np.sqrt(chosen.size))
-
-
 def test_answers_are_asked_at_reads_alone_and_stand_in_the_next_token() -> None:
     split = build("normal", **{key: SMALL[key] for key in SMALL if key != "name"})
     batch = split.batch(np.arange(len(split)))
@@ -87,7 +78,7 @@ def test_no_string_is_in_two_splits_even_if_there_are_few() -> None:
                          train_examples=60_000, test_examples=60_000, valid_examples=1)  # fmt: skip
     streams = [task.numpy_stream(0, "flipflop", name, 0, 0) for name in ("train", "normal")]
     part = task._parts(config)["train"][0]
-    drawn = [set(task._marks_of(task._draw(stream, part, 30_000))) for stream in streams]
+    drawn = [set(task._row_hashes(task._draw(stream, part, 30_000))) for stream in streams]
     assert min(map(len, drawn)) < 30_000, "the law must repeat itself for this test to mean anything"
     train, normal = (task._strings(config, name)[0] for name in ("train", "normal"))
     marks = [set(map(bytes, strings)) for strings in (train, normal)]

@@ -7,13 +7,20 @@ import pytest
 
 from tests.oracles.solvers.listops_dependency_solver import counted, depths, solve
 from trainables.data.split import content_hash
-from trainables.generators.listops_dependency_trees import ARGUMENTS_MAX, DepthLaw, Measured, P, draw, wrap
+from trainables.generators.listops_dependency_trees import (
+    ARGUMENTS_MAX,
+    DepthLaw,
+    MeasuredTrees,
+    P,
+    draw,
+    wrap,
+)
 from trainables.generators.listops_trees import Law
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_dependency as task
 
 
-def texts(drawn: Measured) -> list[str]:
+def texts(drawn: MeasuredTrees) -> list[str]:
     return [task.decode(row) for row in drawn.trees.rows()]
 
 

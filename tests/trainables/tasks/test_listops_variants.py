@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trainables.data.split import Split, content_hash
-from trainables.generators.listops_splits import PAD, SplitLaw, generate
+from trainables.data.split import content_hash
+from trainables.generators.listops_splits import SplitLaw, generate
 from trainables.generators.listops_trees import CLOSE, MIN, Law, Trees, grow
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_depth, listops_lra
@@ -96,25 +96,6 @@ def test_no_training_tree_can_come_up_in_a_test(variant: str) -> None:
         longer = law.lengths[0] > train.lengths[1]
         deeper = law.nesting is not None and law.nesting[0] > train.law.depth_max - 1
         assert longer or deeper, name
-
-
-def test_lra_has_its_lengths_and_splits_of_one_law() -> None:
-    settings = {"train_examples": 300, "valid_examples": 20, "test_examples": 20}
-    config = listops_lra.Config(**settings)
-    lengths = {
-        name: Split(listops_lra.build(config, name), PAD, "").lengths for name in ("train", "valid", "test")
-    }
-    assert {name: len(each) for name, each in lengths.items()} == {"train": 300, "valid": 20, "test": 20}
-    everything = np.concatenate(list(lengths.values()))
-    assert 500 < everything.min() <= everything.max() < 2000
-
-
-def test_a_part_of_the_trees_is_what_taking_them_gives() -> None:
-    drawn = grow(numpy_stream(3, "test"), Law(5, 4), 50)
-    part, taken = drawn.between(7, 31), drawn.take(np.arange(7, 31))
-    assert list(part.rows()) == list(taken.rows())
-    assert part.offsets.tolist() == taken.offsets.tolist()
-    assert part.labels.tolist() == taken.labels.tolist()
 
 
 def test_content_is_pinned() -> None:

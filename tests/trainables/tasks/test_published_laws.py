@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chisquare
 
 from trainables.data.ragged import concatenate
-from trainables.generators.formula_pairs import RELATIONS, generated, holding
+from trainables.generators.formula_pairs import generate_pairs
 from trainables.generators.formulas import VARIABLES, A
 from trainables.generators.listops_splits import SplitLaw, generate
-from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Trees
+from trainables.generators.listops_trees import CLOSE, MIN, Trees
 from trainables.streams import numpy_stream
 from trainables.tasks import algorithms, flipflop, listops
 
@@ -56,32 +56,9 @@ def test_listops_tests_have_the_published_bounds(
     assert set(arities(trees).tolist()) == set(range(2, arguments + 1))
 
 
-@pytest.mark.parametrize("split", ["length-500-600", "arguments-10", "lra"])
-def test_operators_and_digits_of_long_trees_are_equally_common(split: str) -> None:
-    """Chi-square of each; given the tree's form, symbols are independent."""
-    law = listops._test_laws(listops.Config())[split]
-    trees = generate(SplitLaw(law.law, law.lengths, TREES), 1, ("published", split), set())
-    counts = np.bincount(trees.tokens, minlength=CLOSE + 1)
-    assert chisquare(counts[:10]).pvalue > ODDS
-    assert chisquare(counts[list(OPERATORS)]).pvalue > ODDS
-
-
-@pytest.mark.parametrize("pattern", ["A", "B", "C"])
-def test_relations_are_as_common_where_a_pattern_is_held_out(pattern: str) -> None:
-    """Always `#` is right for half of the pairs with a pattern and without: 48% to 58%, as published (53.4%
-    to 53.9%); six standard errors of the smaller part, 6,500 pairs, are 3.7%.
-    """
-    pool = concatenate(list(generated(500_000, 0)[0][:7]))
-    held_out = holding(pool, pattern)
-    for part in (held_out, ~held_out):
-        counts = np.bincount(pool.labels[part], minlength=len(RELATIONS))
-        assert counts.argmax() == RELATIONS.index("#")
-        assert counts.max() / counts.sum() == pytest.approx(0.536, abs=0.05)
-
-
 def test_pairs_are_made_of_four_variables_each_four_as_often() -> None:
     """Chi-square over the fifteen fours, of pairs long enough to have all four in them."""
-    buckets = generated(100_000, 3)[0]
+    buckets = generate_pairs(100_000, 3)[0]
     found: dict[frozenset[int], int] = {
         frozenset(four): 0 for four in combinations(range(A, A + VARIABLES), 4)
     }
@@ -119,13 +96,3 @@ def test_the_first_factor_has_one_digit_or_two_as_often() -> None:
     lengths = np.asarray([problem.query(dice, 6).index("x") for _ in range(4_000)])
     assert set(lengths.tolist()) == {1, 2}
     assert (lengths == 1).mean() == pytest.approx(0.5, abs=6 * 0.5 / np.sqrt(4_000))
-
-
-@pytest.mark.parametrize(("problem", "digit"), [("parity", "1"), ("unique_set", "7")])
-def test_answers_depend_on_all_symbols_alike(problem: str, digit: str) -> None:
-    """Parity of uniform bits is even half of the time; every symbol comes first as often: six deviations."""
-    chosen, dice = algorithms.PROBLEMS[problem], algorithms.Dice(numpy_stream(6, "published"))
-    first = np.asarray([chosen.answer(chosen.query(dice, 9))[0] for _ in range(4_000)])
-    share = 1 / len(chosen.symbols)
-    error = np.sqrt(share * (1 - share) / 4_000)
-    assert (first == digit).mean() == pytest.approx(share, abs=6 * error)

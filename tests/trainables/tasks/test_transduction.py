@@ -41,12 +41,6 @@ def test_symbols_have_their_marks_and_order() -> None:
     assert (shape.vocabulary_size, shape.length_max, shape.answer_length_max) == (10, 12, 13)
 
 
-def test_the_shortest_strings_may_be_drawn_to_the_last_but_half() -> None:
-    """Strings that run out do not stop the others: 4 + 16 + 64 of which half are asked for."""
-    table = build("train", length_min=1, length_max=3, test_lengths=[5], train_examples=10, valid_examples=7)
-    assert len(table) == 10
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -62,13 +56,6 @@ def test_the_shortest_strings_may_be_drawn_to_the_last_but_half() -> None:
 def test_what_cannot_be_made_is_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         task.Config(**oracle.SMALL | settings)
-
-
-def test_longer_strings_must_exist_too() -> None:
-    settings = {"symbols": 2, "length_max": 13, "length_min": 13, "test_lengths": [14]}
-    task.Config(**settings, train_examples=1, valid_examples=1, test_examples=4000)
-    with pytest.raises(ValueError, match="got 8192 of 2 symbols and lengths 13 to 13 for 4097 examples"):
-        task.Config(**settings, train_examples=1, valid_examples=1, test_examples=4095)
 
 
 def test_content_is_pinned() -> None:

@@ -1,13 +1,10 @@
 """A batch that is run in parts teaches what it teaches as a whole, on every model and head of the box."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
 from tests.support.numerics.tensor_memory import peak_bytes
-from tests.support.specs.box import MODELS
 from tests.trainables.training.support.fakes import Bag, some_batch
 from tests.trainables.training.support.steps import (
     DROPPED,
@@ -38,25 +35,11 @@ def test_parts_teach_what_the_batch_teaches(name: str, head: str) -> None:
         check_same(stepped(learner(raw, shape, accumulate=parts), batch), whole)
 
 
-def test_every_model_is_tried() -> None:
-    assert {name for name, _ in cases()} == MODELS.keys()
-    assert {head for _, head in cases()} == SHAPES.keys()
-
-
 def test_more_parts_than_samples_are_as_many_as_samples() -> None:
     batch = some_batch(rows=3)
     whole = stepped(Learner(Bag().double(), train_config({"steps": 9}), seed=0), batch)
     config = train_config({"steps": 9, "accumulate": 8})
     check_same(stepped(Learner(Bag().double(), config, seed=0), batch), whole)
-
-
-def test_a_scaled_loss_is_scaled_in_every_part() -> None:
-    def made(parts: int) -> Learner:
-        one = Learner(Bag().double(), train_config({"steps": 2, "accumulate": parts}), seed=0)
-        one.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-        return one
-
-    check_same(stepped(made(3), some_batch()), stepped(made(1), some_batch()))
 
 
 def test_a_cost_of_a_whole_batch_is_that_of_each_part() -> None:
@@ -116,11 +99,3 @@ def test_what_draws_without_places_draws_anew_in_each_part() -> None:
         set_dropout_context(nn.ModuleList([stream]), 1, 2, part)
         keys.append(stream.draw())
     assert keys[0] == keys[2] != keys[1]
-
-
-def test_steps_of_samples_go_with_their_rows() -> None:
-    batch = replace(some_batch(rows=4), steps=torch.arange(4))
-    part = batch.rows(1, 3)
-    assert torch.equal(part.steps, torch.tensor([1, 2]))
-    assert torch.equal(part.tokens, batch.tokens[1:3])
-    assert torch.equal(part.labels, batch.labels[1:3])

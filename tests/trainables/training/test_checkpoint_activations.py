@@ -19,13 +19,13 @@ from tests.trainables.training.support.steps import (
     stepped,
 )
 from trainables import costs
-from trainables.assembly import build_model, model_config
+from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import having
 from trainables.testing.exits import modes_of
 from trainables.training.config import train_config
-from trainables.training.step import Learner, objective, one_step
+from trainables.training.step import Learner, objective
 
 UNIT = "halt.unit=token"
 AGAIN = {"checkpoint_activations": True}
@@ -64,29 +64,6 @@ def test_early_exit_is_as_without(name: str) -> None:
             check_same(
                 stepped(learner(exiting, shape, **AGAIN), batch), stepped(learner(exiting, shape), batch)
             )
-
-
-def test_parts_of_a_batch_may_be_run_again_too() -> None:
-    shape = SHAPES["classify"]
-    raw = small("universal", shape)
-    batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    check_same(
-        stepped(learner(raw, shape, accumulate=3, **AGAIN), batch), stepped(learner(raw, shape), batch)
-    )
-
-
-def test_half_precision_is_as_without() -> None:
-    shape = SHAPES["classify"]
-    batch = synthetic_batch(shape, ROWS, 9, seed=1)
-
-    def gradients(**more: Any) -> list[torch.Tensor]:
-        config = train_config({"steps": 9, "clip": None, "precision": "bf16", **more})
-        one = Learner(build_model(small("universal", shape), shape, seed=3), config, seed=5)
-        one_step(one, batch, 4)
-        return [p.grad for p in one.model.parameters() if p.grad is not None]
-
-    for ours, other in zip(gradients(**AGAIN), gradients(), strict=True):
-        torch.testing.assert_close(ours, other, rtol=0.05, atol=1e-3)
 
 
 def kept_bytes(raw: dict[str, Any], *, again: bool) -> int:

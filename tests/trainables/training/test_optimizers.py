@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.numerics.pretended_gpu import PretendedGpu, back, on_gpu
 from tests.trainables.training.support.fakes import Bag, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import LOOKAHEAD_STEPS, AdamW, Ranger, make_optimizer
-from trainables.training.state import TrainingProgress, TrainingState, _load_moments, _moments
+from trainables.training.state import TrainingProgress, TrainingState
 from trainables.training.step import Learner, one_step
-from trainables.types import Batch
 
 RATE, DECAY, BETA1, BETA2, EPS = 0.05, 0.1, 0.9, 0.98, 1e-8
 
@@ -100,26 +98,6 @@ def test_a_checkpoint_continues_bit_for_bit(saved_at: int, tmp_path: Path) -> No
         run(each, range(saved_at, saved_at + 6))
     for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
         assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "ranger"])
-def test_what_is_continued_lies_where_the_optimiser_has_put_it(optimizer: str) -> None:
-    """A count on the GPU that the host reads would make it wait for every parameter in every step."""
-    given = some_batch()
-    with PretendedGpu() as gpu:
-        learner = Learner(on_gpu(Bag()), config(optimizer=optimizer), seed=0)
-        batch = Batch(on_gpu(given.tokens), on_gpu(given.mask), on_gpu(given.labels))
-        one_step(learner, batch, 0)
-        before = _moments(learner)
-        _load_moments(learner, {name: back(tensor) for name, tensor in before.items()})
-        after = _moments(learner)
-        assert {name: each.device for name, each in after.items()} == {
-            name: each.device for name, each in before.items()
-        }
-        gpu.waits.clear()
-        one_step(learner, batch, 1)
-        assert not gpu.waits["__int__"]
-        assert not gpu.waits["item"]
 
 
 def test_the_learning_rate_follows_the_schedule() -> None:

@@ -90,9 +90,7 @@ def test_a_rank_that_dies_ends_the_trial_with_one_error(data_dir: Path) -> None:
         training.advance()
         (other,) = others()
         other.kill()
-        with pytest.raises(
-            RankFailed, match="all 2 processes of a trial must live until its end, got rank 1"
-        ):
+        with pytest.raises(RankFailed, match="all 2 processes of a trial"):
             training.advance()
     finally:
         training.close()
@@ -102,7 +100,7 @@ def test_a_rank_that_dies_ends_the_trial_with_one_error(data_dir: Path) -> None:
 
 def test_a_rank_that_cannot_begin_ends_the_trial(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(RankFailed, match="got rank 1 that ended with code 1; start the trial again"):
+    with pytest.raises(RankFailed, match="got rank 1 that ended with"):
         Training(job_in(data_dir, ranks=2))
     assert not torch.distributed.is_initialized()
 
@@ -137,9 +135,7 @@ def test_shares_add_up_to_the_step(rows: int) -> None:
 
 def test_every_rank_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(
-        ValueError, match="each of 2 ranks must have a GPU of its own, got 1 that this process"
-    ):
+    with pytest.raises(ValueError, match="each of 2 ranks"):
         join(0, 2, tmp_path / "store", torch.device("cuda"))
 
 

@@ -9,12 +9,17 @@ import torch
 
 from tests.trainables.training.support.fakes import Bag, FakeSources, some_batch
 from tests.trainables.training.test_workload import final_weights, job, repeatable, run
-from trainables.checkpoint import read_json, weights, write_json
+from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.evaluate import evaluate
-from trainables.training.selected_weights import ScoredWeights, best, copied, follow, holding, mean
-from trainables.training.state import STATE, read_selected
+from trainables.training.selected_weights import (
+    ScoredWeights,
+    best_candidates,
+    copy_tensors,
+    mean_weights,
+    temporary_weights,
+)
+from trainables.training.state import read_selected
 from trainables.training.step import Learner, one_step
 
 SETTINGS = {"lr": 0.5, "steps": 9, "report_every": 1}
@@ -28,10 +33,10 @@ def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> None:
     model, decay = Bag().double(), 0.75
     learner = Learner(model, train_config({"steps": 5, "lr": 0.1, "ema": decay}), seed=0)
-    history = [copied(weights(model))]
+    history = [copy_tensors(weights(model))]
     for step in range(5):
         one_step(learner, some_batch(step), step)
-        history.append(copied(weights(model)))
+        history.append(copy_tensors(weights(model)))
     assert learner.average is not None
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():
@@ -39,32 +44,12 @@ def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> No
         torch.testing.assert_close(average, expected)
 
 
-def test_what_is_no_real_number_is_taken_as_it_is() -> None:
-    model = torch.nn.BatchNorm1d(2)
-    average = copied(weights(model))
-    model.num_batches_tracked.fill_(7)
-    model.weight.data.fill_(3.0)
-    follow(average, model, 0.5)
-    assert average["num_batches_tracked"] == 7
-    assert average["weight"].tolist() == [2.0, 2.0]
-
-
 def test_a_model_that_held_other_weights_has_its_own_again() -> None:
     model = Bag()
-    own, other = copied(weights(model)), {name: value + 1 for name, value in weights(model).items()}
-    with holding(model, other):
+    own, other = copy_tensors(weights(model)), {name: value + 1 for name, value in weights(model).items()}
+    with temporary_weights(model, other):
         assert all(torch.equal(value, other[name]) for name, value in weights(model).items())
     assert all(torch.equal(value, own[name]) for name, value in weights(model).items())
-
-
-def test_an_average_that_hardly_moves_is_measured_as_the_initial_weights() -> None:
-    training = Training(job(lr=0.5, ema=0.9999999))
-    initial = Training(job())._state.learner
-    before = evaluate(initial, FakeSources(job(), initial.config, initial.device).batches("valid"))
-    metrics = training.advance().metrics
-    assert metrics["valid/loss"] == pytest.approx(before["loss"], rel=1e-4)
-    assert Training(job(lr=0.5)).advance().metrics["valid/loss"] != pytest.approx(before["loss"], rel=1e-2)
-    assert metrics["train/loss"] == Training(job(lr=0.5)).advance().metrics["train/loss"]
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
@@ -105,24 +90,10 @@ def test_an_average_goes_on_from_a_checkpoint_bit_for_bit(reports: int, select: 
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_an_average_is_saved_only_where_it_is_kept_and_read_again(tmp_path: Path) -> None:
-    def saved(name: str, training: Training) -> bool:
-        (tmp_path / name).mkdir()
-        training.save(tmp_path / name)
-        return (tmp_path / name / "average.safetensors").exists()
-
-    training = Training(job(ema=0.6))
-    training.advance()
-    assert saved("halfway", training)
-    run(training)
-    assert not saved("finished", training)
-    assert not saved("without", Training(job()))
-
-
 def test_the_best_are_kept_and_of_equals_the_earlier() -> None:
     candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
-        candidates = best([*candidates, ScoredWeights(accuracy, step, {})], 3)
+        candidates = best_candidates([*candidates, ScoredWeights(accuracy, step, {})], 3)
     assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
@@ -136,7 +107,7 @@ def test_the_mean_is_that_of_each_number() -> None:
         )
         for step, value in enumerate(values)
     ]
-    found = mean(candidates)
+    found = mean_weights(candidates)
     assert found["w"].tolist() == [3.0, 3.0]
     assert found["h"].dtype == torch.float16
     assert found["n"] == 2
@@ -153,7 +124,9 @@ def test_tests_and_rereading_take_the_mean_of_the_best(select_by: str, tmp_path:
     while not seen.finished:
         value = seen.advance().metrics[f"valid/{select_by}"]
         score = -value if select_by == "loss" else value
-        history.append(ScoredWeights(score, len(history) + 1, copied(weights(seen._state.learner.model))))
+        history.append(
+            ScoredWeights(score, len(history) + 1, copy_tensors(weights(seen._state.learner.model)))
+        )
     chosen = sorted(history, key=lambda each: -each.score)[:3]
     last = max(each.step for each in chosen)
     assert found[-1].metrics["model/selected_step"] == last
@@ -187,37 +160,6 @@ def test_the_best_weights_go_on_from_a_checkpoint_bit_for_bit(reports: int, tmp_
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """There the candidates were listed under another key."""
-    expected = run(Training(job(**SETTINGS, average_best=2)))
-    before = Training(job(**SETTINGS, average_best=2))
-    found = [before.advance() for _ in range(5)]
-    before.save(tmp_path)
-    scalars = read_json(tmp_path / STATE)
-    listed = scalars.pop("candidates")
-    assert len(listed) == 2
-    write_json(tmp_path / STATE, scalars | {"shelf": listed})
-    after = Training(job(**SETTINGS, average_best=2))
-    after.restore(tmp_path)
-    assert list(map(repeatable, found + run(after))) == list(map(repeatable, expected))
-
-
-def test_a_moving_average_is_what_is_kept() -> None:
-    settings = SETTINGS | {"ema": 0.5, "steps": 2}
-    training = Training(job(**settings, average_best=2))
-    run(training)
-    seen = Training(job(**settings))
-    averages = []
-    while not seen.finished:
-        seen.advance()
-        assert seen._state.learner.average is not None
-        averages.append(copied(seen._state.learner.average))
-    best = training._state.best
-    assert best is not None
-    for name, tensor in best.items():
-        torch.testing.assert_close(tensor, (averages[0][name] + averages[1][name]) / 2)
-
-
 def test_the_best_by_loss_and_by_accuracy_differ() -> None:
     def found(**more: str) -> tuple[float, list[float], list[float]]:
         measured = [m.metrics for m in run(Training(job(**SETTINGS, **more)))]
@@ -238,8 +180,3 @@ def test_searching_keeps_no_weights(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*kept*")) == []
     run(training)
     assert training._state.best is None
-
-
-def test_one_is_the_best_itself(tmp_path: Path) -> None:
-    one, other = Training(job(**SETTINGS)), Training(job(**SETTINGS, average_best=1))
-    assert list(map(repeatable, run(one))) == list(map(repeatable, run(other)))

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
-from trainables.task_catalog import stream, task_config, token_classes
-from trainables.training.examples import seen_of
-from trainables.training.tallies import BOUNDARY, WORD, tallied
+from trainables.task_catalog import task_config, token_classes
+from trainables.training.examples import record_example
+from trainables.training.tallies import BOUNDARY, WORD, tally_examples
 from trainables.types import Batch
 
 NESTED = [11, 1, 11, 2, 3, 14, 11, 4, 14, 14]
@@ -29,14 +29,14 @@ def digits(length: int) -> list[int]:
 
 
 def kept(model: dict[str, Any], task: Any, *batches: Batch) -> dict[str, dict[str, Any]]:
-    found = tallied(learner(model, task), {"near-iid": batches}, task)
+    found = tally_examples(learner(model, task), {"near-iid": batches}, task)
     return {each["kind"]: each for each in found}
 
 
 def test_depth_is_told_by_number_of_operators() -> None:
     rows = [[11, 1, 2, 14], [12, 3, 4, 14], NESTED]
     bins = kept(TOKEN, TREES, trees(*rows[:2]), trees(rows[2]))["operators"]["bins"]
-    alone = [seen_of(learner(TOKEN), trees(row), TREES) for row in rows]
+    alone = [record_example(learner(TOKEN), trees(row), TREES) for row in rows]
     assert [each[:3] for each in bins] == [[1, 1, 2], [3, 3, 1]]
     depths = [each["depth"] for each in alone]
     assert bins[0][3] == pytest.approx(np.mean(depths[:2]), abs=1e-3)
@@ -54,7 +54,7 @@ def test_depth_is_told_by_length_inside_each_split() -> None:
     trained = learner(TOKEN, task)
     lengths = [*range(4, 20), *range(4, 20), 40]
     near = [trees(*(digits(each) for each in lengths[:10])), trees(*(digits(each) for each in lengths[10:]))]
-    found = [*tallied(trained, {"near": near, "far": [trees(digits(50))]}, task)]
+    found = [*tally_examples(trained, {"near": near, "far": [trees(digits(50))]}, task)]
     assert [(each["kind"], each["split"]) for each in found] == [("lengths", "near"), ("lengths", "far")]
     bins = found[0]["bins"]
     assert [each[:3] for each in bins] == [[4, 7, 8], [8, 11, 8], [12, 15, 8], [16, 40, 9]]
@@ -70,26 +70,6 @@ def test_depth_is_told_by_length_inside_each_split() -> None:
         assert [hits, asked] == [sum(int(alone[each].hits) for each in inside), len(inside)]
         assert bound == np.mean([float(alone[each].encoded.bound) for each in inside])
     assert found[1]["bins"][0][:3] == [50, 50, 1]
-
-
-def test_loops_are_told_by_length() -> None:
-    """Nothing is kept of single words there: a loop stops for a whole input."""
-    task = task_config({"name": "algorithms"})
-    model = {"name": "looped", "width": 16, "heads": 2, "max_loops": 64, "stop": "instance"}
-    trained = learner(model, task)
-    batch = stream(task, 20, 1, 0)
-    (found,) = tallied(trained, {"near-iid": [batch]}, task)
-    assert found["kind"] == "lengths"
-    trained.model.eval()
-    depth = trained.model(batch).encoded.depth.tolist()
-    shown = sum(mean * examples for _, _, examples, mean, *_ in found["bins"]) / len(depth)
-    assert shown == pytest.approx(np.mean(depth), abs=1e-3)
-
-
-def test_many_operators_share_bins() -> None:
-    row = [*[11] * 20, 1, *[14] * 20]
-    (only,) = kept(TOKEN, TREES, trees(row))["operators"]["bins"]
-    assert only[:3] == [17, 20, 1]
 
 
 def test_of_a_pair_the_sentence_with_more_operators_counts() -> None:
@@ -111,7 +91,9 @@ def test_experts_are_counted_by_class(halt: Any, early_exit: str) -> None:
     if halt is None:
         layers = {"operator": 4 * 6, "digit": 6 * 6, "bracket": 4 * 6, BOUNDARY: 4 * 6}
     else:
-        parts = [seen_of(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])]
+        parts = [
+            record_example(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])
+        ]
         kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
         layers = {}
         halted = [each < 0 for part in parts for running in part["running"] for each in running]
@@ -151,15 +133,6 @@ def test_words_of_an_expert_are_those_that_chose_it_most_often() -> None:
         ).tolist()
 
 
-def test_an_expert_keeps_five_words_at_most() -> None:
-    found = kept({**SUT, "halt": None, "max_layers": 1}, TREES, trees([*range(10), 0]))
-    counts = [len(words) for mixture in found["experts"]["mixtures"] for words in mixture["words"]]
-    assert max(counts) == 5
-    assert all(
-        words[0] == ["0", 2] for words in found["experts"]["mixtures"][1]["words"] if ["0", 2] in words
-    )
-
-
 def test_words_of_experts_are_counted_without_classes_of_words_too() -> None:
     task = task_config({"name": "digits"})
     found = kept({**SUT, "halt": None, "max_layers": 2}, task, trees([5, 5, 7]))["experts"]["mixtures"][1]
@@ -179,20 +152,3 @@ def test_both_sentences_of_a_pair_are_counted() -> None:
 def test_without_classes_nothing_and_without_experts_no_experts() -> None:
     assert [*kept(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
     assert [*kept(TOKEN, TREES, tree(5))] == ["lengths", "operators"]
-
-
-@pytest.mark.parametrize(
-    ("task", "classes"),
-    [
-        ("listops", {"digit", "operator", "bracket", "other"}),
-        ("listops_lra", {"digit", "operator", "bracket", "other"}),
-        ("logical_inference", {"variable", "operator", "bracket", "other"}),
-        ("flipflop", {"write", "ignore", "read", "bit", "other"}),
-    ],
-)
-def test_every_token_has_a_class(task: str, classes: set[str]) -> None:
-    from trainables.task_catalog import shape
-
-    config = task_config({"name": task})
-    assert len(token_classes(config)) == shape(config).vocabulary_size
-    assert set(token_classes(config)) == classes

@@ -1,31 +1,12 @@
 """What `train` accepts and refuses."""
 
-import json
 import subprocess
 import sys
 
 import pytest
 from pydantic import ValidationError
 
-from trainables.training.config import TrainConfig, train_config
-
-
-def test_the_mapping_of_a_spec_is_enough() -> None:
-    config = train_config({"steps": 20000, "batch_size": 128, "lr": 5.0e-4, "ponder_weight": 0.1})
-    assert (config.steps, config.batch_size, config.lr, config.ponder_weight) == (20000, 128, 5e-4, 0.1)
-
-
-def test_whole_numbers_are_fine_where_real_ones_are_asked() -> None:
-    config = train_config({"steps": 1, "lr": 1, "ponder_weight": 0, "weight_decay": 0, "clip": 2})
-    assert config.lr == 1.0
-    assert config.clip == 2.0
-
-
-def test_settings_survive_json() -> None:
-    config = train_config({"steps": 7, "betas": [0.5, 0.9], "clip": None, "patience": 3})
-    again = train_config(json.loads(json.dumps(config.model_dump(mode="json"))))
-    assert again == config
-    assert again.betas == (0.5, 0.9)
+from trainables.training.config import train_config
 
 
 @pytest.mark.parametrize(
@@ -47,7 +28,7 @@ def test_settings_survive_json() -> None:
         ({"warmup_steps": 3}, "warmup_steps must be 0 with schedule 'constant', got 3"),
         (
             {"schedule": "rsqrt", "warmup_steps": 11},
-            "warmup_steps must be at most steps, got warmup_steps=11 and steps=10",
+            "warmup_steps must be at most steps, got 11 and steps=10",
         ),
         (
             {"batch_tokens": 100},
@@ -57,7 +38,7 @@ def test_settings_survive_json() -> None:
         ({"hold_steps": 3}, "hold_steps needs schedule 'cosine', got hold_steps=3 and schedule='constant'"),
         (
             {"schedule": "cosine", "warmup_steps": 6, "hold_steps": 5},
-            "warmup_steps and hold_steps must together be at most steps, got 6, 5 and steps=10",
+            r"warmup_steps \+ hold_steps must be at most steps, got 11 and steps=10",
         ),
         ({"average_best": 2, "select": "last"}, "average_best needs select 'best', got average_best=2 and"),
         ({"select_by": "loss", "select": "last"}, "select_by needs validations that are compared, got sele"),
@@ -98,11 +79,6 @@ def test_parts_of_a_batch_are_as_even_as_can_be() -> None:
     config = train_config({"steps": 1, "batch_size": 7, "accumulate": 3})
     assert (config.batch_rows(30), config.part_rows(30)) == (7, 3)
     assert train_config({"steps": 1, "batch_size": 7}).part_rows(30) == 7
-
-
-def test_every_field_says_what_it_is() -> None:
-    properties = TrainConfig.model_json_schema()["properties"]
-    assert [name for name, entry in properties.items() if not entry.get("description")] == []
 
 
 def test_reading_settings_loads_no_torch() -> None:

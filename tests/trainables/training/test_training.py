@@ -99,17 +99,6 @@ def test_interrupted_at_every_report_ends_as_undisturbed(arm: str, job: Any, tmp
     check_interruptions(job(ARMS[arm]), tmp_path)
 
 
-def test_a_curriculum_with_all_that_is_kept_of_weights_is_continued_too(tmp_path: Path) -> None:
-    """A streamed task of growing lengths; moving average, best weights, halved rates, slow weights."""
-    task = {"name": "algorithms", "length_max": 6, "interval": 3, "valid_examples": 40, "test_examples": 10}
-    train = {"steps": 14, "batch_size": 4, "lr": 5.0, "report_every": 3, "optimizer": "ranger", "ema": 0.7}
-    kept = {"average_best": 2, "select_by": "loss", "halve_after": 0}
-    settings = {"task": task, "model": {"name": "looped"} | WIDTHS, "train": train | kept}
-    found = check_interruptions(Job(settings, 1, "confirm", ("length-25",), tmp_path), tmp_path)
-    rates = [measurement.metrics["train/lr"] for measurement in found]
-    assert min(rates) < max(rates), "a rate that was never halved would prove little"
-
-
 def test_drawn_experts_that_write_are_continued_too(tmp_path: Path) -> None:
     mixture = {"experts": 3, "active": 2, "sampled": 1}
     model = {"name": "sut", "width": 8, "max_layers": 3, "feedforward": mixture | {"width": 6}}
@@ -131,33 +120,6 @@ def test_arms_of_one_seed_see_the_same_batches(job: Any) -> None:
             assert torch.equal(ours.labels, theirs.labels)
     other_seed = next(seen_by(Training(job(seed=2))))
     assert not torch.equal(other_seed.labels, runs[0][0].labels)
-
-
-@pytest.mark.parametrize(("device", "plans"), [("cpu", True), ("cuda", False)])
-def test_trials_on_a_gpu_keep_from_kernels_that_plan_each_shape(job: Any, device: str, plans: bool) -> None:
-    one, before = job(), torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(enabled=True)
-    try:
-        Sources(one, train_config(one.settings["train"]), torch.device(device))
-        assert torch.backends.cuda.cudnn_sdp_enabled() is plans
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(enabled=before)
-
-
-def test_one_pass_reads_every_training_example_once(job: Any) -> None:
-    one = job(batch_size=1)
-    sources = Sources(one, train_config(one.settings["train"]), torch.device("cpu"))
-    seen = [tuple(sources.train_batch(step).tokens[0].tolist()) for step in range(len(sources._train))]
-    assert len(set(seen)) == len(seen)
-    assert tuple(sources.train_batch(len(seen)).tokens[0].tolist()) in set(seen)
-
-
-def test_bucketed_batches_hold_less_padding(job: Any) -> None:
-    shares = []
-    for order in ("random", "bucketed"):
-        masks = [batch.mask for batch in seen_by(Training(job(order=order, steps=20)))]
-        shares.append(sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks))
-    assert shares[1] > shares[0]
 
 
 def test_batches_of_tokens_have_room_for_input_and_answer(tmp_path: Path) -> None:
@@ -210,12 +172,6 @@ def test_long_splits_are_measured_in_small_batches(job: Any) -> None:
     assert [batch.mask.shape[0] for batch in batches] == [2, 2, 1]
 
 
-def test_measuring_in_other_batches_gives_the_same_numbers(job: Any) -> None:
-    whole, cut = (run(Training(job(eval_batch_size=size)))[-1].metrics for size in (64, 3))
-    for name in set(whole) - NONDETERMINISTIC:
-        assert whole[name] == pytest.approx(cut[name], rel=1e-4, abs=1e-5), name
-
-
 def test_test_splits_are_not_even_made_before_the_last_step(tmp_path: Path) -> None:
     training = Training(make_job(tmp_path))
     training.advance()
@@ -244,7 +200,7 @@ def test_posthoc_reads_a_checkpoint_under_other_settings(job: Any, tmp_path: Pat
     assert eager["near-iid/depth"] < same["near-iid/depth"]
     assert again(early_exit="none")["near-iid/saved"] == 0
     assert again(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
-    with pytest.raises(CheckpointError, match="must hold exactly the weights of the model, got missing="):
+    with pytest.raises(CheckpointError, match="must hold exactly the weights of"):
         again(gate=False)
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import resolve
+from orchestrator.plan.estimate import price
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import rows_per_step
-from orchestrator.plan.price import price
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
 from trainables.costs import BACKWARD, depth_range, flops

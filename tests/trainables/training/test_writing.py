@@ -5,7 +5,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.ablation_check.probe import Probe
@@ -13,13 +12,12 @@ from orchestrator.plan.training_code.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.heads.sequence import commonest_tokens
 from trainables.settings import Settings
 from trainables.training import writing
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner
-from trainables.training.writing import measure_writing, right_answers, scores
+from trainables.training.writing import measure_writing, scores
 from trainables.types import NOT_ASKED, TaskShape
 
 RAW = {"name": "logical_inference", "form": "sequence"}
@@ -51,13 +49,6 @@ def test_a_task_adds_scores_of_its_own() -> None:
     assert scores(TASK, [[1], [2, 3]], [[1], [2]])["longer"] == 1.0
 
 
-def test_right_answers_have_no_ends() -> None:
-    batch = synthetic_batch(SHAPE, 5, 9, seed=0)
-    for row, answer in zip(batch.labels, right_answers(batch), strict=True):
-        assert row.tolist()[: len(answer) + 1] == [*answer, 6]
-        assert set(row.tolist()[len(answer) + 1 :]) <= {NOT_ASKED}
-
-
 def test_greedy_answers_are_right_where_all_tokens_were_under_teacher_forcing() -> None:
     learner = Learner(build_model(MODEL, SHAPE, seed=1), train_config({"steps": 1}), seed=1)
     batches = [synthetic_batch(SHAPE, 6, 9, seed=0), synthetic_batch(SHAPE, 3, 4, seed=1)]
@@ -68,15 +59,6 @@ def test_greedy_answers_are_right_where_all_tokens_were_under_teacher_forcing() 
     found = measure_writing(learner, batches, TASK)
     assert found["exact_match"] == evaluate(learner, batches)["accuracy_whole"] == pytest.approx(6 / 9)
     assert learner.model.training
-
-
-def test_floor_by_tokens_is_that_of_the_best_constant_answer_at_each_place() -> None:
-    labels = [torch.tensor([[1, 2, 6], [1, 6, -1]]), torch.tensor([[3, 6], [1, 6]])]
-    # First place 1 (3 of 4), second the end (3 of 4), third the end (1 of 1).
-    assert commonest_tokens(labels) == 7 / 9
-    learner = Learner(build_model(MODEL, SHAPE, seed=1), train_config({"steps": 1}), seed=1)
-    batch = synthetic_batch(SHAPE, 9, 9, seed=0)
-    assert evaluate(learner, [batch])["floor"] == commonest_tokens([batch.labels])
 
 
 @pytest.mark.usefixtures("scoring")

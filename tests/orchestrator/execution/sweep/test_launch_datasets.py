@@ -7,9 +7,9 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.execution.datasets import build_datasets, collect_inputs, data_digests, require_files
 from orchestrator.execution.sweep.launch_folder import Setup
-from orchestrator.plan.planned_trials import with_data_of
+from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.tracking.inputs import digests_of, inputs_for
+from orchestrator.tracking.inputs import inputs_for, split_digests
 from tests.support.specs.plans import make_arm, make_plan
 from trainables.data.progress import Watcher
 from trainables.data.store import open_split, split_path
@@ -62,7 +62,7 @@ def test_the_data_of_every_seed_are_built_where_each_has_its_own(tmp_path):
     made = plan_on({**SMALL, "data_seed": 0}, splits=("near-iid",))
     made = replace(made, confirm=replace(made.confirm, seeds=(7, 8), resample_data=True))
     inputs = collect_inputs(made, tmp_path)
-    drawn = [with_data_of(seed, made.arms[0].settings) for seed in (7, 8)]
+    drawn = [with_data_seed(seed, made.arms[0].settings) for seed in (7, 8)]
     digests = [{each.digest for each in inputs_for(inputs, settings)} for settings in drawn]
     assert [len(each) for each in digests] == [3, 3]
     assert not digests[0] & digests[1]
@@ -85,7 +85,7 @@ def test_data_that_cannot_be_read_is_a_fault_of_what_was_asked(tmp_path):
 
 
 def test_files_that_are_not_there_are_told_before_any_is_read(tmp_path, monkeypatch):
-    message = r"the data of lra_text cannot be read: folder must hold train/neg, .* put the reviews there"
+    message = r"the data of lra_text cannot be read: folder must hold train/neg, .*put them there"
     with pytest.raises(InputError, match=message):
         require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
     monkeypatch.setattr("trainables.data.files.content_digest", lambda *_: pytest.fail("must not be read"))
@@ -113,6 +113,6 @@ def test_what_arms_read_is_listed_with_digests_of_its_content(tmp_path):
 
 def test_digests_of_what_was_listed_are_those_of_the_data_themselves(tmp_path):
     plan = plan_on(SMALL, {**SMALL, "data_seed": 1}, dict(SMALL), splits=("near-iid",))
-    found = digests_of(collect_inputs(plan, tmp_path))
+    found = split_digests(collect_inputs(plan, tmp_path))
     assert found == data_digests(plan, Setup(tmp_path))
     assert [len(each.split(", ")) for each in found.values()] == [2, 2, 2]

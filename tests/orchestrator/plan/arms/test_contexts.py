@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.errors import InputError, PlanError
-from orchestrator.plan.display.render import look_twice, render
+from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.extension.extending import changes_allowed, extended
 from orchestrator.plan.extension.extension_rules import Begun
 from orchestrator.plan.serialise import from_json, to_json
@@ -105,7 +105,7 @@ def test_baselines_of_contexts_need_not_differ_in_what_they_do(field, values):
 
 def test_two_contexts_of_the_same_settings_are_refused():
     contexts = {"model.halt": [{"unit": "token"}, {"unit": "token", "threshold": 0.999}]}
-    with pytest.raises(PlanError, match=r"contexts\.model\.halt: baseline.* is the same system as"):
+    with pytest.raises(PlanError, match=r"contexts\.model\.halt: baseline.* has the same settings as"):
         plan(crossed(contexts=contexts))
 
 
@@ -123,7 +123,7 @@ def test_tasks_are_contexts_and_no_grid():
     with pytest.raises(PlanError, match=r"grid\.task\.name: .* contexts: {task\.name: "):
         plan(spec(grid=tasks, confirm=confirm))
     found = plan(spec(contexts=tasks, confirm=confirm))
-    assert not any("under contexts instead of grid" in line for line in look_twice(found))
+    assert not any("under contexts instead of grid" in line for line in plan_warnings(found))
 
 
 DONE = Begun(searched=True, confirmed=True, decides=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from tests.orchestrator.plan.ablation_check.test_lying_arms import (
+from tests.orchestrator.plan.ablation_check.test_empty_arms import (
     LISTOPS,
     LOOPED,
     STRINGS,

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.plan.display.format import amount, bytes_amount, duration
-from orchestrator.plan.display.render import look_twice, render
+from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
 from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
@@ -54,7 +54,7 @@ def test_says_what_matters(shown: str, line: str) -> None:
 
 def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
-    assert "look twice: it is named for taking away gate and changes model.halt.transition" in shown
+    assert "warning: the name says that it removes gate and changes model.halt.transition" in shown
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
 ) -> None:
     made = study(2, 3, 1, readings=()).plan
     arm = replace(made.arms[1], changes=(Change(path, None, value),))
-    found = look_twice(replace(made, arms=(made.arms[0], arm)))
+    found = plan_warnings(replace(made, arms=(made.arms[0], arm)))
     assert len(found) == expected
     assert all("the search of arm-0 may choose what arm-1 sets" in line for line in found)
     # Where nothing is searched at all, the difference is what searching gives.
-    assert look_twice(replace(made, arms=(made.arms[0], replace(arm, space=Space(()))))) == []
+    assert plan_warnings(replace(made, arms=(made.arms[0], replace(arm, space=Space(()))))) == []
 
 
 def row(**said: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def row(**said: Any) -> dict[str, Any]:
 )
 def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], expected: str) -> None:
     words = " ".join(text(plan(spec(**parts))).split())
-    assert f"Look twice: no confirmed trial reads what was published as {expected}" in words
+    assert f"Warning: no confirmed trial reads what was published as {expected}" in words
 
 
 def test_a_published_value_that_is_read_is_no_news() -> None:

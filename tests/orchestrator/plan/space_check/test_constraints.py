@@ -40,15 +40,12 @@ def test_a_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [
-        ("model.max_layers >= 2", "holds whatever is drawn, in every arm: leave it out, or turn it round"),
+        ("model.max_layers >= 2", "holds for every draw in every arm"),
         ("model.max_layers > 8", "baseline can draw nothing that satisfies model.max_layers > 8"),
         ("model.max_leyers > 3", "model.max_leyers is a field of no arm. Did you mean 'model.max_layers'"),
         ("model.width <= model.heads", "can draw nothing that satisfies model.width <= model.heads"),
         ("model.heads <= model.width", "must have a field that the search varies, got none"),
-        ("model.max_layers > 7", "leaves model.max_layers one value in baseline, 8: set it in place of"),
-        ("model.max_layers == 3", "leaves model.max_layers one value in baseline, 3: set it in place of"),
-        ("train.lr > 0.00199999999", "leaves train.lr one value in baseline, 0.002: set it in place of"),
-        ("model.max_layers <= model.max_layers", "holds whatever is drawn, in every arm: leave it out"),
+        ("model.max_layers <= model.max_layers", "holds for every draw in every arm"),
         ("model.max_layers <= train.patience", "and train.patience is null in every arm: it decides nothing"),
         (
             "model.max_layers != model.halt.unit",
@@ -67,11 +64,6 @@ def test_a_constraint_that_nothing_satisfies_is_told_once_for_all_arms() -> None
     with pytest.raises(PlanError) as caught:
         plan(full(arms=arms, search={**MORE, "constraints": ["model.max_layers > 8"]}))
     assert str(caught.value).count("can draw nothing that satisfies model.max_layers > 8") == 1
-
-
-@pytest.mark.parametrize("constraint", ["model.max_layers > 6", "train.lr < 0.00012", "train.lr > 0.0019"])
-def test_a_constraint_that_leaves_little_is_none_of_those(constraint: str) -> None:
-    assert planned(constraint).baseline.space.constraints
 
 
 @pytest.mark.parametrize(
@@ -108,13 +100,8 @@ def test_a_number_is_read_as_anywhere_in_a_spec(written: str) -> None:
 @pytest.mark.parametrize(
     ("also", "constraint", "message"),
     [
-        (
-            REAL,
-            "train.lr == train.weight_decay",
-            "two real numbers that are drawn are never equal in baseline",
-        ),
-        (REAL, "train.lr != train.weight_decay", "holds whatever is drawn, in every arm: leave it out"),
-        (REAL, "train.lr != 0.005", "holds whatever is drawn, in every arm: leave it out"),
+        (REAL, "train.lr != train.weight_decay", "holds for every draw in every arm"),
+        (REAL, "train.lr != 0.005", "holds for every draw in every arm"),
     ],
 )
 def test_real_numbers_are_never_drawn_equal(also: Any, constraint: str, message: str) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from orchestrator.errors import InputError, PlanError, SpecError
 from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.plan.space_check.first import looked_up
+from orchestrator.plan.space_check.first import with_found_points
 from orchestrator.spec.load import read_spec, to_yaml
 from tests.orchestrator.plan.small import SEARCH, baseline, full
 from tests.support.specs.planned import plan
@@ -49,7 +49,7 @@ def test_an_empty_point_is_the_arms_own_settings() -> None:
 
 def test_ids_know_the_points_and_plans_without_them_are_as_before() -> None:
     plain, found = planned(), planned(PUBLISHED)
-    assert not {each.trial_id for each in plain.trials} & {each.trial_id for each in found.trials}
+    assert not {trial.trial_id for trial in plain.trials} & {trial.trial_id for trial in found.trials}
     assert '"first"' not in to_json(plain)
     assert from_json(to_json(plain)) == plain
     assert from_json(to_json(found)) == found
@@ -148,7 +148,7 @@ def read(folder: Any, *points: Any) -> Any:
 def test_what_another_sweep_found_is_written_into_the_spec(tmp_path: Any) -> None:
     source = read(tmp_path, {"from": "another"}, PUBLISHED)
     found = {"baseline": PUBLISHED, "minus-gate": SHALLOW, "elsewhere": {}}
-    known = looked_up(source, lambda name: {"another": found}[name])
+    known = with_found_points(source, lambda name: {"another": found}[name])
     made = plan(known)
     whole = {**PUBLISHED, "train.lr": 5e-4}
     assert made.baseline.first == (whole,)
@@ -157,7 +157,7 @@ def test_what_another_sweep_found_is_written_into_the_spec(tmp_path: Any) -> Non
     (tmp_path / "launched.yaml").write_text(to_yaml(known.spec))
     again = read_spec(tmp_path / "launched.yaml")
     assert to_json(plan(again)) == to_json(made)
-    assert looked_up(again, lambda name: {}) is again
+    assert with_found_points(again, lambda name: {}) is again
 
 
 def test_a_sweep_that_is_not_there_is_told_with_the_line(tmp_path: Any) -> None:
@@ -165,4 +165,4 @@ def test_a_sweep_that_is_not_there_is_told_with_the_line(tmp_path: Any) -> None:
         raise InputError(f"no sweep named {name!r} in runs")
 
     with pytest.raises(SpecError, match=r"search.first\[0\]: no sweep named 'another' in runs"):
-        looked_up(read(tmp_path, {"from": "another"}), found)
+        with_found_points(read(tmp_path, {"from": "another"}), found)

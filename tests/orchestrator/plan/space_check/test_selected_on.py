@@ -9,7 +9,7 @@ from rich.console import Console
 from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from tests.orchestrator.plan.small import BASELINE, spec
 from tests.orchestrator.report.studies import study
 from tests.support.specs.planned import plan
@@ -30,7 +30,7 @@ def text(made: Plan) -> str:
 def test_a_plan_says_that_selection_sees_test_data() -> None:
     made = planned("test")
     assert made.selected_on == ("test",)
-    assert "Look twice. Selection saw test data: valid has the examples of test, so that" in text(made)
+    assert "Warning: Selection saw test data: valid has the examples of test, so that" in text(made)
     assert from_json(to_json(made)) == made
 
 
@@ -46,9 +46,9 @@ def test_where_it_does_not_or_no_test_is_read_nothing_is_said(
 
 def test_a_report_says_so_before_its_numbers() -> None:
     made = study(2, 4, 0)
-    assert not any("Selection saw" in each for each in notices(made.report()))
+    assert not any("Selection saw" in each for each in warning_texts(made.report()))
     seen = replace(made, plan=replace(made.plan, selected_on=("near-iid",)))
     assert any(
         each.startswith("Selection saw test data: valid has the examples of near-iid")
-        for each in notices(seen.report())
+        for each in warning_texts(seen.report())
     )

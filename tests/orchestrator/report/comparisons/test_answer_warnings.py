@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, Change, SearchPlan
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.json_file import as_json
@@ -72,7 +72,7 @@ def test_a_cost_is_compared_at_settings_that_searches_for_something_else_chose_a
     text = "good against baseline in iid/depth: train.ponder_weight 0.001 against 0.01"
     assert made.warnings[0].text == text
     assert json.loads(as_json(made))["warnings"][0]["code"] == "chosen-differently"
-    assert any(text in each for each in notices(made))
+    assert any(text in each for each in warning_texts(made))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def searched(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[R
     ]
 
 
-def test_a_search_of_which_one_trial_finished_chose_nothing() -> None:
+def test_search_with_one_finished_trial_is_a_warning() -> None:
     done, crashed = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     trials = tuple(
         PlannedTrial(f"s-{arm}-0-{number}", arm, "search", number, number)

@@ -1,7 +1,5 @@
 """What a finished sweep says of its arms: one line each, never stronger than its seeds."""
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -10,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
-from orchestrator.report.caveats.notes import in_words, notes
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.notes import notes, verdict_lines
+from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.results.types import Report
-from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.results.types import Grid, Report
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import Grid, grids, headline
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables, screen_table
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
@@ -115,7 +112,7 @@ def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
     )
 
 
-def test_moderated_variances_are_shared_by_the_arms_and_said_to_be() -> None:
+def test_moderated_variances_share_a_reported_prior() -> None:
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
     asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
     priors = {each.prior for each in asked.verdicts}
@@ -150,7 +147,7 @@ def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() 
     assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
     assert good.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
     assert (bad.wins.wins, bad.wins.low, bad.wins.high) == (0, 0.0, pytest.approx(1 - 0.025 ** (1 / 8)))
-    table = next(grid for grid in grids(found) if "primary outcome" in grid.title)
+    table = next(grid for grid in all_tables(found) if "primary outcome" in grid.title)
     shown = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
     assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
     written = json.loads(as_json(found))
@@ -168,7 +165,7 @@ def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
     assert (
         said.line == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
     )
-    row = next(row for row in headline(found).rows if row[0] == "good")
+    row = next(row for row in screen_table(found).rows if row[0] == "good")
     assert row == (
         "good",
         "0 of 8 finished",
@@ -178,11 +175,11 @@ def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
         "undecided: 8 seeds failed",
     )
     assert arm_metrics(found)["good"] == {"seeds_finished": 0, "seeds_failed": 8}
-    assert "0.150" not in next(row for grid in grids(found) for row in grid.rows if row[0] == "good")
-    assert "0 of 8 finished" in write(found, tmp_path / "report").read_text()
+    assert "0.150" not in next(row for grid in all_tables(found) for row in grid.rows if row[0] == "good")
+    assert "0 of 8 finished" in write_report_folder(found, tmp_path / "report").read_text()
 
 
-def test_failed_seeds_are_never_a_gain() -> None:
+def test_failed_seeds_make_no_arm_better() -> None:
     """The three worst seeds of an arm diverge: what finished looks better, and nothing is claimed."""
     worst = sorted(SEEDS, key=lambda seed: record("good", seed).last.metrics["iid/accuracy"])[:3]  # type: ignore[union-attr]
     found = summarise(plan(), records(good=tuple(worst)))
@@ -200,7 +197,7 @@ def test_failed_seeds_are_never_a_gain() -> None:
     effect = found.effect("good", "iid/accuracy")
     assert effect is not None
     assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
-    row = next(row for row in headline(found).rows if row[0] == "good")
+    row = next(row for row in screen_table(found).rows if row[0] == "good")
     assert row[1] == "5 of 8 finished"
     tracked = arm_metrics(found)["good"]
     assert tracked["seeds_failed"] == 3
@@ -233,7 +230,7 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
     assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
 
 
-def test_what_is_undecided_says_how_likely_more_seeds_decide_it() -> None:
+def test_undecided_verdicts_state_the_chance_of_a_decision() -> None:
     found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
     (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
     assert [each.more for each in open_.outlooks] == [4, 8, 24]
@@ -243,7 +240,7 @@ def test_what_is_undecided_says_how_likely_more_seeds_decide_it() -> None:
     chance = f"{open_.outlooks[1].chance:.0%}"
     assert open_.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
     assert not any(each.outlooks for each in found.verdicts if each is not open_)
-    (grid,) = [each for each in grids(found) if "chance that more seeds decide" in each.title]
+    (grid,) = [each for each in all_tables(found) if "chance that more seeds decide" in each.title]
     assert grid.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
     assert [row[0] for row in grid.rows] == [open_.arm]
     assert grid.rows[0][2].startswith(chance)
@@ -254,7 +251,7 @@ def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
     assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
 
 
-def test_seeds_that_have_not_run_leave_it_undecided() -> None:
+def test_open_seeds_leave_an_arm_undecided() -> None:
     """A look before the end is no test: the seeds that are there were not chosen beforehand."""
     known = records()
     planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
@@ -270,10 +267,17 @@ def test_seeds_that_have_not_run_leave_it_undecided() -> None:
     assert said["bad"] == "worse"
 
 
-def test_an_outcome_that_nobody_measured_is_told() -> None:
-    asked = AnswerPlan(("iid/acuracy",), None, 0.05, 3)
-    found = summarise(plan(answer=asked), records())
-    assert {each.text for each in found.verdicts} == {"undecided: no trial measured it"}
+def test_an_arm_without_any_result_has_no_verdict() -> None:
+    known = [each for each in records() if each.arm != "good"]
+    planned = tuple(PlannedTrial(f"good-{seed}", "good", "confirm", 0, seed, 0) for seed in SEEDS)
+    found = summarise(plan(trials=planned), known)
+    verdict = found.verdict("good")
+    assert verdict is not None
+    assert (verdict.kind, verdict.is_decided, "undecided" in verdict.line) == (None, False, False)
+    assert [each["kind"] for each in json.loads(as_json(found))["verdicts"] if each["arm"] == "good"] == [
+        None
+    ]
+    assert not any("good" in line for line in verdict_lines(found))
 
 
 def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() -> None:
@@ -285,35 +289,28 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert ends[0] < ends[1]  # type: ignore[operator]
     depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
-    tags = {"answer", "answer2", "verdict", "verdict.iid/depth", "intervals"}
+    tags = {"answer", "answer2", "decision", "verdict", "verdict.iid/depth", "intervals"}
     assert set(arm_tags(wide)["good"]) == tags
     tracked = list(arm_metrics(wide)["good"])
     assert tracked[0] == "answer/estimate"
     assert tracked[7:9] == ["answer/p", "answer2/estimate"]
 
 
-def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
+def test_screen_lists_decided_and_undecided_arms() -> None:
     asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
     found = summarise(plan(answer=asked), records(good=(103,)))
     decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
-    *first, last, _ = in_words(found)
+    *first, last, _ = verdict_lines(found)
     assert first[:2] == [f"decided: {line}" for line in decided]
     assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
     assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
-    *nothing, _ = in_words(summarise(plan(), records(baseline=(103,))))
+    *nothing, _ = verdict_lines(summarise(plan(), records(baseline=(103,))))
     assert nothing == [
         "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
     ]
 
 
-def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:
-    found = summarise(plan(answer=None), records())
-    assert found.outcomes == ("iid/accuracy",)
-    assert found.answer is not None
-    assert found.answer.family == 3
-
-
-def test_a_reading_that_crashed_has_no_value() -> None:
+def test_crashed_reevaluation_has_no_value() -> None:
     overrides = {"model.halt.threshold": 0.5}
     again = [
         record("good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
@@ -325,51 +322,15 @@ def test_a_reading_that_crashed_has_no_value() -> None:
     (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
     assert (cell.estimate.n, cell.failed) == (1, 2)
     assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
-    (grid,) = [each for each in grids(found) if "read again" in each.title]
+    (grid,) = [each for each in all_tables(found) if "re-evaluated" in each.title]
     assert grid.rows[0][2].endswith("(1 of 3 finished)")
 
 
 def _seeds_of(found: Report) -> list[Grid]:
-    return [each for each in grids(found) if each.title.endswith("seed by seed")]
+    return [each for each in all_tables(found) if each.title.endswith("seed by seed")]
 
 
-def test_seeds_are_shown_one_by_one() -> None:
-    found = summarise(plan(), records(good=(103,), bad=SEEDS))
-    assert [row for row in next(iter(_seeds_of(found))).rows if row[0] == "bad"] == [
-        ("bad", *["diverged"] * 8)
-    ]
-    (grid,) = [each for each in grids(found) if each.title == "iid/accuracy, seed by seed"]
-    assert grid.headers == ("arm", *map(str, SEEDS))
-    row = next(row for row in grid.rows if row[0] == "good")
-    assert row[3] == "diverged"
-    assert row[1] == f"{record('good', 101).last.metrics['iid/accuracy']:.3f}"  # type: ignore[union-attr]
-
-
-def test_what_is_primary_selection_and_exploratory_is_marked(tmp_path: Path) -> None:
-    found = summarise(plan(), records())
-    assert found.metrics[0] == "iid/accuracy"
-    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
-    roles = {row["metric"]: row["role"] for row in rows}
-    assert roles == {
-        "iid/accuracy": "primary",
-        "far/accuracy": "exploratory",
-        "valid/accuracy": "selection",
-        "iid/depth": "exploratory",
-    }
-    assert {row["metric"] for row in rows if row["p"]} == {"iid/accuracy"}
-    assert {row["verdict"] for row in rows if row["metric"] == "iid/accuracy"} == {
-        *("", "better", "worse", "no difference larger than 0.02"),
-    }
-    headers = [header for grid in grids(found) for header in grid.headers]
-    assert {"iid (primary)", "far", "valid (selection)"} <= set(headers)
-    text = write(found, tmp_path / "report").read_text()
-    assert f"\n- {found.verdicts[0].line}" in text.replace("\\", "")
-    assert "no test" not in text.partition("## How to read this")[0]
-    assert "in 43% of cases, in one of five in 17%" in text
-    assert json.loads(as_json(found))["verdicts"][0]["kind"] == "better"
-
-
-def test_points_of_a_front_are_kept_apart() -> None:
+def test_points_of_a_front_are_reported_separately() -> None:
     """Two points, one accurate and deep, one shallow and poor: their mean is no system."""
     objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
@@ -397,41 +358,28 @@ def test_points_of_a_front_are_kept_apart() -> None:
     }
     assert list(points) == ["point 1: ", "point 2: lr=0.1"]
     assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
-    (grid,) = [each for each in grids(found) if each.title.startswith("confirmed points")]
+    (grid,) = [each for each in all_tables(found) if each.title.startswith("confirmed points")]
     assert len(grid.rows) == 8
-    assert any("differences and means are of point 1" in each for each in notices(found))
+    assert any("those of point 1" in each for each in warning_texts(found))
     alone = replace(search, objectives=objectives[:1])
     averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
         "baseline", "iid/accuracy"
     )
     assert averaged is not None
-    [shown] = notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
+    [shown] = warning_texts(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
     assert shown.startswith("The 2 best assignments of each arm were confirmed")
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
 
 
-def test_an_outcome_that_no_table_shows_by_itself_is_shown() -> None:
-    """What only helps to read others may still be what a study is about."""
-    hidden = (METRICS[0], replace(METRICS[1], shown=()))
-    overrides = {"model.halt.threshold": 0.5}
-    again = [record("good", 101, phase="posthoc", overrides=overrides, trial_id="again")]
-    asked = plan(metrics=hidden, answer=AnswerPlan(("iid/depth",), None, 0.05, 3), posthoc=(overrides,))
-    found = summarise(asked, [*records(), *again])
-    assert found.metrics[0] == "iid/depth"
-    assert "iid/depth" in headline(found).headers
-    (grid,) = [each for each in grids(found) if "read again" in each.title]
-    assert grid.headers[2] == "iid/depth"
-
-
-def test_a_search_that_confirms_on_no_test_split_claims_nothing(tmp_path: Path) -> None:
+def test_a_search_that_confirms_on_no_test_split_claims_nothing() -> None:
     objectives = (Objective(metric="valid/accuracy", goal="max"),)
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
     asked = plan(search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3))
     found = summarise(asked, records())
     assert found.verdicts == ()
     assert not any(each.primary for each in found.effects)
-    assert "valid/accuracy" in headline(found).headers
-    assert "Nothing is claimed of any arm" in write(found, tmp_path / "report").read_text()
+    assert "valid/accuracy" in screen_table(found).headers
+    assert "confirm: {splits: [test]}" in " ".join(warning_texts(found))
 
 
 def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> Report:
@@ -446,7 +394,7 @@ def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> 
     return summarise(made, known)
 
 
-def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
+def test_rounding_errors_make_no_arm_better() -> None:
     def values(arm: str, seed: int) -> float:
         return 0.5 + NOISE[SEEDS.index(seed)] + (2e-16 * (2 + seed % 3) if arm == "good" else 0.0)
 
@@ -456,7 +404,7 @@ def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
     assert verdict.difference.mean == 0.0
 
 
-def test_what_is_claimed_of_very_small_values_is_shown() -> None:
+def test_claims_about_small_values_are_displayed() -> None:
     """An error of squares in units of physics, say."""
 
     def values(arm: str, seed: int) -> float:
@@ -467,14 +415,3 @@ def test_what_is_claimed_of_very_small_values_is_shown() -> None:
     (verdict,) = measured_as(values, ("baseline", "good")).verdicts
     assert verdict.kind == "better"
     assert "+1e-14 [+" in verdict.line
-
-
-def test_what_must_be_known_before_a_verdict_stands_beside_it_everywhere() -> None:
-    code = "Trials ran 2 versions of the code (digest a: 5 trials; b: 3 trials)."
-    found = replace(summarise(plan(), records()), code_versions=code, left=1)
-    assert notices(found)[:2] == [code, "1 trial has not ended: every number is of those that have."]
-    assert notices(found, of_verdicts=True) == [code]
-    assert arm_tags(found)["good"]["notice"] == code
-    assert "notice" not in arm_tags(found)["baseline"]
-    assert "notice" not in arm_tags(summarise(plan(), records()))["good"]
-    assert json.loads(as_json(found))["notices"] == notices(found)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.comparisons.comparison import Side, compare
-from orchestrator.report.results.statistics import estimate, mean_difference
+from orchestrator.report.comparisons.comparison import SweepData, compare_sweeps
+from orchestrator.report.results.statistics import estimate, welch_difference
 from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.results.test_winner import SCORE, played
@@ -25,7 +25,7 @@ def side(values, *, label="one", arms=2, seeds=SEEDS, spec=None, data=None, chan
         (arm, "confirm", number): value for arm, each in values.items() for number, value in enumerate(each)
     }
     records = played(plan, scores)
-    return Side(label, plan, summarise(plan, records), records, spec or {}, data or {})
+    return SweepData(label, plan, summarise(plan, records), records, spec or {}, data or {})
 
 
 def renamed(name, **changes):
@@ -44,7 +44,7 @@ FIRST = side({"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)})
 
 def test_equal_seeds_are_paired():
     second = side({"arm-0": (0.2, 0.2, 0.5), "arm-1": (0.5, 0.6, 0.8)})
-    found = compare(FIRST, second).arms
+    found = compare_sweeps(FIRST, second).arms
     assert [(each.arms, each.metric, each.same) for each in found] == [
         (("arm-0", "arm-0"), "test/score", "settings and ranges"),
         (("arm-1", "arm-1"), "test/score", "settings and ranges"),
@@ -56,7 +56,7 @@ def test_equal_seeds_are_paired():
 
 def test_seeds_of_one_alone_are_left_out_of_pairs_and_said():
     second = side({"arm-0": (0.2, 0.5)}, seeds=(2, 9, 3)[::2])
-    (found,) = compare(FIRST, second).arms
+    (found,) = compare_sweeps(FIRST, second).arms
     assert found.how == "paired, 2 seeds, 1 in one alone left out"
     assert found.difference.mean == pytest.approx((0.0 + 0.2) / 2)
     assert found.first.n == 3
@@ -70,7 +70,7 @@ def test_differences_end_where_quantities_do(seeds):
         return replace(plan, metrics=(replace(SCORE, low=0.0, high=1.0),))
 
     first = side({"arm-0": (0.0, 1.0)}, seeds=SEEDS[:2], changed=bounded)
-    (found,) = compare(first, side({"arm-0": (1.0, 0.1)}, seeds=seeds, changed=bounded)).arms
+    (found,) = compare_sweeps(first, side({"arm-0": (1.0, 0.1)}, seeds=seeds, changed=bounded)).arms
     assert (found.difference.low, found.difference.high) == (-1.0, 1.0)
 
 
@@ -83,20 +83,20 @@ def failing(made, *failed):
     return replace(made, records=records, report=summarise(made.plan, records))
 
 
-def test_what_must_be_known_of_either_before_its_numbers_is_told():
+def test_comparison_repeats_warnings_of_both_reports():
     first = side({"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6)})
-    found = compare(first, side({"arm-0": (0.1, 0.2), "arm-1": (0.5, 0.6)}, label="two"))
+    found = compare_sweeps(first, side({"arm-0": (0.1, 0.2), "arm-1": (0.5, 0.6)}, label="two"))
     assert found.notices == (
         "one: 1 trial has not ended: every number is of those that have.",
         "two: 2 trials have not ended: every number is of those that have.",
     )
-    assert compare(FIRST, FIRST).notices == ()
+    assert compare_sweeps(FIRST, FIRST).notices == ()
 
 
-def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
+def test_comparison_names_failed_seeds_and_unmeasured_arms():
     values = {"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)}
     second = failing(side(values, label="two"), ("arm-0", 2), *(("arm-1", number) for number in range(3)))
-    found = compare(FIRST, second)
+    found = compare_sweeps(FIRST, second)
     (only,) = found.arms
     assert only.how == "paired, 2 seeds, 1 in one alone left out; failed: 1 seed in two"
     (shown,) = found.unmeasured
@@ -105,17 +105,17 @@ def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
         "two: 0 seeds finished, 3 failed)"
     )
     both = failing(FIRST, ("arm-0", 0)), failing(second, ("arm-0", 0))
-    assert compare(*both).arms[0].how.endswith("; failed: 1 seed in one, 2 seeds in two")
-    assert compare(FIRST, FIRST).unmeasured == ()
+    assert compare_sweeps(*both).arms[0].how.endswith("; failed: 1 seed in one, 2 seeds in two")
+    assert compare_sweeps(FIRST, FIRST).unmeasured == ()
 
 
 @pytest.mark.parametrize(
     ("seeds", "how"), [((7, 8), "Welch, no seed in both"), ((3, 8), "Welch, one seed in both")]
 )
-def test_other_seeds_are_samples_of_their_own(seeds, how):
-    (found,) = compare(FIRST, side({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
+def test_disjoint_seeds_are_compared_by_welch(seeds, how):
+    (found,) = compare_sweeps(FIRST, side({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
     assert found.how == how
-    mean, low, high = mean_difference([0.1, 0.2, 0.3], [0.2, 0.5])
+    mean, low, high = welch_difference([0.1, 0.2, 0.3], [0.2, 0.5])
     assert (found.difference.mean, found.difference.low, found.difference.high) == (mean, low, high)
 
 
@@ -130,44 +130,44 @@ def test_outcomes_on_other_test_examples_are_not_compared(seeds):
     values = {"arm-0": (0.2, 0.3, 0.5)}
     second = side(values, label="two", seeds=seeds)
     first, other = measured_on(FIRST, lambda _: "a" * 32), measured_on(second, lambda _: "b" * 32)
-    (found,) = compare(first, other).arms
+    (found,) = compare_sweeps(first, other).arms
     assert found.difference is None
     assert (found.first.n, found.second.n) == (3, 3)
     assert "arm-0 of two was measured on other examples of test (digest bbbbbbbb)" in found.different_tests
-    assert compare(first, other).unchecked_tests == ()
-    (same,) = compare(first, measured_on(second, lambda _: "a" * 32)).arms
-    assert (same.difference, same.different_tests) == (compare(FIRST, second).arms[0].difference, "")
+    assert compare_sweeps(first, other).unchecked_tests == ()
+    (same,) = compare_sweeps(first, measured_on(second, lambda _: "a" * 32)).arms
+    assert (same.difference, same.different_tests) == (compare_sweeps(FIRST, second).arms[0].difference, "")
 
 
 def test_seeds_with_examples_of_their_own_are_compared_where_they_are_the_same():
     first = measured_on(FIRST, str)
-    assert compare(first, first).arms[0].difference is not None
+    assert compare_sweeps(first, first).arms[0].difference is not None
     disjoint = measured_on(side({"arm-0": (0.2, 0.5)}, seeds=(7, 8)), str)
-    assert compare(first, disjoint).arms[0].difference is not None
+    assert compare_sweeps(first, disjoint).arms[0].difference is not None
     drawn = measured_on(side({"arm-0": (0.2, 0.5, 0.6)}), lambda seed: str(10 * seed))
-    assert compare(first, drawn).arms[0].difference is None
+    assert compare_sweeps(first, drawn).arms[0].difference is None
 
 
 def test_splits_without_digests_in_both_sweeps_are_named():
-    assert compare(FIRST, FIRST).unchecked_tests == ("test",)
-    assert compare(measured_on(FIRST, str), FIRST).unchecked_tests == ("test",)
-    assert compare(measured_on(FIRST, str), measured_on(FIRST, str)).unchecked_tests == ()
+    assert compare_sweeps(FIRST, FIRST).unchecked_tests == ("test",)
+    assert compare_sweeps(measured_on(FIRST, str), FIRST).unchecked_tests == ("test",)
+    assert compare_sweeps(measured_on(FIRST, str), measured_on(FIRST, str)).unchecked_tests == ()
 
 
 def test_arms_are_known_by_content_not_by_name():
     second = side({"wide": (0.6, 0.6, 0.9)}, changed=renamed("wide"))
-    found = compare(FIRST, second)
+    found = compare_sweeps(FIRST, second)
     assert [each.arms for each in found.arms] == [("arm-1", "wide")]
     assert found.alone == ((), ())
     other = side({"arm-1": (0.6,)}, changed=renamed("arm-1", digest="other", settings={"model": {"x": 9}}))
-    found = compare(FIRST, other)
+    found = compare_sweeps(FIRST, other)
     assert found.arms == ()
     assert found.alone == (("arm-1",), ("arm-1",))
 
 
 def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
     ranges = side({"arm-1": (0.6, 0.6)}, changed=renamed("arm-1", digest="other"))
-    assert [each.same for each in compare(FIRST, ranges).arms] == ["settings"]
+    assert [each.same for each in compare_sweeps(FIRST, ranges).arms] == ["settings"]
     trained = FIRST.records[-1]
     assert trained.arm == "arm-1"
 
@@ -176,14 +176,18 @@ def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
 
     second = side({"found": (0.6, 0.6, 0.7)}, changed=searched)
     records = [replace(each, settings=trained.settings) for each in second.records]
-    (found,) = compare(FIRST, replace(second, records=records)).arms
+    (found,) = compare_sweeps(FIRST, replace(second, records=records)).arms
     assert (found.arms, found.same) == (("arm-1", "found"), "what was trained")
 
 
-def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
+def test_comparison_lists_differences_in_spec_code_and_data():
     spec, data = {"name": "one", "confirm": {"seeds": [1]}}, {"listops/train": "a", "listops/valid": "b"}
     first = replace(FIRST, spec=spec, data=data)
-    assert (compare(first, first).spec, compare(first, first).code, compare(first, first).data) == (
+    assert (
+        compare_sweeps(first, first).spec,
+        compare_sweeps(first, first).code,
+        compare_sweeps(first, first).data,
+    ) == (
         (),
         (),
         (),
@@ -192,12 +196,12 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
     provenance["data"] = {"listops/train": "c"}
     records = [replace(each, provenance=provenance) for each in FIRST.records]
     more = {"confirm": {"seeds": [1], "best": 2}, "name": "one"}
-    assert not compare(FIRST, FIRST).data_known
-    found = compare(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))
+    assert not compare_sweeps(FIRST, FIRST).data_known
+    found = compare_sweeps(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))
     assert found.data_known
     assert [str(each) for each in found.spec] == ["confirm.best: (nothing) -> 2"]
     assert found.data == (("listops/train", "a", "c"), ("listops/valid", "b", "unknown"))
-    assert ("commit of the folder it was launched from", "unknown", "c0ffee") in found.code
+    assert ("commit of the launch folder", "unknown", "c0ffee") in found.code
     assert ("versions", "unknown", "torch 2.13") in found.code
     assert not [what for what, *_ in found.code if "command" in what or "data" in what], "told elsewhere"
 
@@ -209,7 +213,7 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
 )
 def test_a_value_that_one_sweep_searches_and_the_other_is_set_to(lr, expected):
     first, second = (_set(FIRST, {"lr": each}) for each in (0.5, lr))
-    assert compare(_choosing(first, 0.1), replace(second, label="two")).assignments == expected
+    assert compare_sweeps(_choosing(first, 0.1), replace(second, label="two")).assignments == expected
 
 
 def _set(side, train):
@@ -224,7 +228,7 @@ def _choosing(side, lr):
     return replace(side, report=replace(side.report, tallies=tallies))
 
 
-def test_searches_that_chose_otherwise_are_told():
-    assert compare(FIRST, _choosing(FIRST, 0.1)).assignments == (
+def test_comparison_lists_different_choices():
+    assert compare_sweeps(FIRST, _choosing(FIRST, 0.1)).assignments == (
         "arm-0: the searches chose otherwise: train.lr: (nothing) -> 0.1",
     )

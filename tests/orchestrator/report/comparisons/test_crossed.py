@@ -1,6 +1,5 @@
 """Attribution at given settings: rows of their own beside verdicts that stay what they were."""
 
-import json
 import math
 from dataclasses import replace
 from statistics import fmean, stdev
@@ -9,10 +8,7 @@ import pytest
 from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.caveats.notes import notes
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import grids
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_repeats import OUTCOME, record
 from tests.support.sweeps.repeated import repeated_plan
@@ -65,18 +61,6 @@ def test_both_arms_are_compared_at_the_settings_of_one(of):
     assert found.difference.high - found.difference.mean == pytest.approx(half), "a family of two"
     assert (found.kind, found.family, found.wins.share) == ("better", 2, 1.0)
     assert found.seeds == "6 of 6 seeds finished"
-
-
-def test_the_verdict_and_all_else_stay_what_they_are():
-    plan = made()
-    records = [measured(plan, each) for each in plan.trials]
-    plain = replace(plan, confirm=replace(plan.confirm, cross=False))
-    without = summarise(plain, [each for each in records if each.phase != "cross"])
-    crossed = summarise(plan, records)
-    assert crossed.verdicts == without.verdicts
-    assert crossed.verdicts[0].difference.mean == pytest.approx(1.3, abs=0.05)
-    assert (crossed.cells, crossed.effects) == (without.cells, without.effects)
-    assert without.crossed == ()
 
 
 def test_the_unit_is_the_repeat_where_searches_are_repeated():
@@ -136,14 +120,3 @@ def test_a_cost_that_settings_fix_is_not_compared_at_given_settings():
     found = summarise(plan, records).crossed
     assert [(each.kind, each.p) for each in found] == [("undecided", None)] * 2
     assert all(each.text.startswith("fixed by construction: iid/depth of arm-1") for each in found)
-
-
-def test_rows_notes_and_json_name_whose_settings_they_are_at():
-    plan = made()
-    report = summarise(plan, [measured(plan, each) for each in plan.trials])
-    table = next(grid for grid in grids(report) if "at the settings of" in grid.headers)
-    assert [row[:2] for row in table.rows] == [("arm-1 - arm-0", "arm-0"), ("arm-1 - arm-0", "arm-1")]
-    assert any("model.x" in line for line in notes(report) if line.startswith("At given settings"))
-    written = json.loads(as_json(report))["crossed"]
-    assert [each["settings_of"] for each in written] == ["arm-0", "arm-1"]
-    assert all(each["exchanged"] == ["model.x"] for each in written)

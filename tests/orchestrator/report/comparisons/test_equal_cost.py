@@ -7,16 +7,15 @@ import pytest
 
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
-from orchestrator.report.caveats.notices import notices
-from orchestrator.report.comparisons.equal_cost import interpolated
+from orchestrator.report.caveats.warning_texts import warning_texts
+from orchestrator.report.comparisons.equal_cost import interpolate
 from orchestrator.report.results.details import details
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.write import markdown
+from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
-from trainables.custom.extensions import look_in
-from trainables.metrics import Metric
+from trainables.custom.extensions import add_to_path
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -57,7 +56,7 @@ def equal(report):
     return {each.arm: each for each in report.equal_costs}
 
 
-def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
+def test_gain_from_depth_disappears_at_equal_depth():
     found = equal(summarise(STUDY, study()))
     thinker, better = found["thinker"], found["better"]
     assert thinker.as_trained.low > 0.05
@@ -68,15 +67,15 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
     assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
 
 
-def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
+def test_gain_from_cost_is_a_warning():
     report = summarise(STUDY, study())
     assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [shown] = [each for each in notices(report) if "spends" in each]
+    [shown] = [each for each in warning_texts(report) if "spends" in each]
     assert shown.startswith(
         "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
     )
     undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
-    assert not [each for each in notices(replace(report, verdicts=undecided)) if "spends" in each]
+    assert not [each for each in warning_texts(replace(report, verdicts=undecided)) if "spends" in each]
 
 
 def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
@@ -87,14 +86,14 @@ def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
     assert {(each.outcome, each.cost) for each in drawn} == {("iid/accuracy", "iid/depth")}
 
 
-def test_readings_that_do_not_reach_the_cost_give_no_number():
+def test_no_estimate_if_no_seed_reaches_the_cost():
     report = summarise(STUDY, study())
     deep = equal(report)["deep"]
     assert deep.equal is None
     assert deep.reached == 0
-    text = markdown(report, [])
+    text = as_markdown_report(report, [])
     assert "not known: 0 of 8 seeds reach that cost" in text
-    assert "exploratory: arms at the cost of what they are compared with" in text
+    assert "exploratory: arms at the cost of their references" in text
 
 
 OWN = """
@@ -124,7 +123,7 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
     (tmp_path / "calling.py").write_text(OWN)
     (tmp_path / "own.yaml").write_text(json.dumps(spec))
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_to_path(tmp_path)
         _, planned = plan_file(tmp_path / "own.yaml")
     readings = [
         replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})
@@ -137,7 +136,7 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
     assert found["better"].equal.low > 0.08
 
 
-def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
+def test_no_estimate_if_one_seed_misses_the_cost():
     changed = [
         replace(each, outcome=OutcomeKind.CRASHED, last=None)
         if each.arm == "thinker"
@@ -148,13 +147,6 @@ def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
     ]
     thinker = equal(summarise(STUDY, changed))["thinker"]
     assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
-
-
-def test_an_arm_that_was_read_under_no_other_setting_is_told():
-    own = [each for each in study() if each.phase == "confirm" or each.arm != "thinker"]
-    report = summarise(STUDY, own)
-    assert equal(report)["thinker"].path == ""
-    assert "not known: read under no other setting" in markdown(report, [])
 
 
 def test_fields_are_interpolated_each_for_itself():
@@ -178,7 +170,7 @@ def test_settings_are_compared_with_as_trained_seed_by_seed():
     assert found.n == 8
     assert found.mean == pytest.approx(-0.06)
     assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
-    assert "other settings minus as trained, paired by seed" in markdown(report, [])
+    assert "other settings minus as trained, paired by seed" in as_markdown_report(report, [])
 
 
 def test_differences_end_where_quantities_do():
@@ -207,25 +199,19 @@ def test_differences_end_where_quantities_do():
             assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
 
 
-def test_without_readings_again_there_is_no_table():
-    report = summarise(plan(), [record(each.name, seed) for each in plan().arms for seed in SEEDS])
-    assert report.equal_costs == report.setting_effects == ()
-    assert "at equal cost" not in markdown(report, [])
-
-
 def test_interpolation():
     points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
-    assert interpolated(points, 2.0) == pytest.approx(0.25)
-    assert interpolated(points, 3.0) == pytest.approx(0.4)
-    assert interpolated(points, 5.0) == 0.9
-    assert interpolated(points, 5.01) is None
-    assert interpolated(points, 0.99) is None
-    assert interpolated([(2.0, 0.7)], 2.0) == 0.7
-    assert interpolated([(2.0, 0.7)], 2.1) is None
-    assert interpolated([], 1.0) is None
+    assert interpolate(points, 2.0) == pytest.approx(0.25)
+    assert interpolate(points, 3.0) == pytest.approx(0.4)
+    assert interpolate(points, 5.0) == 0.9
+    assert interpolate(points, 5.01) is None
+    assert interpolate(points, 0.99) is None
+    assert interpolate([(2.0, 0.7)], 2.0) == 0.7
+    assert interpolate([(2.0, 0.7)], 2.1) is None
+    assert interpolate([], 1.0) is None
 
 
-def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
+def test_seed_without_a_cost_counts_as_missing():
     def silent(each):
         if (each.arm, each.seed, each.phase) != ("thinker", SEEDS[0], "confirm"):
             return each
@@ -235,23 +221,3 @@ def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
     found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
     assert (found.reached, found.seeds, found.equal) == (7, 8, None)
     assert found.as_trained.n == 8
-
-
-def test_of_several_assignments_it_is_said_which_is_compared():
-    assert "of several assignments the best of each arm alone" not in markdown(summarise(STUDY, study()), [])
-    several = replace(STUDY, confirm=replace(STUDY.confirm, best=2))
-    assert "; of several assignments the best of each arm alone" in markdown(summarise(several, study()), [])
-
-
-def test_quantities_of_readings_alone_are_drawn_against_cost_too():
-    shown = replace(STUDY, metrics=(*STUDY.metrics, Metric("doubt", shown=("posthoc",))))
-    records = [
-        replace(each, last=replace(each.last, metrics=dict(each.last.metrics) | {"iid/doubt": 0.1}))
-        for each in study()
-    ]
-    drawn = details(shown, summarise(shown, records), records, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy", "iid/doubt"}
-    without = replace(shown, posthoc=())
-    trained = [each for each in records if each.phase == "confirm"]
-    drawn = details(without, summarise(without, trained), trained, {}).costs
-    assert {each.outcome for each in drawn} == {"iid/accuracy"}

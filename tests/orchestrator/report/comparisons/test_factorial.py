@@ -1,22 +1,18 @@
 """Main effects and interactions of arms that are all combinations of components."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.caveats.notes import notes
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.tables import grids
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables
 from orchestrator.statistics.paired import compare, critical
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
-from tests.orchestrator.report.comparisons.test_answers import SEEDS, arm, plan, record
+from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, record
 
 WITHOUT = {
     "minus-gate": ("gate",),
@@ -67,7 +63,7 @@ def by_term(report: Report) -> dict[str, FactorialEffect]:
     return {" x ".join(each.components): each for each in report.factorial}
 
 
-def test_what_all_seeds_have_alike_has_no_p() -> None:
+def test_equal_values_of_all_seeds_have_no_p() -> None:
     def steady(each: Record) -> Record:
         assert each.last is not None
         without = WITHOUT.get(each.arm, ())
@@ -85,11 +81,11 @@ def test_what_all_seeds_have_alike_has_no_p() -> None:
     assert gate.estimate.mean == pytest.approx(0.1)
     assert not halt.alike
     assert halt.p is not None
-    rows = {row[0]: row for grid in grids(report) for row in grid.rows if "effect" in grid.headers}
+    rows = {row[0]: row for grid in all_tables(report) for row in grid.rows if "effect" in grid.headers}
     assert "none, all seeds are alike" in rows["gate"]
 
 
-def test_planted_effects_are_found_and_what_is_not_there_is_not() -> None:
+def test_planted_effects_are_found() -> None:
     found = by_term(summarise(combined(), records()))
     assert list(found) == ["gate", "halt", "gate x halt"]
     for name, value in {"gate": GATE, "halt": 0.0, "gate x halt": BOTH}.items():
@@ -104,7 +100,7 @@ def test_planted_effects_are_found_and_what_is_not_there_is_not() -> None:
         assert each.lacking == ()
 
 
-def test_they_are_the_one_procedure_over_a_family_of_their_own() -> None:
+def test_terms_are_tested_as_a_separate_family() -> None:
     report = summarise(combined(), records())
     assert {each.family for each in report.factorial} == {3}
     alone = compare(
@@ -122,7 +118,7 @@ def test_they_are_the_one_procedure_over_a_family_of_their_own() -> None:
     assert report.answer.family == 3, "the verdicts' family is what it was"
 
 
-def test_rounding_alone_widens_a_contrast_as_far_as_its_values_give() -> None:
+def test_resolution_bounds_the_spread_of_a_contrast() -> None:
     steps = [
         replace(each, last=replace(each.last, metrics={"iid/accuracy": 0.5}))
         for each in records()
@@ -144,24 +140,24 @@ def test_rounding_alone_widens_a_contrast_as_far_as_its_values_give() -> None:
     assert found.estimate.low == pytest.approx(0.1 - critical(8, 3) * 0.1 / 12**0.5 / 8**0.5)
 
 
-def test_a_failed_seed_has_no_value_and_no_p_is_left() -> None:
+def test_failed_seed_removes_the_p_of_terms() -> None:
     report = summarise(combined(), records(minus_all=(103,)))
     for each in report.factorial:
         assert 103 not in dict(each.by_seed)
         assert len(each.by_seed) == 7
         assert each.p is None
         assert each.lacking == ("seed 103: minus-all diverged",)
-    table, seeds = (grid for grid in grids(report) if "main effects" in grid.title)
+    table, seeds = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.headers == ("components", "seeds", "effect", "p", "lacking")
     assert table.rows[0][1] == "7 of 8"
     assert table.rows[0][3:] == ("-", "seed 103: minus-all diverged")
     assert "103" not in seeds.headers
 
 
-def test_an_arm_that_failed_altogether_leaves_no_value() -> None:
+def test_failed_arm_removes_the_values_of_terms() -> None:
     report = summarise(combined(), records(minus_gate=SEEDS))
     assert {(each.estimate, each.p, each.by_seed) for each in report.factorial} == {(None, None, ())}
-    (table,) = (grid for grid in grids(report) if "main effects" in grid.title)
+    (table,) = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.rows[0] == (
         "gate",
         "0 of 8",
@@ -171,7 +167,7 @@ def test_an_arm_that_failed_altogether_leaves_no_value() -> None:
     )
 
 
-def test_a_look_before_the_end_has_no_p() -> None:
+def test_terms_have_no_p_before_the_end() -> None:
     trials = tuple(
         PlannedTrial(f"{name}-{seed}", name, "confirm", place, seed, rank=0)
         for name in ("baseline", *WITHOUT)
@@ -184,7 +180,7 @@ def test_a_look_before_the_end_has_no_p() -> None:
     assert all(each.p is None and len(each.by_seed) == 6 for each in report.factorial)
 
 
-def test_every_cell_of_a_grid_has_its_own() -> None:
+def test_every_cell_of_a_grid_has_separate_terms() -> None:
     made = combined()
     second = tuple(
         replace(
@@ -199,29 +195,9 @@ def test_every_cell_of_a_grid_has_its_own() -> None:
         ("baseline", 6),
         ("baseline, width=8", 6),
     }
-    table = next(grid for grid in grids(report) if "main effects" in grid.title)
+    table = next(grid for grid in all_tables(report) if "main effects" in grid.title)
     assert [row[0] for row in table.rows][::2] == [
         "gate (baseline)",
         "gate x halt (baseline)",
         "halt (baseline, width=8)",
     ]
-
-
-def test_without_combinations_there_is_nothing() -> None:
-    assert summarise(plan(), []).factorial == ()
-    report = summarise(replace(combined(), arms=(arm("baseline"),)), [])
-    assert report.factorial == ()
-
-
-def test_report_and_notes_show_them(tmp_path: Path) -> None:
-    report = summarise(combined(), records())
-    folder = write(report, tmp_path / "report").parent
-    text = (folder / "report.md").read_text()
-    assert "exploratory main effects (with minus without) and interactions" in text
-    assert "a family of their own, 3 contrasts together at level 0.05" in text
-    assert "| gate x halt | 8 of 8 | +0.0" in text
-    assert "hold together for 3 contrasts" in text
-    assert "none has an interval or a p" in " ".join(notes(summarise(combined(), records()[::8])))
-    assert "gate x halt" in (folder / "report.html").read_text()
-    held = json.loads((folder / "report.json").read_text())["factorial"]
-    assert [each["components"] for each in held] == [["gate"], ["halt"], ["gate", "halt"]]

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.types import AnswerPlan, ArmProof, Plan
-from orchestrator.report.caveats.notes import in_words
+from orchestrator.plan.types import AnswerPlan, ArmCheck, Plan
+from orchestrator.report.caveats.notes import verdict_lines
 from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.page import page
-from orchestrator.report.writers.write import markdown
+from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import Record
 from tests.orchestrator.report.comparisons.test_answers import METRICS, kinds, plan, records
 
@@ -41,7 +41,7 @@ def verdict(report: Report, arm: str, metric: str = OUTCOME) -> ArmVerdict:
     return next(each for each in report.verdicts if (each.arm, each.metric) == (arm, metric))
 
 
-def test_arms_with_other_test_examples_have_no_verdict_anywhere() -> None:
+def test_different_test_examples_withhold_the_verdict() -> None:
     found = summarise(
         plan(), with_digests(lambda arm, _: {"iid/digest": "b" * 32 if arm == "good" else "a" * 32})
     )
@@ -63,8 +63,8 @@ def test_arms_with_other_test_examples_have_no_verdict_anywhere() -> None:
     }
     assert warning["text"] in arm_tags(found)["good"]["notice"]
     assert arm_tags(found)["good"]["verdict"] == said.line
-    assert any(line.startswith("not tested: good:") for line in in_words(found))
-    for text in (markdown(found, []), page(found)):
+    assert any(line.startswith("not tested: good:") for line in verdict_lines(found))
+    for text in (as_markdown_report(found, []), html_page(found)):
         assert "other examples of iid" in text
 
 
@@ -78,7 +78,7 @@ def test_arms_with_other_test_examples_have_no_verdict_anywhere() -> None:
     ],
     ids=["one data set a seed", "another split", "of one arm alone", "written otherwise"],
 )
-def test_digests_that_do_not_differ_on_the_outcome_change_nothing(
+def test_digests_of_other_splits_change_nothing(
     digest: Callable[[str, int], dict[str, str]],
 ) -> None:
     without, found = summarise(plan(), records()), summarise(plan(), with_digests(digest))
@@ -86,12 +86,12 @@ def test_digests_that_do_not_differ_on_the_outcome_change_nothing(
     assert found.warnings == ()
 
 
-def test_own_code_without_digests_is_told_once_that_test_sets_were_not_compared() -> None:
+def test_missing_digests_are_reported_once() -> None:
     own = plan(trainable="train.py")
     scope = summarise(own, records()).interval_scope
     assert scope is not None
     assert scope.unchecked_tests == ("iid",)
-    told = [each for each in in_words(summarise(own, records())) if "iid/digest" in each]
+    told = [each for each in verdict_lines(summarise(own, records())) if "iid/digest" in each]
     assert len(told) == 1
     checked = summarise(own, with_digests(lambda *_: {"iid/digest": "same"})).interval_scope
     assert checked is not None
@@ -115,7 +115,7 @@ def at_depth(arm: str, depth: float) -> list[Record]:
     ]
 
 
-def test_a_cost_that_settings_fix_is_not_tested() -> None:
+def test_fixed_cost_is_not_tested() -> None:
     found = summarise(of_depth(), at_depth("good", 4.0))
     said = verdict(found, "good", "iid/depth")
     assert (said.kind, said.withheld, said.p) == ("undecided", "fixed-by-construction", None)
@@ -128,15 +128,7 @@ def test_a_cost_that_settings_fix_is_not_tested() -> None:
     assert not verdict(found, "bad", "iid/depth").withheld
 
 
-def test_a_baseline_of_fixed_cost_leaves_no_arm_to_test() -> None:
-    found = summarise(of_depth(), at_depth("baseline", 4.0))
-    assert {each.withheld for each in found.verdicts if each.metric == "iid/depth"} == {
-        "fixed-by-construction"
-    }
-    assert len({each.text for each in found.warnings}) == 1
-
-
-def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() -> None:
+def test_depth_at_its_bound_is_fixed() -> None:
     deep = [
         measuring(each, {"iid/depth_bound": bound, "iid/depth": bound}) if each.arm == "good" else each
         for each in at_depth("bad", 3.0)
@@ -147,10 +139,10 @@ def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() ->
 
 
 @pytest.mark.parametrize("case", ["halts", "another split differs", "no cost"])
-def test_outcomes_that_training_decides_are_tested(case: str) -> None:
+def test_trained_outcomes_are_tested(case: str) -> None:
     made, known = of_depth(), at_depth("good", 2.0)
     if case == "halts":
-        proof = ArmProof("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
+        proof = ArmCheck("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
         made = replace(made, proofs=(proof,))
     elif case == "no cost":
         made = replace(made, metrics=METRICS)

@@ -1,15 +1,12 @@
 """Halting maps on the page show what confirm trials kept, and nothing of it is anybody's mark-up."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.halting.halting_maps import DRAWN
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, Study, study
 from tests.orchestrator.report.writers.test_page import EVIL, read, shown
@@ -86,30 +83,13 @@ def test_the_first_seed_that_finished_is_shown() -> None:
     assert "example 1 of" in seen.labels("Halting of arm-0")
 
 
-def test_words_of_others_are_no_mark_up_and_cuts_are_told() -> None:
+def test_words_are_escaped_and_omissions_are_counted() -> None:
     part = {"words": [EVIL, "$x$"], "length": 300, "running": [[100], [50]]}
     made = keeping(study(1, seeds=2, trials=0), some({0: [example(parts=[part], target=EVIL, answer=EVIL)]}))
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html
     assert "the first 2 of 300 words" in read(html).text
-
-
-@pytest.mark.slow
-def test_who_asked_for_none_is_told_nothing_and_a_page_stays_small() -> None:
-    assert "Halting map" not in shown(study(2, seeds=2, trials=0)).text
-    words = [f"[MAX{number}" for number in range(64)]
-    part = {
-        "words": words,
-        "length": 200,
-        "running": [[(97 * (word + layer)) % 101 for layer in range(32)] for word in range(64)],
-    }
-    many = [example(number, parts=[part, part]) for number in range(16)]
-    made = keeping(study(16, seeds=2, trials=0, readings=()), lambda *_: many, most=16)
-    html = page(made.report(), made.details())
-    assert len(html) < 5_000_000
-    assert html.count('<figure id="map-') == DRAWN
-    assert "14 more examples kept and not drawn" in html
 
 
 @pytest.mark.slow
@@ -125,32 +105,15 @@ def test_a_page_of_many_experts_stays_small() -> None:
         for name in ("attention", "feed-forward")
     ]
     kept = [{"kind": "experts", "examples": 256, "mixtures": mixtures}]
-    made = keeping(study(arms, seeds=1, trials=0, readings=()), lambda *_: kept)
-    html = page(made.report(), made.details())
+    made = keeping(study(arms, seeds=1, trials=0, thresholds=()), lambda *_: kept)
+    html = html_page(made.report(), made.details())
     assert html.count('<figure id="experts-') == arms * 4
     assert len(html.encode()) < arms * 300_000
 
 
-def test_a_title_that_a_figure_has_no_room_for_is_told_beneath_it() -> None:
-    target = "a label with a name that is longer than its picture is wide"
-    kept = [example(1, target=target, answer="4"), example(2)]
-    seen = page_of_one(kept)
-    assert re.findall("<figcaption>(.*?)</figcaption>", seen) == [f"example 1: 4, right is {target}"]
-    [caption] = re.findall("<figcaption>(.*?)</figcaption>", page_of_one([example(1, answer=EVIL)]))
-    assert caption.startswith("example 1: &lt;"), "no mark-up of others"
-
-
 def page_of_one(kept: list[dict[str, Any]]) -> str:
-    made = keeping(study(1, seeds=2, trials=0, readings=()), some({0: kept}))
-    return page(made.report(), made.details())
-
-
-def test_a_model_without_layers_run_and_one_that_composes_are_drawn() -> None:
-    part = {"words": ["a", "b"], "length": 2, "running": [[], []]}
-    none = example(parts=[part], depth=0.0, meaning="existence")
-    seen = shown(keeping(study(1, seeds=2, trials=0), some({0: [none]})))
-    assert "a 0; b 0" in seen.labels("Halting of arm-0")
-    assert "has not been composed into another one" in seen.text
+    made = keeping(study(1, seeds=2, trials=0, thresholds=()), some({0: kept}))
+    return html_page(made.report(), made.details())
 
 
 def test_arms_whose_maps_mean_different_things_are_told_apart() -> None:
@@ -158,13 +121,6 @@ def test_arms_whose_maps_mean_different_things_are_told_apart() -> None:
     seen = shown(keeping(study(3, seeds=2, trials=0), some({0: [example()], 1: [composed], 2: [example()]})))
     assert "in arm-0, arm-2, the probability that no layer before gave the word its final state" in seen.text
     assert "; in arm-1, the probability that the word has not been composed into another one." in seen.text
-
-
-def test_maps_are_figures_as_the_others_are() -> None:
-    made = keeping(study(1, seeds=2, trials=0), some({0: [example()]}))
-    names = [each.name for each in all_panels(made.report(), made.details())]
-    assert "map-1-1" in names
-    assert page(made.report(), made.details()) == page(made.report(), made.details())
 
 
 @pytest.mark.parametrize("field", ["split", "parts", "depth"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page import html_page
 from tests.orchestrator.report.halting.test_halting_maps import Kept, example, keeping
 from tests.orchestrator.report.studies import study
 from tests.orchestrator.report.writers.test_page import EVIL, read, shown
@@ -71,15 +71,6 @@ def test_a_seed_with_other_bins_stands_beside_the_others() -> None:
     assert [(each.fewest, each.seeds, each.mean) for each in depth.bins] == [(1, 1, 3), (2, 1, 6), (13, 1, 5)]
 
 
-def test_trials_that_counted_all_splits_together_are_shown() -> None:
-    old = binned("operators")
-    del old["split"]
-    seen = shown(keeping(study(1, seeds=2, trials=0), every(old)))
-    message = seen.labels("Depth of arm-0 by number of operators")
-    assert message.startswith("Depth of arm-0 by number of operators: 1 operators 3 (2 to 4)")
-    assert "Depth by length" not in seen.text
-
-
 def test_depth_that_never_moves_is_not_drawn() -> None:
     still = {"kind": "lengths", "bins": [[1, 1, 4, 6.0, 6.0, 6.0, 1, 4], [2, 2, 4, 6.0, 6.0, 6.0, 1, 4]]}
     seen = shown(keeping(study(1, seeds=2, trials=0), every(still)))
@@ -108,19 +99,8 @@ def test_shares_of_experts_are_told_layer_by_layer() -> None:
     assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in message
 
 
-def test_words_of_experts_stand_in_a_table_with_how_often() -> None:
-    kept = experts()
-    kept["mixtures"][0]["words"] = [[["1", 4], ["2", 2]], [["7", 2]], []]
-    made = keeping(study(1, seeds=2, trials=0), every(kept))
-    (use,) = made.details().experts
-    assert use.words == ((("1", 4), ("2", 2)), (("7", 2),), ())
-    text = " ".join(shown(made).text.split())
-    assert "words that chose it most often 161 (4), 2 (2)227 (2)35" in text
-    assert "Words of experts" not in shown(keeping(study(1, seeds=2, trials=0), every(experts()))).text
-
-
-def test_classes_of_others_are_no_mark_up() -> None:
+def test_classes_of_words_are_escaped() -> None:
     made = keeping(study(1, seeds=2, trials=0), every(experts(EVIL)))
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html

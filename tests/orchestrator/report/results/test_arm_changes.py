@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 from orchestrator.plan.types import Change, Plan
-from orchestrator.report.results.arm_changes import ArmChanges, in_full, is_cut
-from orchestrator.report.results.arm_changes import rows as rows_of
+from orchestrator.report.results.arm_changes import ArmChanges, full_change_lines, has_omissions
+from orchestrator.report.results.arm_changes import change_rows as rows_of
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import grids
+from orchestrator.report.writers.tables import all_tables
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space
 from tests.orchestrator.report.comparisons.test_answers import plan, records
@@ -23,15 +23,15 @@ def study(changes: tuple[Change, ...] = MORE, **parts: object) -> Plan:
     return replace(made, arms=(baseline, replace(other, changes=changes, **parts)))  # type: ignore[arg-type]
 
 
-def rows(made: Plan, known: list[Record]) -> list[tuple[str, ...]]:
-    table = grids(summarise(made, known))[0]
-    assert table.title == "what each arm changes against the arm it is compared with"
+def change_rows(made: Plan, known: list[Record]) -> list[tuple[str, ...]]:
+    table = all_tables(summarise(made, known))[0]
+    assert table.title == "changes of each arm to its reference"
     return list(table.rows)
 
 
 def test_all_that_an_arm_changes_is_in_the_first_table() -> None:
     known = [each for each in records() if each.arm in ("baseline", "good")]
-    assert rows(study(), known) == [
+    assert change_rows(study(), known) == [
         ("baseline", "-", "-"),
         ("good", "baseline", "model.gate true -> false; train.steps 100 -> 500"),
     ]
@@ -47,36 +47,28 @@ def test_what_searches_chose_is_told_and_what_the_arm_does_not_search() -> None:
     )
     chosen = {"baseline": {"train.lr": 0.3, "model.x": 0.75}, "good": {"train.lr": 0.4}}
     known = [replace(each, assignment=chosen[each.arm]) for each in records() if each.arm in chosen]
-    assert rows(made, known) == [
+    assert change_rows(made, known) == [
         ("baseline", "-", "-", "train.lr = 0.3; model.x = 0.75", "-"),
         ("good", "baseline", "model.x 0.75 -> 0.5", "train.lr = 0.4", "model.x = 0.5; model.gone"),
     ]
-    assert rows(made, [])[1][3] == "nothing chosen"
+    assert change_rows(made, [])[1][3] == "nothing chosen"
 
 
 def test_long_lists_and_values_are_cut_with_a_count_and_whole_in_json() -> None:
     many = tuple(Change(f"train.field_{number}", 0, "y" * 60) for number in range(9))
     made = study(many)
-    text = rows(made, [])[1][2]
+    text = change_rows(made, [])[1][2]
     assert text.endswith("; and 3 more fields")
     assert text.count("->") == 6
     assert "y" * 39 + "…" in text
     change = summarise(made, []).changes[1]
-    assert is_cut(change)
-    assert in_full(change)[8] == f"train.field_8: 0 -> {'y' * 60}", "the page unfolds all of them"
+    assert has_omissions(change)
+    assert full_change_lines(change)[8] == f"train.field_8: 0 -> {'y' * 60}", "the page unfolds all of them"
     held = json.loads(as_json(summarise(made, [])))["changes"][1]["changes"]
     assert [each["after"] for each in held] == ["y" * 60] * 9
-
-
-def test_a_row_that_holds_all_is_not_cut() -> None:
-    assert not is_cut(summarise(study(), []).changes[1])
 
 
 def test_a_change_beyond_six_digits_shows() -> None:
     arm = ArmChanges("a", "b", (Change("lr", 0.12345678, 0.12345679),), {}, (), {})
     assert rows_of((arm,))[0][2] == "lr 0.12345678 -> 0.12345679"
-    assert in_full(arm) == ("lr: 0.12345678 -> 0.12345679",)
-
-
-def test_arms_that_change_and_search_nothing_need_no_table() -> None:
-    assert summarise(plan(), records()).changes == ()
+    assert full_change_lines(arm) == ("lr: 0.12345678 -> 0.12345679",)

@@ -12,15 +12,14 @@ from scipy import stats
 
 from orchestrator.errors import InputError
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Extension, Plan
-from orchestrator.report.caveats.notes import in_words
-from orchestrator.report.caveats.notices import notices
+from orchestrator.report.caveats.notes import verdict_lines
 from orchestrator.report.figures.interval_figures import outcome_panels
-from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.summary import arm_tags, summarise
-from orchestrator.report.results.winner import winner
+from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import grids, headlines
+from orchestrator.report.writers.tables import all_tables, screen_tables
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
@@ -232,11 +231,6 @@ def test_seeds_that_change_nothing_in_one_context_say_nothing_of_chance_over_all
     assert (pooled.kind, pooled.p, pooled.difference.low) == ("undecided", None, None)
 
 
-def test_without_a_pool_nothing_is_said_over_all_contexts():
-    made = plan("arm")
-    assert summarise(made, records(made, {})).pooled == ()
-
-
 def test_contexts_that_are_added_after_results_make_the_pool_exploratory():
     before = tuple(f"{label}[dataset=easy]" for label in ("baseline", "arm"))
     seen = Extension(0.0, "haltsweep extend", "0", ("x",), before, SEEDS, dict.fromkeys(before, 8))
@@ -254,15 +248,15 @@ def test_every_table_and_figure_of_results_is_of_one_context():
     contexts = {context: f"[dataset={context}]" for context in LEVELS}
     results = [
         each
-        for each in grids(report)
-        if not each.title.startswith(("what each arm changes", "how trials ended", "mean over all"))
+        for each in all_tables(report)
+        if not each.title.startswith(("changes of each arm", "how trials ended", "mean over all"))
     ]
     assert len(results) >= 4
     for grid in results:
         inside = {context for context, mark in contexts.items() if any(mark in row[0] for row in grid.rows)}
         assert len(inside) == 1, grid.title
         assert grid.title.startswith(f"dataset={next(iter(inside))}: ")
-    assert [each.title.split(":")[0] for each in headlines(report)] == [
+    assert [each.title.split(":")[0] for each in screen_tables(report)] == [
         "dataset=easy",
         "dataset=hard",
         "mean over all contexts",
@@ -278,21 +272,10 @@ def test_floors_are_those_of_the_context():
     report = summarise(made, records(made, {}))
     assert report.floors == {}
     assert [dict(each.floors) for each in report.contexts] == [{OUTCOME: 0.5}, {OUTCOME: 0.0}]
-    assert [dict(part.floors)[OUTCOME] for _, part in by_context(report)] == [0.5, 0.0]
+    assert [dict(part.floors)[OUTCOME] for _, part in split_by_context(report)] == [0.5, 0.0]
     rows = csv.DictReader(io.StringIO(as_csv(report)))
     floors = {row["arm"]: row["floor"] for row in rows if row["metric"] == OUTCOME}
     assert (floors["arm[dataset=easy]"], floors["arm[dataset=hard]"]) == ("0.5", "0.0")
-
-
-def test_arms_of_different_contexts_that_measure_the_same_are_no_twins():
-    made = plan("arm")
-    values = {seed: 0.5 + seed / 100 for seed in SEEDS}
-    known = [
-        record(each.name, seed, value + (0.1 if "arm[" in each.name else 0.0))
-        for each in made.arms
-        for seed, value in values.items()
-    ]
-    assert not any("very same" in each for each in notices(summarise(made, known)))
 
 
 def test_json_tags_and_words_tell_contexts():
@@ -310,7 +293,7 @@ def test_json_tags_and_words_tell_contexts():
     assert "arm[dataset=hard]: worse" in tags["arm[dataset=hard]"]["verdict"]
     assert tags["arm[dataset=easy]"]["verdict.pooled"] == tags["arm[dataset=hard]"]["verdict.pooled"]
     assert "verdict.pooled" not in tags["baseline[dataset=easy]"]
-    assert [line for line in in_words(report) if line.startswith("decided: arm[dataset=hard]")]
+    assert [line for line in verdict_lines(report) if line.startswith("decided: arm[dataset=hard]")]
 
 
 def test_the_best_is_that_of_one_context():
@@ -318,14 +301,14 @@ def test_the_best_is_that_of_one_context():
     known = records(made, {"arm[dataset=hard]": 0.1})
     report = summarise(made, known)
     with pytest.raises(InputError, match="name one of dataset=easy, dataset=hard by --context"):
-        winner(made, known, report)
+        find_winner(made, known, report)
     with pytest.raises(InputError, match="no context named 'hard'"):
-        winner(made, known, report, context="hard")
+        find_winner(made, known, report, context="hard")
     with pytest.raises(InputError, match="not in the context dataset=hard"):
-        winner(made, known, report, arm="arm[dataset=easy]", context="dataset=hard")
-    best = winner(made, known, report, context="dataset=hard")
+        find_winner(made, known, report, arm="arm[dataset=easy]", context="dataset=hard")
+    best = find_winner(made, known, report, context="dataset=hard")
     assert (best.arm, best.rivals) == ("arm[dataset=hard]", 2)
-    assert winner(made, known, report, arm="baseline[dataset=hard]").arm == "baseline[dataset=hard]"
+    assert find_winner(made, known, report, arm="baseline[dataset=hard]").arm == "baseline[dataset=hard]"
 
 
 def test_main_effects_are_those_of_one_context():

@@ -11,8 +11,8 @@ from orchestrator.plan.types import Plan
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
-from orchestrator.report.writers.tables import grids
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.results.test_summary import plan, records
 
@@ -82,7 +82,7 @@ def test_a_value_of_a_cell_stands_beside_that_cell_alone() -> None:
 def test_a_value_of_a_later_setting_stands_beside_that_reading_alone() -> None:
     found = reported(row(cell={"model.width": 8}, posthoc=HALF), posthoc=True)
     assert beside(found) == [("other[model.width=8]", "model.stop=half", "iid/accuracy", 0.75)]
-    (table,) = [grid for grid in grids(found) if grid.title.startswith("confirmed checkpoints")]
+    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("re-evaluated checkpoints")]
     place = table.headers.index("iid/accuracy")
     published = [each for each in table.rows if "published" in each[0]]
     assert [(each[:2], each[place]) for each in published] == [
@@ -104,7 +104,7 @@ def test_a_median_stands_beside_our_median_and_a_mean_with_its_spread() -> None:
     assert ours is not None
     assert (ours.published, ours.published_std, ours.published_median, ours.median) == (0.75, 0.02, 0.8, 0.52)
     assert ours.published_source == "a paper, Table 1; Table 2"
-    (table,) = [grid for grid in grids(found) if grid.title.startswith("accuracy (")]
+    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("accuracy (")]
     shown = {each[0]: each[1] for each in table.rows if each[0].startswith("other[model.width=8],")}
     assert shown == {
         "other[model.width=8], published": "0.750 ± 0.020",
@@ -117,22 +117,16 @@ def test_a_median_stands_beside_our_median_and_a_mean_with_its_spread() -> None:
     assert all(each["median"] == "" for each in lines if each is not line)
 
 
-def test_no_median_without_a_published_one() -> None:
-    cell = reported(row(cell={"model.width": 8})).cell("other[model.width=8]", "iid/accuracy")
-    assert cell is not None
-    assert cell.median is None
-
-
 def test_a_system_that_no_arm_is_has_a_row_of_its_own(tmp_path: Path) -> None:
     alone = row(arm="LSTM", alone=True, std=0.01)
     found = reported(alone, row(arm="T5", alone=True, statistic="median", cell={"model.width": 8}))
     assert beside(found) == []
-    (table,) = [grid for grid in grids(found) if grid.title.startswith("accuracy (")]
+    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("accuracy (")]
     assert table.rows[-2:] == (
         ("LSTM, published", "0.750 ± 0.010", ""),
         ("T5[model.width=8], published median", "0.750", ""),
     )
-    text = write(found, tmp_path / "report").read_text()
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "- Published values of LSTM: a paper, Table 1" in text
 
 
@@ -147,35 +141,19 @@ def test_a_number_is_the_same_however_it_is_written() -> None:
     assert beside(summarise(switched, ran(switched))) == [], "true is no number"
 
 
-def test_a_published_median_keeps_its_spread() -> None:
-    found = reported(row(cell={"model.width": 8}, statistic="median", std=0.02))
-    (table,) = [grid for grid in grids(found) if grid.title.startswith("accuracy (")]
-    assert ("other[model.width=8], published median", "0.750 ± 0.020") in {each[:2] for each in table.rows}
-    (line,) = [each for each in csv.DictReader(io.StringIO(as_csv(found))) if each["published_median"]]
-    assert (line["published_median_std"], line["published_std"]) == ("0.02", "")
-
-
-def test_of_two_values_in_a_plan_of_old_the_first_stands_with_its_own_source() -> None:
-    cell = {"model.width": 8}
-    found = reported(row(cell=cell), row(cell=cell, value=0.6, std=0.1, source="another"))
-    ours = found.cell("other[model.width=8]", "iid/accuracy")
-    assert ours is not None
-    assert (ours.published, ours.published_std, ours.published_source) == (0.75, None, "a paper, Table 1")
-
-
-def test_systems_read_again_with_two_settings_have_a_row_each() -> None:
+def test_each_reevaluated_setting_has_a_published_row() -> None:
     rows = [
         row(arm="LSTM", alone=True, value=value, posthoc={"model.stop": stop})
         for value, stop in ((0.75, "half"), (0.5, "none"))
     ]
-    (table,) = [grid for grid in grids(reported(*rows)) if grid.title.startswith("accuracy (")]
+    (table,) = [grid for grid in all_tables(reported(*rows)) if grid.title.startswith("accuracy (")]
     assert [each[:2] for each in table.rows[-2:]] == [
         ("LSTM, model.stop=half, published", "0.750"),
         ("LSTM, model.stop=none, published", "0.500"),
     ]
 
 
-def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Path) -> None:
+def test_unmatched_published_values_are_noted(tmp_path: Path) -> None:
     asked = crossed(
         row(arm="LSTM", alone=True, split="never-read"),
         row(cell={"model.width": 8}),
@@ -194,7 +172,7 @@ def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Pat
         ("LSTM", "never-read/accuracy"),
         ("other[model.width=8]", "iid/accuracy"),
     ]
-    text = write(found, tmp_path / "report").read_text()
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "Published values of LSTM" not in text
     shown = (
         "since none was measured or every seed failed: LSTM, never-read/accuracy 0.750 (a paper, Table 1); "
@@ -212,9 +190,9 @@ def test_published_sizes_stand_in_a_table_of_their_own_once_a_system() -> None:
         ("other", 66e6, None),
         ("Transformer base", 65e6, 604e6),
     ]
-    (table,) = [each for each in grids(found) if "sizes as published" in each.title]
+    (table,) = [each for each in all_tables(found) if "published sizes" in each.title]
     assert [each[:3] for each in table.rows] == [
         ("other", "66,000,000", ""),
         ("Transformer base", "65,000,000", "604,000,000"),
     ]
-    assert not [each for each in grids(reported(row())) if "sizes as published" in each.title]
+    assert not [each for each in all_tables(reported(row())) if "published sizes" in each.title]

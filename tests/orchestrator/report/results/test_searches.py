@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.plan.types import Plan
 from orchestrator.report.figures.search_figures import POINTS, search_panels
-from orchestrator.report.figures.style import inlined
-from orchestrator.report.results.searches import SearchCourse, searches
+from orchestrator.report.figures.style import inline_svg
+from orchestrator.report.results.searches import SearchCourse, search_courses
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space
@@ -56,7 +56,7 @@ def record(
 
 
 def course(*records: Record, objectives: tuple[Objective, ...] = ()) -> SearchCourse:
-    (found,) = searches(plan(*objectives), records)
+    (found,) = search_courses(plan(*objectives), records)
     return found
 
 
@@ -98,10 +98,6 @@ def test_a_best_value_at_the_edge_of_its_range_is_told(changed: dict[str, object
     assert expected in " ".join(edges)
 
 
-def test_an_edge_of_a_trial_that_is_not_the_best_is_not_told() -> None:
-    assert course(record(0, 0.5, n=9), record(1, 0.9)).edges == ()
-
-
 def test_a_front_holds_what_nothing_betters_and_its_volume_never_shrinks() -> None:
     found = course(
         record(0, 0.2, size=4.0),
@@ -134,7 +130,7 @@ def test_importance_is_of_finished_trials() -> None:
 
 def test_a_picture_of_thousands_of_trials_holds_no_more_than_it_can_show() -> None:
     found = course(*(record(number, number % 97 / 97, x=1e-4 + number / 1e5) for number in range(2000)))
-    pictures = {each.name: inlined(each) for each in search_panels(found, 1)}
+    pictures = {each.name: inline_svg(each) for each in search_panels(found, 1)}
     assert {"search-1-trials", "search-1-hours", "search-1-slice-1"} <= set(pictures)
     for picture in pictures.values():
         assert picture.count("<use ") <= POINTS + 50

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,18 @@ from matplotlib.figure import Figure
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
-from orchestrator.report.figures.style import rendered
+from orchestrator.report.figures.style import render
 from orchestrator.report.results.summary import arm_metrics, summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
-from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import grids, headline
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.tables import all_tables, screen_table
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 BASE = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
@@ -176,16 +174,16 @@ def shifted(each: Record, by: float) -> Measurement:
     return replace(each.last, metrics=metrics)
 
 
-def test_a_report_of_a_sweep_that_is_not_over_says_so(tmp_path: Path) -> None:
+def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
     planned = tuple(
         PlannedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, 0) for each in records()
     )
     asked = replace(plan(), trials=planned)
     done, partly = summarise(asked, records()), summarise(asked, records()[:-2])
     assert (done.left, partly.left) == (0, 2)
-    assert "not ended" not in write(done, tmp_path / "done").read_text()
+    assert "not ended" not in write_report_folder(done, tmp_path / "done").read_text()
     assert "**2 trials have not ended: every number is of those that have.**" in (
-        write(partly, tmp_path / "partly").read_text()
+        write_report_folder(partly, tmp_path / "partly").read_text()
     )
 
 
@@ -199,24 +197,8 @@ def test_published_values_without_a_cell_stand_beside_every_cell_of_a_grid(tmp_p
     cell = found.cell("other[model.width=8]", "iid/accuracy")
     assert cell is not None
     assert cell.published == 0.75
-    text = write(found, tmp_path / "report").read_text()
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "- Published values of other[model.width=8]: a paper, Table 1" in text.replace("\\", "")
-
-
-def test_a_figure_s_legend_hides_no_arm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    values = next(each for each in outcome_panels(report()) if each.name == "outcome-1")
-    rendered(values, "png")
-    (figure,) = drawn
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    legend = axes.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == [
-        *("floor: most common label", "one seed", "published", "mean, 95% interval"),
-    ]
-    assert legend.get_window_extent().y1 < axes.get_window_extent().y0, "it is below the axes"
-    assert legend.get_window_extent().y0 > 0, "and on the picture"
 
 
 def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +214,7 @@ def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.
     verdicts.append(replace(verdicts[-1], difference=replace(effect.estimate, low=None, high=None)))
     assert made.answer is not None
     shown = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
-    rendered(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
+    render(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
     (figure,) = drawn
     figure.draw_without_rendering()
     legend = figure.axes[0].get_legend()
@@ -244,7 +226,7 @@ def test_order_of_records_does_not_matter() -> None:
     assert summarise(plan(), reversed(records())) == report()
 
 
-def test_failures_have_no_value_and_are_told() -> None:
+def test_failed_trials_have_no_value() -> None:
     failing = [*records()[:-1], record("other", 3, 0.0, OutcomeKind.DIVERGED)]
     cell = report(failing).cell("other", "iid/accuracy")
     depth = report(failing).cell("other", "iid/depth")
@@ -269,21 +251,7 @@ def test_pairs_only_shared_seeds() -> None:
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
 
 
-def test_failures_have_no_value_in_the_accuracy_of_last_and_of_all_answers() -> None:
-    more = {"iid/accuracy_last": 0.9, "iid/accuracy_whole": 0.3}
-    records = []
-    for each in (record(name, seed, 0.5) for name in ("baseline", "other") for seed in (1, 2, 3)):
-        assert each.last is not None
-        metrics = {**each.last.metrics, **more}
-        records.append(replace(each, last=replace(each.last, metrics=metrics)))
-    records[-1] = replace(records[-1], outcome=OutcomeKind.DIVERGED)
-    cells = {(cell.arm, cell.metric): cell for cell in summarise(plan(), records).cells}
-    assert cells["other", "iid/accuracy_last"].estimate.mean == pytest.approx(0.9)
-    assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
-    assert cells["other", "iid/depth"].estimate.n == 2
-
-
-def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measures() -> None:
+def test_metrics_of_written_answers() -> None:
     more = {"iid/exact_match": 0.4, "iid/bleu": 27.0, "iid/answer_length": 9.0, "iid/exact_match_floor": 0.1}
     more["iid/accuracy_whole"] = 0.3
     records = []
@@ -301,24 +269,26 @@ def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measu
     assert cells["other", "iid/exact_match"].estimate.mean == pytest.approx(0.4)
     assert cells["other", "iid/accuracy_whole"].estimate.mean == pytest.approx(0.3)
     assert cells["other", "iid/bleu"].estimate.n == 2
-    shown = headline(found)
+    shown = screen_table(found)
     assert "iid/exact_match" in shown.headers
     assert "iid/accuracy" not in shown.headers
     assert shown.rows[-1][:3] == ("floor (most common answer)", "", "0.100")
     (written,) = [
-        grid for grid in grids(found) if grid.title.startswith("exact_match (") and "): mean" in grid.title
+        grid
+        for grid in all_tables(found)
+        if grid.title.startswith("exact_match (") and "): mean" in grid.title
     ]
     assert written.rows[2] == ("floor (most common answer)", "0.100")
     floors = {row["metric"]: row["floor"] for row in csv.DictReader(io.StringIO(as_csv(found)))}
     assert floors["iid/exact_match"] == "0.1"
     assert floors["iid/bleu"] == ""
-    (again,) = [grid for grid in grids(found) if grid.title.startswith("confirmed checkpoints")]
+    (again,) = [grid for grid in all_tables(found) if grid.title.startswith("re-evaluated checkpoints")]
     assert {"iid/bleu", "iid/exact_match", "iid/depth"} < set(again.headers)
     assert "iid/loss" not in again.headers
 
 
 def test_headline_shows_the_floor() -> None:
-    grid = headline(report())
+    grid = screen_table(report())
     assert grid.headers == (
         *("arm", "seeds", "iid/accuracy", "iid/depth", "difference in iid/accuracy", "verdict"),
     )
@@ -336,31 +306,12 @@ def test_checkpoints_read_again_have_a_table_of_their_own() -> None:
     ]
     found = summarise(replace(plan(), posthoc=(overrides,)), [*records(), *again])
     assert found.cells == report().cells
-    (grid,) = [grid for grid in grids(found) if "read again" in grid.title]
+    (grid,) = [grid for grid in all_tables(found) if "re-evaluated" in grid.title]
     assert grid.rows[0][:3] == ("other", "model.halt.threshold=0.5", "0.500 [0.272, 0.728] (3)")
     rows = list(csv.DictReader(io.StringIO(as_csv(found))))
     assert [row["record_ids"] for row in rows if row["setting"] and row["metric"] == "iid/accuracy"] == [
         "again-1 again-2 again-3"
     ]
-
-
-def test_published_value_stands_beside_ours() -> None:
-    rows = [row for grid in grids(report()) for row in grid.rows]
-    assert ("other, published", "0.750", "") in rows
-
-
-def test_speed_is_compared_and_needs_no_decimals() -> None:
-    records = []
-    for name, tokens_per_s in (("baseline", 1000.4), ("other", 1500.6)):
-        each = record(name, 1, 0.5)
-        assert each.last is not None
-        metrics = {**each.last.metrics, "train/tokens_per_s": tokens_per_s}
-        records.append(replace(each, last=replace(each.last, metrics=metrics)))
-    found = summarise(plan(), records)
-    (grid, difference) = [grid for grid in grids(found) if grid.title.startswith("tokens_per_s")]
-    assert grid.headers == ("arm", "train")
-    assert grid.rows == (("baseline", "1000 (1)"), ("other", "1501 (1)"))
-    assert difference.rows[0][1] == "+500 (1)"
 
 
 def test_csv_agrees_with_the_report() -> None:
@@ -370,11 +321,6 @@ def test_csv_agrees_with_the_report() -> None:
     assert (row["n"], row["floor"], row["published"]) == ("3", "0.2", "0.75")
     assert row["record_ids"] == "other-1 other-2 other-3"
     assert rows["baseline", "iid/accuracy"]["difference_mean"] == ""
-
-
-def test_json_holds_everything() -> None:
-    loaded = json.loads(as_json(report()))
-    assert {cell["metric"] for cell in loaded["cells"]} == {"iid/accuracy", "valid/accuracy", "iid/depth"}
 
 
 def test_tracked_metrics_of_an_arm() -> None:
@@ -388,8 +334,8 @@ def test_tracked_metrics_of_an_arm() -> None:
 
 def test_written_whole_and_written_again(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    first = write(report(), folder).read_text()
-    assert write(report(), folder).read_text() == first
+    first = write_report_folder(report(), folder).read_text()
+    assert write_report_folder(report(), folder).read_text() == first
     names = {path.name for path in folder.iterdir()}
     drawn = {f"{name}.png" for name in ("outcome-1", "difference-1", "values-1", "values-2")}
     assert names == {"report.md", "report.html", "report.csv", "report.json", "manifest.json", *drawn}
@@ -402,26 +348,26 @@ def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
     effect = alone.effect("other", "iid/accuracy")
     assert effect is not None
     assert (effect.estimate.low, effect.p, effect.p_sign_flips) == (None, None, 1.0)
-    assert headline(alone).rows[1][2] == "0.400"
-    assert write(alone, tmp_path / "report").exists()
+    assert screen_table(alone).rows[1][2] == "0.400"
+    assert write_report_folder(alone, tmp_path / "report").exists()
 
 
 def test_nothing_confirmed_draws_nothing() -> None:
     empty = report([])
     assert not list(metric_panels(empty))
     assert not [each for each in outcome_panels(empty) if each.name.startswith("outcome")]
-    assert grids(empty)[-1].rows[0][1] == "nothing ran"
+    assert all_tables(empty)[-1].rows[0][1] == "nothing ran"
 
 
-def test_reports_that_are_written_at_once_are_in_nobody_s_way(
+def test_concurrent_writers_leave_one_complete_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("orchestrator.report.writers.write.outcome_panels", lambda _: [])
     monkeypatch.setattr("orchestrator.report.writers.write.metric_panels", lambda _: [])
-    monkeypatch.setattr("orchestrator.report.writers.write.page", lambda *_: "")
+    monkeypatch.setattr("orchestrator.report.writers.write.html_page", lambda *_: "")
     made = report()
     with ThreadPoolExecutor(4) as pool:
-        places = list(pool.map(lambda _: write(made, tmp_path / "report"), range(80)))
+        places = list(pool.map(lambda _: write_report_folder(made, tmp_path / "report"), range(80)))
     assert set(places) == {tmp_path / "report" / "report.md"}
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
@@ -434,7 +380,7 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
 
 
 def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> None:
-    asked = replace(plan(), metrics=metrics_of())
+    asked = replace(plan(), metrics=declared_metrics())
     assert summarise(asked, records()) == report()
     back = from_json(to_json(asked))
     assert back.metrics == asked.metrics
@@ -444,7 +390,7 @@ def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> Non
     assert summarise(gone, records()).cells == report().cells
 
 
-def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: Path) -> None:
+def test_declarations_of_a_custom_trainable_are_used(tmp_path: Path) -> None:
     """Names that the built-in trainable measures too mean nothing here unless they are declared."""
     declared = (
         Metric("error", "min", "K", low=0.0, floor=5.0),
@@ -467,29 +413,17 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert cells["other", "iid/error"].mean == pytest.approx((0.1 + 0.2) / 2)
     assert cells["other", "iid/error"].low == 0.0
     assert cells["other", "iid/accuracy"].n == 2
-    titles = [grid.title.partition(":")[0] for grid in grids(found)]
+    titles = [grid.title.partition(":")[0] for grid in all_tables(found)]
     assert titles[:2] == ["iid/error, primary outcome", "iid/error, seed by seed"]
     assert titles[2:5] == ["error (K)", "shift", "accuracy"]
-    assert headline(found).headers == ("arm", "seeds", "iid/error", "difference in iid/error", "verdict")
-    assert headline(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
-    text = write(found, tmp_path / "report").read_text()
+    assert screen_table(found).headers == ("arm", "seeds", "iid/error", "difference in iid/error", "verdict")
+    assert screen_table(found).rows[-1] == ("floor (as declared)", "", "5.000", "", "")
+    text = write_report_folder(found, tmp_path / "report").read_text()
     assert "- shift is of the whole run." in text
     assert "![iid/shift](values-1.png)" in text
-    assert "has no value: means are of the seeds that finished" in text
 
 
-def test_every_quantity_with_a_floor_has_a_row_of_it() -> None:
-    more = {"iid/accuracy_last": 0.9}
-    last = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, **more}))
-        for each in records()
-        if each.last is not None
-    ]
-    (grid,) = [each for each in grids(summarise(plan(), last)) if each.title.startswith("accuracy_last (")]
-    assert grid.rows[-1] == ("floor (most common label)", "0.200")
-
-
-def test_a_spreadsheet_has_one_column_a_name() -> None:
+def test_csv_columns() -> None:
     header, *rows = csv.reader(io.StringIO(as_csv(report())))
     assert header == [
         *("arm", "setting", "metric", "n", "mean", "ci_low", "ci_high", "failed", "floor", "published"),

@@ -7,43 +7,39 @@ import re
 import pytest
 
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.results.contexts import of_arms
-from orchestrator.report.writers.first_arms import DRAWN, SHOWN
-from orchestrator.report.writers.page import page
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, MAX_SHOWN_ARMS
+from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.write import write_report_folder
 from tests.orchestrator.report.studies import study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 FEW = {"seeds": 2, "trials": 2, "readings": ()}
 
 
-@pytest.mark.parametrize(("arms", "drawn"), [(DRAWN, DRAWN), (DRAWN + 1, DRAWN)])
-def test_so_many_arms_have_figures_of_their_own(arms, drawn):
+@pytest.mark.parametrize(
+    ("arms", "drawn"), [(MAX_DRAWN_ARMS, MAX_DRAWN_ARMS), (MAX_DRAWN_ARMS + 1, MAX_DRAWN_ARMS)]
+)
+def test_number_of_arms_with_figures_is_limited(arms, drawn):
     made = study(arms, **FEW)
-    text = page(made.report(), made.details())
+    text = html_page(made.report(), made.details())
     for kind in (r"search-\d+-trials", r"curve-1-\d+"):
         assert len(set(re.findall(rf'<figure id="({kind})"', text))) == drawn
-    assert ("have figures of their own" in text) == (drawn < arms)
+    assert ("have separate figures" in text) == (drawn < arms)
     panels = {each.name for each in all_panels(made.report(), made.details())}
     assert f"search-{arms}-trials" in panels
 
 
-def test_a_page_shows_the_first_arms_and_files_have_all(tmp_path):
-    arms = SHOWN + 2
+def test_page_shows_first_arms_and_files_have_all(tmp_path):
+    arms = MAX_SHOWN_ARMS + 2
     made = study(arms, **FEW)
-    write(made.report(), tmp_path / "report", made.details())
+    write_report_folder(made.report(), tmp_path / "report", made.details())
     text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert text.count('<article class="arm">') == SHOWN
-    assert f"of the first {SHOWN} of {arms} arms" in text
-    for name in (f"arm-{SHOWN}", f"arm-{arms - 1}"):
+    assert text.count('<article class="arm">') == MAX_SHOWN_ARMS
+    assert f"of the first {MAX_SHOWN_ARMS} of {arms} arms" in text
+    for name in (f"arm-{MAX_SHOWN_ARMS}", f"arm-{arms - 1}"):
         assert name in text, "its verdict is shown"
         assert name in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     with (tmp_path / "report" / "report.csv").open(encoding="utf-8", newline="") as file:
         assert len({row["arm"] for row in csv.DictReader(file)}) == arms
     kept = json.loads((tmp_path / "report" / "report.json").read_bytes())
     assert len(kept["page"]["searches"]) == arms
-
-
-def test_the_report_of_all_its_arms_is_itself():
-    report = study(3).report()
-    assert of_arms(report, report.arms) == report

@@ -12,9 +12,9 @@ from itertools import product
 import pytest
 
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.page import page
-from orchestrator.report.writers.tables import answers, costs, grids, metrics
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.tables import all_tables, answer_tables, cost_tables, metric_tables
+from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import plan, records
@@ -65,56 +65,32 @@ def read(html: str) -> Reader:
 
 
 def shown(made: Study) -> Reader:
-    return read(page(made.report(), made.details()))
+    return read(html_page(made.report(), made.details()))
 
 
-def test_verdicts_tables_figures_and_notes_are_there() -> None:
+def test_page_has_verdicts_tables_figures_and_notes() -> None:
     found = summarise(plan(), records(good=(103,)))
-    seen = read(page(found))
+    seen = read(html_page(found))
     for each in found.verdicts:
         assert each.line in seen.text
-    for grid in grids(found):
+    for grid in all_tables(found):
         assert grid.title in seen.text
         assert all(cell in seen.text for row in grid.rows for cell in row)
-    assert "Look at the seeds one by one." in seen.text
-    assert seen.tags.count("table") == len(grids(found))
+    assert seen.tags.count("table") == len(all_tables(found))
     assert seen.tags.count("svg") == 4
 
 
-def test_texts_of_others_are_no_mark_up() -> None:
+def test_user_texts_are_escaped() -> None:
     hostile = study([EVIL, f"$\\frac{{{EVIL}"], seeds=3, trials=3)
     made = replace(hostile, plan=replace(hostile.plan, question=EVIL))
-    html = page(made.report(), made.details())
+    html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags
     assert "\x1b" not in html
     assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_all_that_the_first_arm_was_set_to_is_told() -> None:
-    made = study()
-    first, *others = made.plan.arms
-    settings = {
-        "model": {"layers": 3, "halt": {"rule": EVIL}, "tied": None},
-        "train": {"lr": 0.5, "steps": 7},
-    }
-    arms = (replace(first, settings=settings), *others)
-    details = replace(made, plan=replace(made.plan, arms=arms)).details()
-    assert details.settings == (
-        "model.layers: searched",
-        f"model.halt.rule: {EVIL}",
-        "model.tied: null",
-        "train.lr: searched",
-        "train.steps: 7",
-    )
-    seen = read(html := page(made.report(), details))
-    assert "script" not in seen.tags
-    assert "all settings of arm-0" in html
-    assert "train.steps: 7" in seen.text
-
-
 def test_a_page_needs_nothing_but_itself() -> None:
-    html = page((made := study()).report(), made.details())
+    html = html_page((made := study()).report(), made.details())
     seen = read(html)
     assert not {"script", "link", "iframe", "img"} & set(seen.tags)
     assert not [each for each in seen.given if each[1] in ("src", "srcset") or each[1].startswith("on")]
@@ -129,8 +105,8 @@ def test_a_page_needs_nothing_but_itself() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_sections_come_in_the_order_in_which_a_reader_asks() -> None:
-    html = page((made := study()).report(), made.details())
+def test_order_of_sections() -> None:
+    html = html_page((made := study()).report(), made.details())
     places = [html.index(f'id="{name}"') for name in ORDER]
     assert places == sorted(places)
 
@@ -156,18 +132,19 @@ def test_numbers_are_those_of_the_records() -> None:
         assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in seen.labels(f"depth of {arm}")
     assert "1 crashed, 4 finished of 5 planned" in seen.text
     assert "1 failed" in seen.labels("valid/accuracy of arm-2 over steps")
-    for grid in (*answers(made.report()), *metrics(made.report()), *costs(made.report())):
+    for grid in (*answer_tables(made.report()), *metric_tables(made.report()), *cost_tables(made.report())):
         assert grid.title in seen.text
         assert all(cell in seen.text for row in grid.rows for cell in row)
 
 
 @pytest.mark.parametrize(
     ("fate", "said"),
-    [(None, "3 seeds not run"), (OutcomeKind.DIVERGED, "3 seeds failed")],
+    [(None, "no result yet: 3 seeds not run"), (OutcomeKind.DIVERGED, "undecided: 3 seeds failed")],
 )
-def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, said: str) -> None:
-    seen = shown(study(3, 3, 0, readings=(), fate=lambda *_: fate))
-    assert f"undecided: {said}" in seen.text
+def test_page_without_finished_trials_has_no_empty_figure(fate: OutcomeKind | None, said: str) -> None:
+    seen = shown(study(3, 3, 0, thresholds=(), fate=lambda *_: fate))
+    assert said in seen.text
+    assert ("arm-1: undecided" in seen.text) == (fate is not None)
     assert "0 of 3 seeds finished" in seen.text
     assert ("9 not ended" in seen.text) == (fate is None)
     assert "mean with 95% interval" not in seen.labels("")
@@ -186,7 +163,7 @@ def test_only_trials_that_ran_have_cost_something() -> None:
 
 
 def test_before_the_first_trial_there_is_a_page() -> None:
-    made = replace(study(2, 0, 3, readings=()), records=(), measured={})
+    made = replace(study(2, 0, 3, thresholds=()), records=(), measured={})
     assert "Nothing has run yet." in shown(made).text
 
 
@@ -195,7 +172,7 @@ import sys
 from pathlib import Path
 from orchestrator.report.writers.write import write
 from tests.orchestrator.report.studies import study
-made = study(2, 2, 2, readings=())
+made = study(2, 2, 2, thresholds=())
 write(made.report(), Path(sys.argv[1]), made.details())
 """
 
@@ -203,9 +180,9 @@ write(made.report(), Path(sys.argv[1]), made.details())
 @pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
     """In another process too, where sets come in another order."""
-    made = study(2, 2, 2, readings=())
+    made = study(2, 2, 2, thresholds=())
     for name in ("one", "two"):
-        write(made.report(), tmp_path / name, made.details())
+        write_report_folder(made.report(), tmp_path / name, made.details())
     elsewhere = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / "three")], env=elsewhere, check=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -215,7 +192,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_search_of_every_arm_is_told_from_its_records() -> None:
-    made = study(2, 2, 12, readings=())
+    made = study(2, 2, 12, thresholds=())
     seen = shown(made)
     for arm in (each.name for each in made.plan.arms):
         own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
@@ -235,36 +212,17 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
     assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
 
 
-def test_only_what_is_drawn_is_explained() -> None:
-    message = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
-    whole, bare = shown(study(2, 3, 9)), shown(study(2, 3, 2, readings=()))
-    assert all(each in whole.text for each in message)
-    assert not any(each in bare.text for each in message)
-    assert "Each arm by its number above, as trained" in bare.text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_readings_without_any_cost_are_not_called_compute() -> None:
-    made = study(2, 3, 2)
-    report, details = replace(made.report(), equal_costs=()), replace(made.details(), costs=())
-    for found in (page(report, details), page(report)):
-        seen = read(found)
-        assert "Checkpoints read again" in seen.text
-        assert "Outcome against compute" not in seen.text
-    assert "Outcome against compute" in shown(made).text
-
-
 def test_several_objectives_have_a_front_and_its_volume() -> None:
     aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
-    seen = shown(study(2, 0, 12, readings=(), objectives=aims))
+    seen = shown(study(2, 0, 12, thresholds=(), objectives=aims))
     assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
     assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
     assert not seen.labels("so far of arm-0 against trials")
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_nothing_is_expected_of_a_search_of_which_hardly_any_trial_finished() -> None:
-    few, more = (shown(study(2, 0, trials, readings=())) for trials in (5, 8))
+def test_no_expected_best_with_few_finished_trials() -> None:
+    few, more = (shown(study(2, 0, trials, thresholds=())) for trials in (5, 8))
     assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")
     assert "of a search of as many trials" in more.labels(
         "Best valid/accuracy so far of arm-0 against trials"

@@ -29,7 +29,7 @@ def reported(time: RunningTime) -> list[float]:
     return [point.value for point in time.points(0)]
 
 
-def test_trials_side_by_side_count_once() -> None:
+def test_parallel_trials_count_once() -> None:
     time = RunningTime()
     time.start("a", 1_000)
     time.start("b", 2_000)
@@ -41,7 +41,7 @@ def test_trials_side_by_side_count_once() -> None:
     assert reported(time) == [], "told once"
 
 
-def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
+def test_a_lost_trial_counts_until_its_last_event() -> None:
     time = RunningTime()
     time.start("a", 1_000)
     time.hear("a", 3_000)
@@ -53,7 +53,7 @@ def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
     assert [(point.value, point.step) for point in time.points(5)] == [(3.0, 1)]
 
 
-def test_a_clock_that_goes_back_takes_nothing_away() -> None:
+def test_a_clock_that_is_set_back_subtracts_no_time() -> None:
     time = RunningTime()
     time.start("a", 5_000)
     time.end("a", 4_000)

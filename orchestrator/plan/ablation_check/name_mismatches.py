@@ -1,0 +1,60 @@
+"""Detect contradictions between the name of an arm and its changes.
+
+A name is weak evidence, so the result is a warning in the plan and never an error.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.plan.types import Change
+from search_spaces.paths import leaves
+
+_REMOVES = re.compile(r"^(?:minus|no|without)[-_](.+)$")
+
+
+def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning if an arm named after a removed field does not change it; names may be swapped.
+
+    Args:
+        name: Name of the arm.
+        changes: Differences from its reference.
+        settings: Settings of the arm and of its reference.
+    """
+    removed = _REMOVES.match(name.partition("[")[0])
+    if removed is None or not changes:
+        return
+    named = _words(removed.group(1)) & _field_words(*settings)
+    touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in changes))
+    if named and (not named & touched or not _changes_field(removed.group(1), named, changes)):
+        paths = ", ".join(change.path for change in changes)
+        yield (
+            f"the name says that it removes {' and '.join(sorted(named))}, but the arm changes {paths}; "
+            "check that two arms were not swapped"
+        )
+
+
+def _changes_field(name: str, fields: set[str], changes: Sequence[Change]) -> bool:
+    """Return whether an arm named after a field changes that field itself, not only fields inside it."""
+    return name not in fields or any(name in _words(change.path.rsplit(".", 1)[-1]) for change in changes)
+
+
+def _touched(path: str, *values: Any) -> set[str]:
+    found = _words(path)
+    for value in values:
+        if isinstance(value, Mapping):
+            found |= _field_words({"": value})
+        elif isinstance(value, str):
+            found |= _words(value)
+    return found
+
+
+def _field_words(*settings: Mapping[str, Any]) -> set[str]:
+    fields = (path for each in settings for path, _ in leaves(each))
+    return {word for path in fields for word in _words(path.partition(".")[2] or path)} - {"name"}
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of a name, path or sentence; `max_layers` gives `max_layers`, `max` and `layers`."""
+    whole = set(re.findall(r"[a-z0-9_]+", text.lower()))
+    return whole | {part for word in whole for part in word.split("_") if part}

@@ -1,0 +1,56 @@
+"""Read a spec for planning and refuse impossible sizes at once, without importing PyTorch."""
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+from orchestrator.errors import OversizedSpec, SpecError
+from orchestrator.plan.consistency import MOST_ARMS, MOST_TRIALS
+from orchestrator.plan.faults import Faults
+from orchestrator.spec.load import SpecFile, read_spec
+from orchestrator.spec.types import Spec
+from search_spaces.wording import counted
+
+
+def read_plannable_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
+    """Read the spec at `path` with `profile` and `overrides` applied.
+
+    Raises:
+        OversizedSpec: The spec requests an impossible size.
+        PlanError: The spec requests more arms or trials than can be planned.
+        SpecError: The spec has other faults.
+    """
+    try:
+        source = read_spec(path, overrides, profile)
+    except SpecError as error:
+        if any(fault.oversized for fault in error.faults):
+            raise OversizedSpec(error.faults) from None
+        raise
+    check_size(source.spec, Faults(source))
+    return source
+
+
+def number_of_arms(spec: Spec) -> int:
+    """Return the number of arms including the baseline, over all cells of contexts and grid."""
+    return (1 + len(spec.arms)) * prod(map(len, spec.axes.values()))
+
+
+def check_size(spec: Spec, faults: Faults) -> None:
+    """Raise `PlanError` if the spec requests too many arms or trials."""
+    arms = number_of_arms(spec)
+    if arms > MOST_ARMS:
+        faults.add(
+            f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
+            "leave some values out",
+            "grid" if spec.grid else "contexts",
+        )
+    repeats = spec.search.repeats if spec.search else 1
+    searched = repeats * spec.search.trials_per_arm if spec.search else 0
+    seeds = repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+    trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
+    if trials > MOST_TRIALS >= arms:
+        key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
+        faults.add(
+            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer", *key
+        )
+    faults.raise_if_any()

@@ -1,0 +1,396 @@
+"""Planner interface of a custom trainable, limited to the functions that its module provides."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from orchestrator.errors import InputError
+from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
+from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBuilder, compare_fingerprints
+from orchestrator.plan.answer import check_answer
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
+from orchestrator.plan.faults import Faults, Keys
+from orchestrator.plan.readings.published import check_published
+from orchestrator.plan.space_check.draws import Drawn, SettingsCheck
+from orchestrator.plan.space_check.objectives import against_declared
+from orchestrator.plan.space_check.spaces import assigned, related
+from orchestrator.plan.training_code.settings import SettingFault, described
+from orchestrator.plan.types import ArmCheck, ArmEstimate
+from orchestrator.spec import scalars
+from orchestrator.spec.types import Search, Spec
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, equality_key
+from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
+from search_spaces.wording import hint, shown
+from trainables.custom.extensions import describe_error
+from trainables.custom.outside import Trainable, dropped_fields
+from trainables.metrics import Metric
+
+if TYPE_CHECKING:
+    from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
+
+
+@dataclass(frozen=True, slots=True)
+class CustomSettings:
+    """Settings that the custom trainable accepts."""
+
+    settings: Mapping[str, Any]
+
+
+Arm = CheckedArm[CustomSettings]
+TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+NUMBER_WORDS = frozenset({"none", "null", "nan", "inf"})
+"""Texts that are meant as a value of a field with numbers."""
+"""Texts that are meant as booleans if another value of the field is a boolean. In YAML 1.2 the last four are
+texts; `true` and `false` are texts only in quotes."""
+
+
+class CustomTrainable:
+    """The custom trainable of a spec; its methods implement `TrainableForPlan`."""
+
+    def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
+        self._trainable = trainable
+        self._progress = progress
+        self._builder: ModelBuilder | None = None
+        self._seen: dict[str, Fingerprint] = {}
+        self._seen_again: dict[str, Fingerprint] = {}
+        self.path: str | None = trainable.path
+        self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
+
+    def _refusing(self) -> Predicate | None:
+        """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
+        if self._trainable.config is None:
+            return None
+        return Predicate("trainables.custom.outside:config_admits", self._trainable.path)
+
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
+        """Return the valid arms, the baseline first."""
+        return resolve_by(self._checked, spec, faults, progress)
+
+    def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
+        """Return the declared metrics, which are the same for all arms."""
+        return self._trainable.metrics
+
+    def check(
+        self,
+        spec: Spec,
+        arms: Sequence[Arm],
+        stopper: "ComponentChoice | None",  # noqa: ARG002
+        faults: Faults,
+    ) -> None:
+        """Note problems of the spec and its arms, except those of the search space.
+
+        The stopper is not checked, since the steps of reports are unknown.
+        """
+        known = arms[0].system.settings
+        if self._trainable.config is not None:  # a Config may silently drop unknown fields
+            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
+            kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
+            for path in dropped_fields(spec.settings, kept, ""):
+                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+        else:  # without a Config, the spec file defines the fields
+            added = faults.added_fields
+            written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
+            for path in added:
+                message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                faults.add(message, *in_baseline(path))
+        for arm in arms:
+            for sets, value in {**arm.request.cell, **arm.request.changes}.items():
+                fields = known if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known):
+                    there = [field for field, _ in leaves(fields)]
+                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
+            self._check_kept(arm, faults)
+        self._check_kinds(spec, arms, faults)
+        if spec.resources.gpus > 1 and not self._trainable.several_gpus:
+            faults.add(
+                f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
+                f"got {spec.resources.gpus:g}: ask for one, or write "
+                "haltsweep = {'several_gpus': True} in its module if it uses all",
+                "resources",
+                "gpus",
+            )
+        if spec.confirm is not None and spec.confirm.resample_data:
+            faults.add(
+                f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
+                "confirm",
+                "resample_data",
+            )
+        check_published(spec, arms, (), self.metrics(arms), faults)
+        self._check_posthoc(spec, arms, faults)
+        check_answer(spec, self.metrics(arms), (), faults)
+
+    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
+        """Return None, since it is unknown which fields change measurements."""
+        return None
+
+    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
+        """Return the result of the ablation check; None without `build`, or if the model cannot be built."""
+        if self._trainable.build is None:
+            return None
+        try:
+            after = self._look(arm)
+            before = self._look(reference) if reference is not None else after
+            again = self._look_again(arm if reference is None else reference)
+        except ValueError as error:
+            place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
+            faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
+            return None
+        return compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
+
+    def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
+        """Note nothing, since training may differ between arms with the same model."""
+
+    def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
+        """Note objectives that are declared as constant or with another goal."""
+        for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():
+            if fault := against_declared(objective, self._trainable.metrics):
+                faults.add(fault[1], "search", "objectives", place, fault[0])
+
+    def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
+        """Note dimensions with texts where the arm has a boolean or number, if there is no Config."""
+        if self._trainable.config is not None:
+            return
+        for dimension in space.dimensions:
+            match dimension.domain:
+                case Choice(values):
+                    drawn = values
+                case Fixed(value):
+                    drawn = (value,)
+                case _:
+                    continue
+            for value in drawn:
+                if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
+                    faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
+
+    def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
+        """Note nothing, since it is unknown which metrics can vary."""
+
+    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
+        """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
+        if calibrate:
+            raise InputError(
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
+                "--calibrate out"
+            )
+        return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
+
+    def _checked(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
+        config = self._trainable.config
+        if config is None:
+            return CustomSettings(dict(raw))
+        self._progress(f"config of {self.path} to read settings")
+        try:
+            kept = config.model_validate(dict(raw)).model_dump(mode="json")
+        except ValidationError as error:
+            return [described(config, (), one) for one in error.errors(include_url=False)]
+        except (Exception, SystemExit) as error:  # a user's validator may raise any exception
+            return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
+        if faults := list(_unkept(kept, f"config of {self.path}")):
+            return faults
+        return CustomSettings(kept)
+
+    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
+        """Return a function that checks the settings with a draw.
+
+        A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
+        a Config must not change drawn settings.
+        """
+
+        def drawn(draw: Assignment) -> CustomSettings | list[SettingFault] | None:
+            if (given := assigned(settings, draw)) is None:
+                return None
+            found = self._checked(given)
+            if isinstance(found, list):
+                return found
+            return list(self._made_otherwise(given, found.settings, draw)) or found
+
+        return drawn
+
+    def _made_otherwise(
+        self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
+    ) -> Iterator[SettingFault]:
+        """Yield faults for fields that the Config changes in the settings with a draw."""
+        config = f"config of {self.path}"
+        for path in _differing(given, kept):
+            before, after = lookup(given, path), lookup(kept, path)
+            if path in draw and after is not MISSING:
+                yield SettingFault(
+                    path,
+                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                )
+            elif MISSING not in (before, after):
+                yield SettingFault(
+                    path,
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
+                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    "training reckon it",
+                )
+
+    def _check_kept(self, arm: Arm, faults: Faults) -> None:
+        """Note numbers that the Config changes, since the spec would state a value that is not trained."""
+        for path, field, given in _written(arm):
+            kept = lookup(arm.system.settings, field)
+            if _is_other_number(given, kept):
+                faults.add(
+                    f"must be kept as it is written, and config of {self.path} makes {field} "
+                    f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                    *arm.request.keys(path),
+                    about=("kept", field, given),
+                )
+
+    def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
+        message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
+        faults.add(message, *keys, about=("no field", path, *keys))
+
+    def _no_fields(
+        self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Yield paths at or below `sets` that an arm sets and `fields` does not contain.
+
+        With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
+        the baseline. A mapping that replaces a value other than a mapping may have any fields.
+        """
+        kept = lookup(fields, sets)
+        if kept is MISSING:
+            yield sets
+        elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
+            yield from dropped_fields(value, kept, sets)
+
+    def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+        """Note texts such as `no` in place of booleans and numbers.
+
+        A Config refuses them itself.
+        """
+        if self._trainable.config is not None:
+            return
+        for arm in arms:
+            for path, field, value in _written(arm):
+                if fault := _text_in_place(lookup(spec.settings, field), value):
+                    message = fault if field == path else f"{field} {fault}"
+                    faults.add(message, *arm.request.keys(path), about=("kind", field, value))
+        for path, values in spec.posthoc.items():
+            for place, value in enumerate(values):
+                if fault := _text_in_place(lookup(spec.settings, path), value):
+                    faults.add(fault, "posthoc", path, place)
+
+    def _look(self, arm: Arm) -> Fingerprint:
+        if arm.name not in self._seen:
+            self._seen[arm.name] = self._anew(arm, arm.system.settings)
+        return self._seen[arm.name]
+
+    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
+        self._builder = self._builder or ModelBuilder(self._trainable)
+        return self._builder.look(
+            settings,
+            lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
+        )
+
+    def _look_again(self, arm: Arm) -> Fingerprint:
+        """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
+        if arm.name not in self._seen_again:
+            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+        return self._seen_again[arm.name]
+
+    def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+        if spec.posthoc and self._trainable.evaluate is None:
+            faults.add(
+                "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
+                "posthoc",
+            )
+            return
+        base = arms[0].system.settings
+        for path, values in spec.posthoc.items():
+            if (had := lookup(base, path)) is MISSING:
+                known = [field for field, _ in leaves(base)]
+                faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+                continue
+            for place, value in enumerate(values):
+                found = self._checked(with_value(base, path, value))
+                if isinstance(found, list):
+                    reasons = "; ".join(problem.message for problem in found)
+                    faults.add(
+                        f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
+                    )
+                elif equality_key(had) == equality_key(value):
+                    faults.add(
+                        f"must differ from what is trained: {shown(value)} is what the baseline has already",
+                        *("posthoc", path, place),
+                    )
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the paths of the fields in which settings differ."""
+    fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
+    return tuple(
+        path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
+    )
+
+
+def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
+    """Yield faults for values that `config` returned and that cannot be stored as JSON."""
+    if not isinstance(settings, Mapping):
+        yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
+        return
+    for path, value in leaves(settings):
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            yield SettingFault(
+                path,
+                f"must be finite, for settings are kept as JSON, and {config} makes it {shown(value)}; use "
+                "null where there is no bound",
+            )
+            continue
+        if escape_unstorable_values(value) != value:
+            yield SettingFault(
+                path,
+                f"must be text that can be stored, and {config} makes it {escape_unstorable(shown(value))}",
+            )
+
+
+def _text_in_place(one: Any, other: Any) -> str | None:
+    """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
+    found, text = (other, one) if isinstance(one, str) else (one, other)
+    if not isinstance(text, str):
+        return None
+    if isinstance(found, bool) and text.lower() in TRUTH_WORDS:
+        return (
+            f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
+            "takes for true: write true or false, without quotes"
+        )
+    if (
+        isinstance(found, int | float)
+        and not isinstance(found, bool)
+        and (_is_number(text) or text.lower() in NUMBER_WORDS)
+    ):
+        return (
+            f"must be a number in all arms, got {shown(found)} and the text {text!r}: write a number or "
+            "null, without quotes"
+        )
+    return None
+
+
+def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
+    """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
+    for path, value in {**arm.request.cell, **arm.request.changes}.items():
+        fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
+        yield from ((path, field, given) for field, given in fields)
+
+
+def _is_other_number(one: Any, other: Any) -> bool:
+    both = (one, other)
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
+    return numbers and one != other
+
+
+def _is_number(text: str) -> bool:
+    try:
+        found = scalars.read(text)
+    except ValueError:
+        return False
+    return isinstance(found, int | float) and not isinstance(found, bool)

@@ -1,0 +1,73 @@
+"""Describe how trials run on their device, for settings that depend on the device."""
+
+from collections.abc import Iterator
+from typing import Final, get_args
+
+import torch
+
+from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.types import Plan
+from trainables.layers.attention.attend import chosen_kernel
+from trainables.layers.block import BlockSettings
+from trainables.models._sut import SparseSettings
+from trainables.recurrence.active_units import EarlyExit, exit_mode
+from trainables.settings import Settings
+
+SIXTEEN_BITS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def device_lines(plan: Plan) -> list[str]:
+    """Return one sentence for each choice that depends on the device, with the arms that it applies to.
+
+    The device is CUDA if trials request GPUs, else a CPU. For searched fields the arm's own values count.
+    """
+    if plan.trainable is not None:
+        return []
+    device = "cuda" if plan.resources.gpus else "cpu"
+    found: dict[str, list[str]] = {}
+    for arm in plan.arms:
+        system = checked(arm.settings)
+        for line in _choices(system, device) if isinstance(system, System) else ():
+            found.setdefault(line, []).append(arm.name)
+    where = "On CUDA" if device == "cuda" else "On a CPU"
+    return [
+        f"{where}, {line}." if len(names) == len(plan.arms) else f"{where}, {line} ({', '.join(names)})."
+        for line, names in found.items()
+    ]
+
+
+def _choices(system: System, device: str) -> Iterator[str]:
+    config = system.model
+    graph = system.train.graph is True and device == "cuda"
+    if (setting := _exit_setting(config)) is not None:
+        mode = "none, in training steps that are captured" if graph else exit_mode(setting, device)
+        yield f"early_exit: auto is {mode}"
+    dtype = SIXTEEN_BITS.get(system.train.precision, torch.float32)
+    if isinstance(config, BlockSettings):
+        backend, width, dropout, biased = (
+            config.attention,
+            config.size_of_head,
+            config.attention_dropout,
+            False,
+        )
+    elif isinstance(config, SparseSettings):
+        backend, width, biased = config.kernel, config.attention.head_width, True
+        dropout = config.attention_dropout
+    else:
+        return
+    name, why = chosen_kernel(backend, device, dtype, width, dropping=dropout > 0, biased=biased)
+    yield f"attention runs by {name}{f' ({why})' if why else ''}"
+
+
+def _exit_setting(config: Settings) -> EarlyExit | None:
+    """Return the early exit setting if it is `auto` and the model can halt; None otherwise."""
+    field = type(config).model_fields.get("early_exit")
+    if (
+        field is None
+        or get_args(field.annotation) != get_args(EarlyExit)
+        or vars(config)["early_exit"] != "auto"
+    ):
+        return None
+    halts = getattr(config, "halt", True) is not None and getattr(config, "loops", "task") == "task"
+    setting: EarlyExit = getattr(config, "early_exit_setting", "auto")
+    return setting if halts else None

@@ -1,0 +1,359 @@
+"""Write the warnings printed before the results: reasons why claims may be misleading."""
+
+from datetime import UTC, datetime
+
+from orchestrator.plan.answer import SEEN
+from orchestrator.plan.display.format import amount as quantity_words
+from orchestrator.plan.display.format import value_words
+from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.comparisons.answer_warnings import warning_lines
+from orchestrator.report.results.arm_changes import ArmChanges
+from orchestrator.report.results.contexts import split_by_context
+from orchestrator.report.results.number_formats import format_interval
+from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
+from orchestrator.statistics.verdicts import SEEDS_LEAST
+from orchestrator.trials import OutcomeKind, numbered
+from search_spaces.dimensions import same
+from search_spaces.wording import amount
+
+DIVERGED = OutcomeKind.DIVERGED.value
+FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
+BySeed = tuple[tuple[int, float], ...]
+IDENTICAL_RESULTS = (
+    "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
+    "settings of these arms affect at most their cost, or training was too short for a difference."
+)
+SAME_CONFIG = (
+    "{arm} and {reference} were confirmed with identical settings, because the search chose the values "
+    "that {arm} sets: {sets}. One configuration was run twice, so their difference is no effect of "
+    "{arm}."
+)
+FRONT_POINTS = (
+    "Several points of the front of each arm were confirmed and are reported separately. Verdicts, "
+    "differences and means are those of point 1, the best in the first objective, regardless of the "
+    "other objectives."
+)
+SEVERAL_ASSIGNMENTS = (
+    "The {best} best params of each arm were confirmed. Verdicts, differences and means are of their "
+    "average, seed by seed. The reported choice of an arm is the first of these params."
+)
+CONSTANT_OUTCOME = (
+    "{arms}: all seeds measured the same {metric}, and so did all seeds of the reference, so there is "
+    "no information about chance. The verdict holds only if seeds change the training. If they do not, "
+    "each arm is a single run."
+)
+NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
+AT_BOUND = "the {which} possible value: no larger difference could show there"
+AT_FLOOR = "the value without any learning: arms that have learnt nothing do not differ"
+FEWER_SHARE = 0.8
+"""An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
+CHOSEN_FROM_FEWER = (
+    "The settings of {fewer} were chosen from {kept} of its {all} search trials, because the others "
+    "failed, and those of {other} from {theirs}. This alone may explain that {claim}."
+)
+
+EQUAL_SEARCH_TRIALS = (
+    "All {trials} that finished in the search of {arm} measured identical {objectives}, so the choice "
+    "among them was arbitrary. This alone may explain that {claim}."
+)
+
+MAX_LISTED = 8
+RETRIED = "{trials} ran again ({when}): {which}. The newest attempt of each counts."
+FAILED_SEEDS = (
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. If a "
+    "seed keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a "
+    "value of the failed seed, an arm has a verdict only if every value in the declared range gives the "
+    "same verdict."
+)
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n exclude these trials."
+READ_IN_SEARCH = (
+    "Search trials measured {splits}, which only confirm trials should measure. The author of the code "
+    "or the spec may have seen these values. Choices of the code by these values (weights, the end of "
+    "training) are choices by test data."
+)
+
+NO_OUTCOME = (
+    "No verdicts: confirm trials measure only validation data, and the search has chosen the settings on "
+    "these data. Add a test split: report a metric such as test/accuracy from the training code, and add "
+    "the split to the spec, e.g. confirm: {splits: [test]}. If a metric of test data has another name, set "
+    "answer: {metric: NAME, split: test}."
+)
+SPENDS_MORE = (
+    "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
+    "{reference} {theirs}. At the cost of {reference}, with other {path}, the difference is "
+    "{difference}. The gain of {arm} may come from its higher cost."
+)
+
+
+def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
+    """Return the warnings printed before the results, one to a few sentences each, as plain text.
+
+    Args:
+        report: The report.
+        of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
+    """
+    found = [each for each in (report.code_versions, report.data_versions) if each]
+    found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
+    found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
+    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
+    early = " and ".join(report.read_in_search)
+    found += [READ_IN_SEARCH.format(splits=early)] if early else []
+    found += [FRONT_POINTS] if report.points else []
+    averaged = report.assignments > 1 and report.cells and not report.points
+    found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
+    found += [
+        *_same_configs(report),
+        *(said for _, part in split_by_context(report) for said in _identical_results(part)),
+        *_constant_outcomes(report),
+        *(said for _, part in split_by_context(report) for said in _bounded_outcomes(part)),
+        *_chosen_from_fewer(report),
+        *_equal_search_trials(report),
+        *_higher_costs(report),
+        *warning_lines(report),
+    ]
+    found += [_unmeasured_splits(report)] if report.unread else []
+    return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
+
+
+def _lacks_test_split(report: Report) -> bool:
+    """Return whether arms are compared, but the search has used all data that confirm trials measure."""
+    answer = report.answer
+    return bool(answer is not None and answer.family and not answer.outcomes and report.cells)
+
+
+def _retried_trials(report: Report) -> list[str]:
+    """Return a warning that failed trials were retried, with the times."""
+    if not report.retried:
+        return []
+    when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
+    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
+    which = [
+        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}"
+        for each in report.retried[:MAX_LISTED]
+    ]
+    more = len(report.retried) - len(which)
+    named = ", ".join([*which, *([f"{more} more"] if more else [])])
+    return [
+        RETRIED.format(trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=named)
+    ]
+
+
+def _failed_seeds(report: Report) -> list[str]:
+    """Return a warning on failed confirm seeds, with the commands that run them again."""
+    kinds = {how for each in report.tallies for _, how in each.failures}
+    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
+    failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
+    arms = {arm: seeds for arm, seeds in failed.items() if seeds}
+    if not arms or report.left:
+        return []
+    which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
+    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
+
+
+def _nonfinite_values(report: Report) -> list[str]:
+    """Return warnings on metrics whose means exclude trials with values that are not finite."""
+    return [
+        NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
+        for metric, count in report.not_finite.items()
+    ]
+
+
+def _same_configs(report: Report) -> list[str]:
+    """Return warnings on arms that have the same settings as their reference after the search."""
+    measured = {cell.arm for cell in report.cells}
+    return [
+        SAME_CONFIG.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
+        for each in report.changes
+        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
+        if (said := _values_shared_with_reference(report, each))
+    ]
+
+
+def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
+    """Return the searched fields of `tally` with their values if the arm equals its reference.
+
+    Empty if a value differs from that of the reference, or if the arm changes anything else.
+    """
+    reference = next((each for each in report.changes if each.arm == arm.reference), None)
+    if (
+        reference is None
+        or arm.changes
+        or any(each.searched and not each.chosen for each in (arm, reference))
+    ):
+        return []
+    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
+    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
+        return []
+    return [f"{path} = {value_words(value)}" for path, value in own.items()]
+
+
+def _identical_results(report: Report) -> list[str]:
+    """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
+    groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
+    one = {each.arm for each in report.changes if _values_shared_with_reference(report, each)}
+    for arm in (each for each in report.arms if each not in one):
+        cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
+        values = tuple((cell.metric, cell.by_seed) for cell in cells)
+        if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
+            groups.setdefault(values, []).append(arm)
+    return [
+        IDENTICAL_RESULTS.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            metrics=" and ".join(metric for metric, _ in values),
+            seeds=amount(len(values[0][1]), "seed"),
+        )
+        for values, arms in groups.items()
+        if len(arms) > 1
+    ]
+
+
+def _constant_outcomes(report: Report) -> list[str]:
+    """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
+    found: dict[str, list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
+        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
+        if alike and each.is_decided:
+            found.setdefault(each.metric, []).append(each.arm)
+    return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+
+
+def _bounded_outcomes(report: Report) -> list[str]:
+    """Return warnings on verdicts of no difference between arms where no difference could show.
+
+    All values are at an end of the possible range, or at the value that needs no learning.
+    """
+    margin = report.answer.margin if report.answer is not None else None
+    found: dict[tuple[str, float, str], list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
+        if margin is None or each.kind != "no difference" or not all(cells):
+            continue
+        known = report.quantity(each.metric)
+        bounds = {
+            AT_BOUND.format(which="greatest"): known.high,
+            AT_BOUND.format(which="least"): known.low,
+            AT_FLOOR: report.floors.get(each.metric),
+        }
+        for what, bound in bounds.items():
+            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
+                arms = found.setdefault((each.metric, bound, what), [])
+                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                break
+    return [
+        NO_ROOM.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            margin=margin,
+            bound=bound,
+            metric=metric,
+            what=what,
+        )
+        for (metric, bound, what), arms in found.items()
+    ]
+
+
+def _chosen_from_fewer(report: Report) -> list[str]:
+    """Return warnings on verdicts that favour the arm with fewer failed search trials."""
+    tallies = {each.arm: each for each in report.tallies}
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        arms = sorted(
+            (tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_finished_share
+        )
+        if not each.is_decided or len(arms) < 2:
+            continue
+        fewer, other = arms
+        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
+        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
+            continue
+        (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
+        if kept >= theirs:  # an arm that searches few fields or none
+            continue
+        notice = CHOSEN_FROM_FEWER.format(
+            fewer=fewer.arm,
+            kept=kept,
+            all=every,
+            other=other.arm,
+            theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
+            claim=_claim_text(each),
+        )
+        found[notice] = None
+    return list(found)
+
+
+def _equal_search_trials(report: Report) -> list[str]:
+    """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
+        for arm in (each.arm, each.reference):
+            if not each.is_decided or arm == in_favour or arm not in report.unranked:
+                continue
+            notice = EQUAL_SEARCH_TRIALS.format(
+                trials=amount(report.unranked[arm], "trial"),
+                arm=arm,
+                objectives=" and ".join(report.objectives),
+                claim=_claim_text(each),
+            )
+            found[notice] = None
+    return list(found)
+
+
+def _claim_text(verdict: ArmVerdict) -> str:
+    if verdict.kind == "no difference":
+        return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
+    return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
+
+
+def _finished_share(tally: ArmTally) -> float:
+    kept, every = search_trial_counts(tally)
+    return kept / every if every else 1.0
+
+
+def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
+    """Return how many search trials the arm's settings were chosen from, and how many have ended."""
+    ended = {kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    every = sum(ended.values())
+    return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+
+
+def _higher_costs(report: Report) -> list[str]:
+    """Return warnings on arms that are better as trained, but not at the cost of their reference.
+
+    If several costs show this, only the first is reported.
+    """
+    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
+    found: dict[tuple[str, str], str] = {}
+    for each in report.equal_costs:
+        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+            continue
+        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
+        ahead = all(end * each.as_trained.mean > 0 for end in ends)
+        if each.own_cost > each.cost_of_reference and not ahead:
+            notice = SPENDS_MORE.format(
+                arm=each.arm,
+                reference=each.reference,
+                metric=each.outcome,
+                own=quantity_words(each.own_cost),
+                theirs=quantity_words(each.cost_of_reference),
+                cost=each.cost,
+                path=each.path,
+                difference=format_interval(each.equal, "+"),
+            )
+            found.setdefault((each.arm, each.outcome), notice)
+    return list(found.values())
+
+
+def _unfinished_trials(report: Report) -> str:
+    have = "has" if report.left == 1 else "have"
+    message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+    return f"{message} Nothing more begins: {report.spent}." if report.spent else message
+
+
+def _unmeasured_splits(report: Report) -> str:
+    return (
+        f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
+        "must have <split>/<quantity> of every split that the training code is given, e.g. "
+        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
+        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
+    )

@@ -1,0 +1,51 @@
+"""Compute the depth of arms by split: mean over seeds, and spread over the examples of a split."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.results.seed_results import SeedResults
+
+SPREAD = ("_p10", "_p90")
+"""Suffixes of the 10th and 90th percentile over examples."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthCurve:
+    """Depth of one arm on the splits of its confirm trials, in their order."""
+
+    arm: str
+    quantity: str
+    splits: tuple[str, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    """10th percentile over the examples of each split, averaged over seeds; `mean` if not measured."""
+    high: tuple[float, ...]
+    seeds: int
+
+    @property
+    def moves(self) -> bool:
+        """Return whether the depth varies, which means that something halts."""
+        return len({*self.mean, *self.low, *self.high}) > 1
+
+
+def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
+    """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
+    counted = [each.name for each in results.declared if each.is_cost and each.moves_with and each.shown]
+    for quantity in counted:
+        for arm in plan.arms:
+            measured = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]
+            if not measured:
+                continue
+            mean, low, high = (
+                tuple(_mean(results, arm.name, split, quantity, part) for split in measured)
+                for part in ("", *SPREAD)
+            )
+            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured[0]}/{quantity}")}
+            yield DepthCurve(arm.name, quantity, tuple(measured), mean, low, high, len(seeds))
+
+
+def _mean(results: SeedResults, arm: str, split: str, quantity: str, part: str) -> float:
+    values = results.by_seed(arm, f"{split}/{quantity}{part}") or results.by_seed(arm, f"{split}/{quantity}")
+    return fmean(value for value, _ in values.values())

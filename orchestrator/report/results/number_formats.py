@@ -1,0 +1,130 @@
+"""Format numbers, intervals and p-values as text."""
+
+from collections.abc import Iterable
+from math import ceil, floor, log10
+
+from orchestrator.plan.display.format import decimals
+from orchestrator.report.results.statistics import Estimate, WinShare
+from orchestrator.statistics.paired import ROUNDING
+
+WHOLE_FROM = 100
+"""Quantities of at least this absolute value are displayed without decimals."""
+ROUNDS_TO_ZERO = 0.0005
+"""Smaller absolute values are 0 if displayed with three decimals."""
+ROUNDED_AWAY = 0.001
+"""Interval ends nearer to 0 than this may be displayed as 0 by three decimals, rounded outward."""
+ROUNDING_TOLERANCE = 1e-6
+"""Tolerance for floating-point errors, in units of the last decimal."""
+NOISE = 1e-15
+"""Greatest error of a sum of numbers near 1 that should be 0.
+
+An end of an interval that excludes 0 is displayed however small it is.
+"""
+PLACES_MOST = 6
+"""Maximum number of decimals of an interval; beyond it each number has its own decimals."""
+WIDE_INTERVAL = 10.0
+"""Intervals of at least this width are displayed in whole numbers, if a number reaches `WHOLE_FROM`."""
+
+
+def format_p(p: float, level: float) -> str:
+    """Return p with two digits, or as many as are needed to distinguish it from `level`."""
+    for digits in range(2, 7):
+        text = f"{p:.{digits}g}"
+        if (float(text) <= level) == (p <= level):
+            return text
+    return f"just {'below' if p <= level else 'above'} {level:g}"
+
+
+def format_win_share(win_share: WinShare | None) -> str:
+    """Return e.g. `0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
+    if win_share is None:
+        return "-"
+    ends = (
+        ""
+        if win_share.low is None or win_share.high is None
+        else f" [{win_share.low:.2f}, {win_share.high:.2f}]"
+    )
+    return f"{win_share.share:.2f}{ends}"
+
+
+def win_share_title(win_shares: Iterable[WinShare | None]) -> str:
+    """Return the title of a column of shares."""
+    goals = {each.better for each in win_shares if each is not None}
+    return "P(higher)" if goals == {None} else "P(better)"
+
+
+def format_number(value: float | None, sign: str = "") -> str:
+    """Return the number with three decimals, none from 100 on, and two digits if decimals would hide it."""
+    if value is None:
+        return ""
+    return decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)
+
+
+def _format_short(value: float, sign: str) -> str:
+    if 0 < abs(value) < ROUNDS_TO_ZERO:
+        return f"{value:{sign}.2g}"
+    return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
+
+
+def choose_text(estimates: Iterable[Estimate], *, intervals: str, means: str, one: str) -> str:
+    """Return the text that applies to these estimates.
+
+    Args:
+        estimates: The estimates.
+        intervals: Text if some estimate has an interval.
+        means: Text if there is no interval but some estimate has several seeds, or if there are no estimates.
+        one: Text if every estimate has one seed.
+    """
+    shown = [*estimates]
+    if any(each.low is not None for each in shown):
+        return intervals
+    return one if shown and all(each.n == 1 for each in shown) else means
+
+
+def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:
+    """Return `0.900 [0.880, 0.920]`, with the ends rounded outward.
+
+    A nonzero end is never displayed as 0 if the other end has the same sign. Rounding never moves an end to
+    the other side of `margin`.
+    """
+    if estimate.low is None or estimate.high is None:
+        return format_number(estimate.mean, sign)
+    # A value that is tiny relative to the others is a rounding error of 0.
+    largest = max(map(abs, (estimate.mean, estimate.low, estimate.high)))
+    leaves_out = estimate.low > 0 or estimate.high < 0
+    nothing = ROUNDING * largest if leaves_out else max(ROUNDING * largest, NOISE)
+    ends = [0.0 if abs(end) <= nothing else end for end in (estimate.mean, estimate.low, estimate.high)]
+    mean, low, high = ends
+    telling = [abs(low), abs(high)] if leaves_out else []
+    if high - low < ROUNDS_TO_ZERO:
+        telling.append(abs(mean))
+    least = min((value for value in telling if value), default=1.0)
+    places = 1 - floor(log10(least)) if least < ROUNDED_AWAY else 3
+    if places > PLACES_MOST:
+        words = [_format_short(end, sign) for end in ends]
+    else:
+        # The three numbers of an interval have the same number of decimals.
+        wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE_INTERVAL and least >= 1)
+        places = 0 if largest >= WHOLE_FROM and wide else places
+        if margin is not None:
+            exact = range(places, PLACES_MOST)
+            places = next(
+                (each for each in exact if _keeps_side_of_margin(low, high, margin, each)), PLACES_MOST
+            )
+        words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
+    return "{} [{}, {}]".format(*words)
+
+
+def _round_outward(low: float, high: float, places: int) -> tuple[float, float]:
+    """Return the ends with `places` decimals, rounded so that the interval does not become narrower."""
+    scale = 10**places
+    return floor(low * scale + ROUNDING_TOLERANCE) / scale, ceil(high * scale - ROUNDING_TOLERANCE) / scale
+
+
+def _keeps_side_of_margin(low: float, high: float, margin: float, places: int) -> bool:
+    """Return whether rounding moves no end to the other side of the margin."""
+    rounded = _round_outward(low, high, places)
+    return all(
+        (abs(shown) - margin) * (abs(end) - margin) >= 0
+        for shown, end in zip(rounded, (low, high), strict=True)
+    )

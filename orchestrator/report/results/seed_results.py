@@ -1,0 +1,237 @@
+"""Provide the results of confirm trials by arm, metric and seed; failed trials have no value.
+
+A seed that finished without a primary outcome counts as failed, as in `conductor.rounds`, because the reason
+may depend on the missing value.
+
+If test splits are added to a sweep, their later evaluations count as results of the confirm trials.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import fmean
+
+from orchestrator.conductor.rounds import one_run
+from orchestrator.identity import canonical
+from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.types import Plan
+from orchestrator.statistics.paired import by_unit
+from orchestrator.trials import OutcomeKind, Record
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
+
+ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
+"""Value and record id by (rank, seed)."""
+NOT_MEASURED = "not measured"
+"""Failure of a seed whose trials all finished, some of them without a primary outcome."""
+TrialKey = tuple[str, int | None, int, str]
+LateValues = tuple[dict[str, float], dict[str, str]]
+"""Metrics and texts of splits that were added to a sweep."""
+
+
+@dataclass(frozen=True)
+class SeedResults:
+    """Results of ended confirm trials, or of their re-evaluations under one setting."""
+
+    records: Sequence[Record]
+    declared: Sequence[Metric]
+    outcomes: Sequence[str] = ()
+    """Primary outcomes, which every seed must have."""
+    units: Mapping[int, int] = field(default_factory=dict)
+    """Repeat of each seed if searches are repeated; else empty, and seeds are the units."""
+
+    @cached_property
+    def _by_arm(self) -> dict[str, list[Record]]:
+        found = defaultdict(list)
+        for record in self.records:
+            found[record.arm].append(record)
+        return found
+
+    def known(self, metric: str) -> Metric:
+        """Return the declaration of a metric."""
+        return look_up(self.declared, metric)
+
+    def by_seed(self, arm: str, metric: str) -> ValuesBySeed:
+        """Return the arm's values of seeds in which every trial finished and measured the metric.
+
+        Other seeds are left out, because their mean over ranks would include other trials than that of the
+        reference.
+        """
+        found = self._measured(arm, metric)
+        failed = {seed for seed, how in self.failed_seeds(arm).items() if how != NOT_MEASURED}
+        whole = Counter(seed for _, seed in found)
+        return {
+            key: value
+            for key, value in found.items()
+            if key[1] not in failed and whole[key[1]] == len(self._ranks)
+        }
+
+    @cached_property
+    def _ranks(self) -> set[int]:
+        return {record.rank or 0 for record in self.records}
+
+    def _measured(self, arm: str, metric: str) -> ValuesBySeed:
+        found = {
+            (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
+            for record in self._by_arm.get(arm, ())
+            if record.outcome is OutcomeKind.FINISHED and record.last and metric in record.last.metrics
+        }
+        return dict(sorted(found.items()))
+
+    def texts(self, arm: str, name: str) -> dict[int, frozenset[str]]:
+        """Return the texts of a name that finished trials of the arm reported, by seed."""
+        found: dict[int, frozenset[str]] = {}
+        for record in self._by_arm.get(arm, ()):
+            if record.outcome is OutcomeKind.FINISHED and name in record.attributes:
+                found[record.seed] = found.get(record.seed, frozenset()) | {record.attributes[name]}
+        return found
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return the names of all metrics that trials measured."""
+        return frozenset(name for each in self.records if each.last for name in each.last.metrics)
+
+    def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
+        """Return one value per independent observation: per seed, or the mean of a complete repeat."""
+        return by_unit(by_seed, self.units) if self.units else dict(by_seed)
+
+    def unit_of(self, seed: int) -> int:
+        """Return the independent observation that a seed belongs to."""
+        return self.units.get(seed, seed)
+
+    def whole(self, seeds: Collection[int]) -> set[int]:
+        """Return the observations whose seeds are all among `seeds`."""
+        return {self.unit_of(seed) for seed in seeds} - {
+            unit for seed, unit in self.units.items() if seed not in seeds
+        }
+
+    @property
+    def unit(self) -> str:
+        """Return the word for an independent observation."""
+        return "repeat" if self.units else "seed"
+
+    def same_in_every_seed(self, arm: str) -> bool:
+        """Return whether seeds change nothing in the arm, see `one_run`."""
+        groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
+        for record in self._by_arm.get(arm, ()):
+            if record.outcome is OutcomeKind.FINISHED and record.last:
+                groups[record.rank or 0].append(record.last.metrics)
+        return bool(groups) and all(map(one_run, groups.values()))
+
+    def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
+        """Return the values of all seeds of `arms`; by default of all arms."""
+        own = self._by_arm if arms is None else arms
+        return [value for arm in own for value, _ in self._measured(arm, metric).values()]
+
+    def finished_seeds(self, arm: str) -> set[int]:
+        """Return the seeds of the arm in which every trial finished with every primary outcome."""
+        seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
+        return seeds.difference(self.failed_seeds(arm))
+
+    def failed_seeds(self, arm: str) -> dict[int, str]:
+        """Return the failure of each failed seed, `NOT_MEASURED` if a trial lacks a primary outcome."""
+        return self._failures.get(arm, {})
+
+    @cached_property
+    def _failures(self) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        for arm, records in self._by_arm.items():
+            wanted = self._outcomes_of(arm)
+            lacking = {
+                each.seed: NOT_MEASURED
+                for each in records
+                if each.outcome is OutcomeKind.FINISHED
+                and not all(each.last and name in each.last.metrics for name in wanted)
+            }
+            failed = {
+                each.seed: each.outcome.value for each in records if each.outcome and each.outcome.failed
+            }
+            found[arm] = dict(sorted((lacking | failed).items()))
+        return found
+
+    def _outcomes_of(self, arm: str) -> list[str]:
+        """Return the primary outcomes that every seed of the arm must have.
+
+        These are the outcomes that some seed of the arm has. If no seed has any, they are those of other
+        arms. An outcome that no seed of the arm has does not count as a failure.
+        """
+        own = [name for name in self.outcomes if self._measured(arm, name)]
+        return own or [name for name in self.outcomes if self.all_values(name)]
+
+    def costs_of(self, outcome: str) -> tuple[str, ...]:
+        """Return the declared costs on the split of the outcome, without the outcome itself."""
+        split, _ = split_and_quantity(outcome)
+        names = (metric_name(split, each.name) for each in self.declared if each.is_cost and not each.split)
+        return tuple(name for name in names if name != outcome)
+
+    def span(self, metric: str, *arms: str) -> tuple[float, float]:
+        """Return the range of the metric in those arms: as declared, or as measured with each value."""
+        known = self.known(metric)
+        if not known.high_from:
+            return known.span
+        beside = metric_name(split_and_quantity(metric)[0], known.high_from)
+        found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
+        if not all(own and own.keys() == bounds.keys() for own, bounds in found):
+            return known.span
+        return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())
+
+    def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
+        """Return the range of differences between a value of `arm` and one of `reference`."""
+        return difference_range(self.span(metric, arm), self.span(metric, reference))
+
+
+def difference_range(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Return the range of differences between a value in `first` and one in `second`."""
+    return first[0] - second[1], first[1] - second[0]
+
+
+def mean_by_seed(values: ValuesBySeed) -> dict[int, float]:
+    """Return one value per seed: params trained on one seed are averaged, as they are not independent."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for (_, seed), (value, _) in values.items():
+        found[seed].append(value)
+    return {seed: fmean(of_ranks) for seed, of_ranks in sorted(found.items())}
+
+
+def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
+    """Return the records with the values of splits that were evaluated later.
+
+    The records of these later evaluations are left out. In the other records only `last.metrics` and
+    `attributes` change.
+    """
+    late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
+    if not late:
+        return list(records)
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    read: dict[TrialKey, LateValues] = {}
+    for each in records:
+        if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
+            splits = late[each.trial_id]
+            values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
+            texts = {k: v for k, v in each.attributes.items() if names.split(k) in splits}
+            known = read.setdefault(_trial_key(each), ({}, {}))
+            known[0].update(values)
+            known[1].update(texts)
+    return [_add_late_values(each, read) for each in records if each.trial_id not in late]
+
+
+def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:
+    found = late_values.get(_trial_key(record)) if record.phase != "search" else None
+    if not found or record.last is None:
+        return record
+    values, texts = found
+    last = replace(record.last, metrics={**record.last.metrics, **values})
+    return replace(record, last=last, attributes={**record.attributes, **texts})
+
+
+def _trial_key(record: Record) -> TrialKey:
+    """Return the key of a confirm trial, or of one re-evaluation of it."""
+    return record.arm, record.rank, record.seed, canonical(dict(record.overrides))
+
+
+def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
+    """Return the splits for which some checkpoint has still to be evaluated."""
+    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    return frozenset(
+        split for each in plan.trials if each.trial_id not in ended for split in each.late_splits
+    )

@@ -1,0 +1,130 @@
+"""Matches published values with the cell of contexts and grid, and the evaluation, that they belong to."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from orchestrator.spec.document import Document, Keys
+from search_spaces.dimensions import same
+from search_spaces.paths import leaves
+from search_spaces.wording import hint, shown
+
+OF_FILES = ("task.folder", "task.validate_on")
+"""Fields that may differ from the published system: the location of the data, and the validation split."""
+
+
+def cell_problems(
+    row: Mapping[str, Any], axes: Mapping[str, Any], posthoc: Mapping[str, Any]
+) -> Iterator[tuple[Keys, str]]:
+    """Yield the errors in the cell of a published row, each with its keys inside the row.
+
+    Args:
+        row: Published row as written.
+        axes: Fields of contexts and grid with their values.
+        posthoc: Fields of posthoc with their values.
+    """
+    cell, reading = row.get("cell", {}), row.get("posthoc", {})
+    for path in axes if isinstance(cell, dict) and row.get("arm") is not None else ():
+        if path not in cell:
+            wanted = f"must name its cell of contexts and grid, cell: {{{path}: ...}}"
+            yield (), f"{wanted}: a value belongs to one evaluation"
+    if isinstance(reading, dict) and len(reading) > 1:
+        wanted = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
+        yield ("posthoc",), f"{wanted}: checkpoints are evaluated again with one changed setting at a time"
+    for part, section, known, given in (
+        ("cell", "contexts or grid", axes, cell),
+        ("posthoc", "posthoc", posthoc, reading),
+    ):
+        for path, value in given.items() if isinstance(given, dict) else ():
+            values = known.get(path)
+            if path not in known:
+                yield (part, path), f"is not in {section}. {hint(str(path), map(str, known))}"
+            elif isinstance(values, list | tuple) and not any(same(value, each) for each in values):
+                choices = ", ".join(map(shown, values))
+                yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
+
+
+def remove_stale_rows(found: Document, written: Document) -> None:
+    """Remove published rows whose evaluation no longer exists after a profile or overrides.
+
+    A row is removed if its cell of the grid, its posthoc evaluation, or its arm's training settings have
+    changed. This is not a fault; `found.left_out` counts the rows. Rows that are themselves new or changed
+    remain.
+    """
+    if found.data == written.data:
+        return
+    rows = found.data.get("published") if isinstance(found.data, dict) else None
+    before = written.data.get("published")
+    if not isinstance(rows, list) or not isinstance(before, list):
+        return
+    known = set(map(repr, before))
+
+    @cache
+    def same_training(arm: str) -> bool:
+        return _trained(arm, found.data) == _trained(arm, written.data)
+
+    def gone(row: Any) -> bool:
+        stood = isinstance(row, dict) and repr(row) in known
+        return stood and _gone(row, found.data, written.data, same_training)
+
+    kept = [place for place, row in enumerate(rows) if not gone(row)]
+    found.left_out += len(rows) - len(kept)
+    _keep(found, kept)
+
+
+def _gone(
+    row: Mapping[str, Any],
+    now: Mapping[str, Any],
+    before: Mapping[str, Any],
+    same_training: Callable[[str], bool],
+) -> bool:
+    had, has = (not any(cell_problems(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
+    if not isinstance(arm := row.get("arm"), str):  # a row without an arm, or with an invalid one
+        return had and not has
+    return had and not (has and same_training(arm))
+
+
+def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the training settings of an arm in `data`, without settings that affect no result."""
+    arms, components = _mapping(data, "arms"), _mapping(data, "components")
+    # An arm that is not written is created from components.
+    named = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
+    said = {path: value for each in named for path, value in leaves(_mapping(_as_mapping(each), "set"))}
+    settings = {"trainable": data.get("trainable"), **dict(leaves(_mapping(data, "baseline"))), **said}
+    return {path: value for path, value in settings.items() if path not in _without_effect()}
+
+
+@cache
+def _without_effect() -> frozenset[str]:
+    from trainables.acting import running  # loads the settings of training, which few specs need here
+    from trainables.training.config import TrainConfig
+
+    return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})
+
+
+def _axes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**_mapping(data, "contexts"), **_mapping(data, "grid")}
+
+
+def _mapping(data: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    return _as_mapping(data.get(section))
+
+
+def _as_mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _keep(found: Document, kept: Sequence[int]) -> None:
+    """Remove all published rows except those at the positions `kept`, and adjust the origins of the rest."""
+    rows = found.data["published"]
+    if len(kept) == len(rows):
+        return
+    rows[:] = [rows[place] for place in kept]
+    moved: Mapping[Any, int] = {before: now for now, before in enumerate(kept)}
+    of_rows = [keys for keys in found.origins if keys[:1] == ("published",) and len(keys) > 1]
+    origins = {keys: found.origins.pop(keys) for keys in of_rows}
+    found.origins |= {
+        ("published", moved[keys[1]], *keys[2:]): origin
+        for keys, origin in origins.items()
+        if keys[1] in moved
+    }
