@@ -36,7 +36,7 @@ from orchestrator.cli.commands import (
 from orchestrator.cli.ctrl_c import hear, was_heard
 from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible

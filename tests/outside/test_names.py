@@ -79,8 +79,8 @@ def test_a_module_of_the_current_directory_needs_no_installation(
 
 def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
     gru_kit(installed)
-    offered = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
-    distribution(installed, "other-kit", offered)
+    project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
+    distribution(installed, "other-kit", project_memory)
     two = r"the model 'gru' must be in one place, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
     with pytest.raises(BadModule, match=two):
         catalog.load("models", "gru")

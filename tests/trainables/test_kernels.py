@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.benchmarks import kernels, systems
 from tests.support.numerics.kernel_count import counted
 from trainables.layers import host
-from trainables.layers.constant_shapes import copied_to
+from trainables.layers.constant_shapes import copy_to
 from trainables.types import Batch
 
 LENGTHS = (30, 17, 3, 24, 2, 9)
@@ -57,9 +57,9 @@ def test_a_step_stays_within_its_bounds(case: tuple[str, str], monkeypatch: pyte
 
     def upload(table: np.ndarray, device: torch.device) -> Tensor:
         uploads.append(table.nbytes)
-        return copied_to(table, device)
+        return copy_to(table, device)
 
-    monkeypatch.setattr(host, "copied_to", upload)
+    monkeypatch.setattr(host, "copy_to", upload)
     model = kernels.built(CASES[case])
     passes = kernels.passes(model, batch())
     passes()

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from trainables.layers.host import uploaded, uploaded_together
+from trainables.layers.host import upload, upload_together
 from trainables.layers.packing import Packing, moved, take
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.layers.xpos import rotations
@@ -73,7 +73,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Parting:
+class RowSplit:
     """A new order of rows in which the rows that have the next chunk are first."""
 
     order: Int[Tensor, " B"]
@@ -86,11 +86,11 @@ class Parting:
 class CutOrders:
     """Orders of rows and tokens while chunks are processed one after the other."""
 
-    tokens: Parting
+    tokens: RowSplit
     """Token indices of the full batch sorted by chunk."""
-    rows: Parting
+    rows: RowSplit
     """Order that restores the full batch from rows in the order in which they run out of chunks."""
-    partings: list[Parting | None]
+    row_splits: list[RowSplit | None]
     """For each chunk, the partition of the rows of the previous chunk into those with and without it; None
     if all of them have it."""
 
@@ -121,7 +121,7 @@ class Cut:
         column = np.concatenate([np.arange(total) for total in totals])
         each = np.repeat(length, totals)
         counts = -(-totals // length)
-        columns, counts_on = uploaded_together((column % each, counts), packing.row.device)
+        columns, counts_on = upload_together((column % each, counts), packing.row.device)
         return cls(
             packing,
             column // each,
@@ -159,9 +159,9 @@ class Cut:
                 order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
                 known.append((order, int(stays.sum())))
         tables = [table for order, _ in known for table in (order, np.argsort(order))]
-        uploads = uploaded_together(tables, self.packing.row.device)
+        uploads = upload_together(tables, self.packing.row.device)
         stay = [stays for _, stays in known]
-        every = [Parting(*each) for each in zip(uploads[::2], uploads[1::2], stay, strict=True)]
+        every = [RowSplit(*each) for each in zip(uploads[::2], uploads[1::2], stay, strict=True)]
         others = iter(every[2:])
         return CutOrders(every[0], every[1], [next(others) if has else None for has in has_parting])
 
@@ -229,12 +229,12 @@ class PaddedCut:
         out = (packing.starts[:-1, None] + inside).flatten(1)
         counts = torch.minimum(packing.counts - first, length).clamp(min=1)
         places = packed_places(packing).index_select(0, out.flatten()).view(most, -1)
-        row = uploaded(np.repeat(np.arange(rows), longest), device)
+        row = upload(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
         turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
-        made: dict[Any, Any] = {}
+        cache: dict[Any, Any] = {}
         chunks = [
-            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, made=made), exists)
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, cache=cache), exists)
             for count, place, exists in zip(counts, places, first < packing.counts, strict=True)
         ]
         each = length.index_select(0, packing.row)

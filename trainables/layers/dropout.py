@@ -19,15 +19,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.constant_shapes import cached_constants, constant_shapes
-from trainables.layers.host import Function, modules_of, named_modules_of, uploaded
+from trainables.layers.host import Function, modules_of, named_modules_of, upload
 from trainables.layers.mask_draws import (
     MASK_LEVELS,
     MaskDraws,
+    compute_keep_mask,
+    compute_salts,
     element_numbers,
-    kept,
     mix,
     salt_numbers,
-    salted,
 )
 from trainables.seeds import derive
 
@@ -165,7 +165,7 @@ class KeyedDropout(Keyed):
         """
         word = place.to(torch.int32) ^ call_salts(place.device, key, shape)
         mix(word)
-        return kept(word, self.levels)[..., :columns]
+        return compute_keep_mask(word, self.levels)[..., :columns]
 
     def drop(
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
@@ -194,11 +194,11 @@ class KeyedDropout(Keyed):
             return ready.popleft().keep
         self.forget()
         draws = MaskDraws()
-        self.ask(draws, place, (*place.shape, 1), ((columns + 1) // 2,))
+        self.schedule(draws, place, (*place.shape, 1), ((columns + 1) // 2,))
         draws.run()
         return ready.popleft().keep[..., :columns]
 
-    def drawn_at(self, place: Tensor) -> bool:
+    def has_mask_for(self, place: Tensor) -> bool:
         """Return whether the mask of the next use was drawn in advance for this very `place`."""
         return (
             (stream := self._stream) is not None and bool(ready := stream.ready) and ready[0].place is place
@@ -218,7 +218,7 @@ class KeyedDropout(Keyed):
         """Return the stored mask of the next use and remove it."""
         return _begun(self).ready.popleft()
 
-    def ask(
+    def schedule(
         self,
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
@@ -231,36 +231,36 @@ class KeyedDropout(Keyed):
         """
         salt = call_salts(place.device, self.draw(), words)
 
-        def give(masks: list[Tensor]) -> None:
+        def deliver(masks: list[Tensor]) -> None:
             self.put(masks[0], place)
 
-        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
+        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], deliver)
 
-    def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
+    def take_scheduled(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """Return the scheduled mask if it was drawn for this `place`, else discard it and return None."""
-        if self.drawn_at(place):
+        if self.has_mask_for(place):
             keep = self.take().keep
             return keep if keep.shape[-1] == columns else keep[..., :columns]
         self.forget()
         return None
 
 
-def drop_side_by_side(
+def drop_adjacent(
     dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], place: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
     """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
     one = dropouts[0]
     if not one.active:
         return x
-    return one.drop(x, taken_side_by_side(dropouts, place))
+    return one.drop(x, take_adjacent_masks(dropouts, place))
 
 
-def taken_side_by_side(
+def take_adjacent_masks(
     dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
     """Return the masks of this call of both dropouts, concatenated."""
     for each in dropouts:
-        if not each.drawn_at(place):
+        if not each.has_mask_for(place):
             DropoutGroup([each]).draw(place)
     first, second = (each.take() for each in dropouts)
     return torch.cat((first.keep, second.keep), -1) if first.beside is None else first.beside
@@ -289,10 +289,10 @@ class DropoutGroup:
         `columns` is used for dropouts without `columns`.
         """
         draws = MaskDraws()
-        self.ask(draws, place, columns)
+        self.schedule(draws, place, columns)
         draws.run()
 
-    def ask(
+    def schedule(
         self,
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
@@ -309,12 +309,12 @@ class DropoutGroup:
         words = [(size + 1) // 2 for size in sizes]
         alike = len({each.levels for each in active}) == 1
 
-        def give(masks: list[Tensor]) -> None:
+        def deliver(masks: list[Tensor]) -> None:
             self._give(active, sizes, place, masks)
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
-        draws.add(place[..., None], salt, parts, give)
+        draws.add(place[..., None], salt, parts, deliver)
 
     def _give(
         self,
@@ -394,10 +394,12 @@ class _Salts:
 def salts_on(
     device: torch.device, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"]
 ) -> Int[Tensor, "*W"]:
-    """Return `mask_draws.salted(key, number)` on `device`; a captured pass reads it from its buffer."""
+    """Return `compute_salts(key, number)` on `device`; a captured pass reads it from its buffer."""
     shapes = constant_shapes()
     return (
-        uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
+        upload(compute_salts(key, number), device)
+        if shapes is None
+        else shapes.salts.table(key, number, device)
     )
 
 
@@ -405,7 +407,7 @@ def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Te
     """Return the salts of one call for `mask_draws.element_numbers(shape)`, without an upload."""
     if (shapes := constant_shapes()) is not None:
         return shapes.salts.table(key, element_numbers(shape), device)
-    # The 32-bit sum may overflow: salts are its lower bits, as in `salted`.
+    # The 32-bit sum may overflow: salts are its lower bits, as in `compute_salts`.
     return (_element_numbers_on(device, shape) + (key & 0x7FFFFFFF)) ^ (key >> 32)
 
 
@@ -432,7 +434,7 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
             module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
 
 
-def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
+def stream_states(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
     """Return every keyed module of `part` with the state of its stream, without masks drawn in advance."""
     modules = (module for module in modules_of(part) if isinstance(module, Keyed))
     return [(module, (*module.drawn[:2], ())) for module in modules]

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes, refuse_host_read
-from trainables.layers.host import Function, on_host, uploaded_together
+from trainables.layers.host import Function, copy_to_host, upload_together
 
 
 class _Take(Function):
@@ -230,7 +230,7 @@ class UploadGroup:
         """Return the tables `make` of layout `number` on the device, built once for each `key`."""
         if key not in self._tables:
             tables = [make(layout) for layout in self.layouts]
-            parts = iter(uploaded_together([table for some in tables for table in some], self.device))
+            parts = iter(upload_together([table for some in tables for table in some], self.device))
             self._tables[key] = [list(islice(parts, len(some))) for some in tables]
         return self._tables[key][number]
 
@@ -245,14 +245,14 @@ class Packing:
     """Number of tokens of each row."""
     width: int
     """Number of columns of the padded form; at least the largest count."""
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, computed once for all layers that run on this packing."""
-        if key not in self.made:
-            self.made[key] = make()
-        return self.made[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
@@ -273,9 +273,7 @@ class Packing:
     @classmethod
     def of_all(cls, layouts: Sequence[HostLayout], device: torch.device) -> "list[Packing]":
         """Build packings that upload their tables together."""
-        parts = uploaded_together(
-            [each for layout in layouts for each in (layout.row, layout.counts)], device
-        )
+        parts = upload_together([each for layout in layouts for each in (layout.row, layout.counts)], device)
         return cls.of_tables(layouts, parts[::2], parts[1::2])
 
     @classmethod
@@ -341,7 +339,7 @@ class Packing:
     @property
     def by_host(self) -> bool:
         """Whether the lengths are on the host, which then computes places without a kernel."""
-        return "uploads" in self.made
+        return "uploads" in self.cache
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
@@ -424,7 +422,7 @@ class Packing:
         Returns:
             Indices of these tokens, indices of the rows that have any, and their packing.
         """
-        stays = on_host(keep) if isinstance(keep, Tensor) else keep
+        stays = copy_to_host(keep) if isinstance(keep, Tensor) else keep
         return self.select_each([stays])[0]
 
     def select_each(
@@ -435,7 +433,7 @@ class Packing:
         tables = [
             each for tokens, rows, layout in parts for each in (tokens, rows, layout.row, layout.counts)
         ]
-        uploads = uploaded_together(tables, self.row.device)
+        uploads = upload_together(tables, self.row.device)
         packings = Packing.of_tables([layout for *_, layout in parts], uploads[2::4], uploads[3::4])
         return list(zip(uploads[::4], uploads[1::4], packings, strict=True))
 

@@ -201,7 +201,7 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return layers * flops
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a training forward pass keeps for the backward pass.
 
     A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, Parting
+from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, RowSplit
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.memory import (
     Memory,
     MemorySettings,
     add_slots_packings,
+    update_activation_bytes,
     update_flops,
-    update_saved_bytes,
 )
 from trainables.layers.packing import Packing, moved, put
 from trainables.layers.tokens import Placed, Tokens
@@ -99,7 +99,7 @@ class ChunkPart:
         cls, cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
         """Build all parts from all `tokens` of a batch and the `places` of all slots."""
-        rows = torch.arange(0, device=places.device)  # rows of `recalled`, which is None here
+        rows = torch.arange(0, device=places.device)  # rows of `cross_kv`, which is None here
         ordered = tokens.select(cut.orders.tokens.order, rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
         add_slots_packings([chunk.packing for chunk in chunks], memory.settings.slots)
@@ -165,8 +165,8 @@ class Chunked(nn.Module):
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                if (parting := cut.orders.partings[number]) is not None:
-                    slots, gone = _parted(slots, parting)
+                if (split := cut.orders.row_splits[number]) is not None:
+                    slots, gone = _parted(slots, split)
                     left.append(gone)
                 memory = self.memory.marked(slots)
                 result = layers(given[number], part.tokens, memory, number)
@@ -223,12 +223,12 @@ def _mean_over_chunks(
 
 
 def _parted(
-    slots: Float[Tensor, "B S D"], parting: Parting
+    slots: Float[Tensor, "B S D"], split: RowSplit
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
     """Return the slots of the rows that have another chunk, and those of the others."""
-    ordered = moved(slots, parting.order, parting.back)
-    staying, gone = ordered.split_with_sizes([parting.stays, slots.shape[0] - parting.stays])
-    return staying, gone
+    ordered = moved(slots, split.order, split.back)
+    active, gone = ordered.split_with_sizes([split.stays, slots.shape[0] - split.stays])
+    return active, gone
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
@@ -241,7 +241,7 @@ def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], f
     )
 
 
-def chunks_saved_bytes(
+def chunks_activation_bytes(
     config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
 ) -> float:
     """Return the bytes kept for `rows` sequences of `length` tokens.
@@ -249,6 +249,6 @@ def chunks_saved_bytes(
     `layers` returns the bytes kept by all layers on a chunk, given its length.
     """
     return sum(
-        layers(chunk) + update_saved_bytes(config, config.memory, rows, chunk)
+        layers(chunk) + update_activation_bytes(config, config.memory, rows, chunk)
         for chunk in config.chunk_lengths(length)
     )

@@ -16,7 +16,7 @@ from trainables.custom.outside import Trainable
 from trainables.metrics import Metric, split_and_quantity
 from trainables.protocol import Job, Measurement, Workload
 from trainables.testing.child_process import in_child
-from trainables.testing.contract import MOST, Contract, check, made, undisturbed
+from trainables.testing.contract import MOST, Contract, check, contract_class, undisturbed
 
 Raw = dict[str, Any]
 
@@ -185,7 +185,7 @@ def trainable_contract(
     Raises:
         ImportError: pytest is not installed.
     """
-    return made(TrainableContract, trainable=path, settings=settings or {}, **attributes)
+    return contract_class(TrainableContract, trainable=path, settings=settings or {}, **attributes)
 
 
 def _values(metric: Metric, found: list[Measurement]) -> list[float]:

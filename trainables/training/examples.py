@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from trainables.data.draws import permutation
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import ForwardWatch, PassSeen, watching
+from trainables.recurrence.watching import ForwardWatch, PassRecord, watching
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_catalog import decode, label_names, shape
 from trainables.training.step import Learner, evaluating
 from trainables.types import Batch, Output
 
-MOST_WORDS: Final = 64
+MAX_WORDS: Final = 64
 """Greatest number of words recorded per input; more cannot be displayed side by side."""
 MOST_LAYERS: Final = 32
 MOST_LETTERS: Final = 24
@@ -68,7 +68,7 @@ def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -
     return record
 
 
-def _parts(seen: PassSeen, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+def _parts(seen: PassRecord, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
     """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
@@ -87,12 +87,12 @@ def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
 
 def _part(tokens: list[int], running: list[list[int]], task: Settings) -> dict[str, Any]:
     bounded = len(running) == len(tokens) + NUM_BOUNDARIES
-    words = [_word(task, token) for token in tokens[:MOST_WORDS]]
+    words = [_word(task, token) for token in tokens[:MAX_WORDS]]
     words = ["START", *words, "END"] if bounded else words
     return {
-        "words": words[:MOST_WORDS],
+        "words": words[:MAX_WORDS],
         "length": len(running),
-        "running": [row[:MOST_LAYERS] for row in running[:MOST_WORDS]],
+        "running": [row[:MOST_LAYERS] for row in running[:MAX_WORDS]],
     }
 
 

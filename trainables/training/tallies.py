@@ -30,7 +30,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import PassSeen, watching
+from trainables.recurrence.watching import PassRecord, watching
 from trainables.settings import Settings
 from trainables.task_catalog import decode, shape, token_classes
 from trainables.training.examples import MOST_LETTERS, sentences
@@ -155,7 +155,7 @@ class _Experts:
         """Return every class once, and the class of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
-    def add(self, rows: Sequence[list[int]], seen: PassSeen) -> None:
+    def add(self, rows: Sequence[list[int]], seen: PassRecord) -> None:
         """Add a batch whose tokens are `rows`."""
         self.examples += len(rows)
         if not any(each.side for each in seen.layers):
@@ -187,7 +187,7 @@ class _Experts:
             {(word, expert): n for (word, expert), n in zip(pairs.tolist(), counts.tolist(), strict=True)}
         )
 
-    def _packed(self, rows: list[list[int]], seen: PassSeen) -> tuple[list[int], list[int]]:
+    def _packed(self, rows: list[list[int]], seen: PassRecord) -> tuple[list[int], list[int]]:
         """Return class (as index in `names`) and token id of each packed position."""
         number = {name: place for place, name in enumerate(self.names)}
         starts, classes, ids = seen.packing.starts.tolist(), list[int](), list[int]()

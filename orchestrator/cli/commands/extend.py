@@ -215,7 +215,7 @@ def _extend_plan(
     on_fenced: "OnFenced | None",
 ) -> "Plan":
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
-    from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
+    from orchestrator.execution.checkpoints.checkpoint_checks import require_checkpoints
     from orchestrator.execution.code_digests import collect_provenance, require_same_code
     from orchestrator.execution.datasets import require_unchanged
     from orchestrator.execution.sweep.extend_folder import commit_extension

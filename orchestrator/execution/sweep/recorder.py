@@ -17,7 +17,7 @@ from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
 from orchestrator.execution.steady_clock import steady_clock
 from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event

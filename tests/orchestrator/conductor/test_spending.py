@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
+from orchestrator.conductor.messages import Reply
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import ArmLimits, Limits
 from orchestrator.spec.section import Objective, Resources
@@ -141,8 +142,9 @@ def test_the_sweeps_device_hours_end_everything_to_be_resumed():
     recorder = record(plan, log)
     for _ in range(2):
         attempt = recorder.ask()
-        recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 1900.0, {"valid/score": 0.1}))
-        recorder.tell(attempt.trial_id, attempt.token, DONE)
+        report = Measurement(1, 1900.0, {"valid/score": 0.1})
+        recorder.record(attempt.trial_id, attempt.token, Reply(report))
+        recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
     assert recorder.ask() is None
     assert recorder.draining == "the budget of 1 device hours is used up"
     recorder.close()

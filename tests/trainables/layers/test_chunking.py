@@ -87,11 +87,11 @@ def test_rows_part_so_that_those_with_a_further_chunk_come_first(
 ) -> None:
     cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
     rows, left = torch.arange(len(totals)), []
-    for parting, chunk in zip(cut.orders.partings, cut.chunks(), strict=True):
-        if parting is not None:
-            ordered = rows[parting.order]
-            assert torch.equal(ordered[parting.back], rows)
-            rows, gone = ordered[: parting.stays], ordered[parting.stays :]
+    for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
+        if split is not None:
+            ordered = rows[split.order]
+            assert torch.equal(ordered[split.back], rows)
+            rows, gone = ordered[: split.stays], ordered[split.stays :]
             left.append(gone)
         assert torch.equal(rows, chunk.rows)
     ordered = torch.cat([*left, rows])

@@ -117,7 +117,7 @@ def test_no_training_tree_is_in_the_control() -> None:
     )
     assert (len(train), len(control)) == (3000, 60)
     assert not train & control
-    free = task.balanced(task.LAWS["train"], 3000, config.data_seed, "train", set())
+    free = task.draw_balanced(task.LAWS["train"], 3000, config.data_seed, "train", set())
     assert {tuple(row) for row in free.rows()} & control, "if not kept out, some would have come up"
 
 

@@ -12,7 +12,7 @@ from trainables.recurrence.watching import watching
 from trainables.task_catalog import shape, task_config
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.examples import MOST_LAYERS, MOST_WORDS, fixed_sample, record_example
+from trainables.training.examples import MAX_WORDS, MOST_LAYERS, fixed_sample, record_example
 from trainables.training.step import Learner
 from trainables.types import Batch
 
@@ -120,7 +120,7 @@ def test_long_inputs_and_many_layers_are_cut() -> None:
     with torch.no_grad():  # else the probability to run on is no number above 0 any more
         dict(trained.model.named_parameters())["encoder.halt.outer.bias"].fill_(-9.0)
     (part,) = record_example(trained, tree(90), TREES)["parts"]
-    assert (len(part["words"]), part["length"]) == (MOST_WORDS, 90 + NUM_BOUNDARIES)
+    assert (len(part["words"]), part["length"]) == (MAX_WORDS, 90 + NUM_BOUNDARIES)
     assert {len(layers) for layers in part["running"]} == {MOST_LAYERS}
 
 

@@ -52,7 +52,7 @@ class WeightDropout:
     """The keyed mask, if it has been drawn in advance."""
 
     @classmethod
-    def ask(
+    def schedule(
         cls,
         draws: MaskDraws,
         dropout: KeyedDropout,
@@ -62,7 +62,7 @@ class WeightDropout:
     ) -> None:
         """Schedule the mask of the next call."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), _words(heads, keys))
+        dropout.schedule(draws, place, (rows, 1, width, 1), _words(heads, keys))
 
     @property
     def rate(self) -> float:
@@ -167,21 +167,21 @@ def _barred(
     if reach is not None:
         # Padding repeats the reach of the last token, so that it attends to at least one key. A softmax over
         # no keys has an undefined gradient instead of a zero one.
-        def made() -> tuple[Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
-            return reach, barring((columns < upto)[:, None], dtype)
+            return reach, additive_mask((columns < upto)[:, None], dtype)
 
-        same, barred = queries.once(("reach", keys.width, dtype), made)
+        same, barred = queries.once(("reach", keys.width, dtype), build)
         if same is not reach:
-            del queries.made["reach", keys.width, dtype]
+            del queries.cache["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
     if keys.dense and not keys.padded:
         return None
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
-        lambda: barring(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
+        lambda: additive_mask(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
     )
 
 
@@ -290,7 +290,7 @@ def _padded(
         )
 
 
-def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
+def additive_mask(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """Return the values to add to logits: zero where `mask` is True, minus infinity elsewhere."""
     barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
     return barred.masked_fill_(mask, 0.0)
