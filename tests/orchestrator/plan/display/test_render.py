@@ -54,7 +54,7 @@ def test_says_what_matters(shown: str, line: str) -> None:
 
 def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
-    assert "warning: the name says that it removes gate and changes model.halt.transition" in shown
+    assert "warning: the name says that it removes gate, but the arm changes model.halt.transition" in shown
 
 
 @pytest.mark.parametrize(
