@@ -131,7 +131,7 @@ def searched_with(metric: str) -> list[str]:
     return [
         each
         for each in warning_texts(replace(made, records=tuple(records)).report())
-        if "of the search" in each
+        if "Search trials measured" in each
     ]
 
 
