@@ -50,7 +50,7 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     assert verdict.p == found.found["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
-    assert "Arms were looked at after each round of seeds." in as_markdown_report(report, [])
+    assert "Arms were tested after each round of seeds." in as_markdown_report(report, [])
     rows = {row[0]: row[-1] for row in screen_table(report).rows}
     assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""

@@ -65,7 +65,7 @@ def test_extend_refuses_changed_code_and_the_report_discloses_it(code, anew, tmp
     sentence = read.report("changing").code_versions
     assert sentence.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
     assert ": 6 trials; " in sentence
-    assert sentence.endswith(": 3 trials): differences between arms may be differences of code.")
+    assert sentence.endswith(": 3 trials): differences between arms may be caused by the code.")
     assert sentence[:40] in shown.err
     page, text = ((tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md"))
     assert text.index(f"**{sentence}**") < text.index("## Answer")

@@ -73,7 +73,7 @@ def test_skipped_trials_are_not_failed() -> None:
         "worse", {"arm-0": {"finished": 10}, "arm-1": {"crashed": 3, "pruned": 2, "skipped": 5}}
     )
     assert (
-        "chosen from 2 of its 5 search trials, for the others failed, and those of arm-0 from all 10"
+        "chosen from 2 of its 5 search trials, because the others failed, and those of arm-0 from all 10"
         in notice
     )
 
@@ -131,7 +131,7 @@ def searched_with(metric: str) -> list[str]:
     return [
         each
         for each in warning_texts(replace(made, records=tuple(records)).report())
-        if "of the search" in each
+        if "Search trials measured" in each
     ]
 
 

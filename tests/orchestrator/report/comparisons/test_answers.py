@@ -367,7 +367,7 @@ def test_points_of_a_front_are_reported_separately() -> None:
     )
     assert averaged is not None
     [shown] = warning_texts(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
-    assert shown.startswith("The 2 best assignments of each arm were confirmed")
+    assert shown.startswith("The 2 best params of each arm were confirmed")
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
 
 

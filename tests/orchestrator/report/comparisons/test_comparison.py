@@ -208,7 +208,7 @@ def test_comparison_lists_differences_in_spec_code_and_data():
 
 @pytest.mark.parametrize(
     ("lr", "expected"),
-    [(0.1, ()), (0.2, ("arm-0: the searches chose otherwise: train.lr: 0.1 -> 0.2",))],
+    [(0.1, ()), (0.2, ("arm-0: the searches chose different values: train.lr: 0.1 -> 0.2",))],
     ids=["the same", "another"],
 )
 def test_a_value_that_one_sweep_searches_and_the_other_is_set_to(lr, expected):
@@ -230,5 +230,5 @@ def _choosing(side, lr):
 
 def test_comparison_lists_different_choices():
     assert compare_sweeps(FIRST, _choosing(FIRST, 0.1)).assignments == (
-        "arm-0: the searches chose otherwise: train.lr: (nothing) -> 0.1",
+        "arm-0: the searches chose different values: train.lr: (nothing) -> 0.1",
     )

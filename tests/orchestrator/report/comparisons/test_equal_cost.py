@@ -92,7 +92,7 @@ def test_no_estimate_if_no_seed_reaches_the_cost():
     assert deep.equal is None
     assert deep.reached == 0
     text = as_markdown_report(report, [])
-    assert "not known: 0 of 8 seeds reach that cost" in text
+    assert "unknown: 0 of 8 seeds reach this cost" in text
     assert "exploratory: arms at the cost of their references" in text
 
 

@@ -51,7 +51,7 @@ def test_a_sweep_that_was_planned_so_from_the_start():
 @pytest.mark.parametrize("seen", [{"arm-1": 2}, {"arm-0": 2}])
 def test_seeds_after_results_had_been_seen(seen):
     report, found = verdict(added(seen=seen))
-    assert found.text == "better, exploratory: seeds added after 2 had been seen"
+    assert found.text == "better, exploratory: seeds added after 2 had been observed"
     assert found.text in found.line
     who = next(iter(seen))
     extension, looks = report.extensions
@@ -77,7 +77,7 @@ def test_seeds_before_any_was_seen_are_as_if_planned():
 
 def test_an_arm_against_a_reference_whose_values_were_known():
     found = plan(added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
-    assert exploratory_reason(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been seen"
+    assert exploratory_reason(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been observed"
 
 
 def test_an_undecided_arm_needs_no_mark():

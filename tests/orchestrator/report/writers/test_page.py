@@ -209,7 +209,7 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
         )
         assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
         assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
-    assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
+    assert "of 9 finished trials and 3 dimensions: too few to distinguish it from chance" in seen.text
 
 
 def test_several_objectives_have_a_front_and_its_volume() -> None:
