@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from haltsweep.code import module_path
 from orchestrator import read
-from orchestrator.cli.display.fencing import tell_fenced
-from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.display.fencing import report_fenced
+from orchestrator.cli.earlier import read_best_params, read_spread
 from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
 from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec import scalars
 from orchestrator.spec.document import read_file
-from trainables.custom.extensions import is_importing, look_in
+from trainables.custom.extensions import add_to_path, is_importing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +121,7 @@ class Sweep:
         source, plan = self._planned()
         folder = SweepFolder(self._runs / plan.name)
         watch = Listeners(on_end=partial(_write_report, folder))
-        on_fenced = tell_fenced if take_over else None
+        on_fenced = report_fenced if take_over else None
         clear_unstarted(folder, on_fenced)
         with interrupts():
             if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
@@ -164,7 +164,7 @@ class Sweep:
                 "a script must not start a sweep when it is imported, since every trial imports it; put the "
                 'code that starts the sweep below `if __name__ == "__main__":`'
             )
-        look_in(Path.cwd())
+        add_to_path(Path.cwd())
         spec, trainable = self._spec, self._trainable
         if trainable is None and isinstance(spec, dict) and callable(spec.get("trainable")):
             trainable = spec["trainable"]
@@ -172,8 +172,8 @@ class Sweep:
         plan = partial(
             plan_file,
             overrides=overrides,
-            found=partial(found_by, self._runs),
-            spread_of=partial(spread_of, self._runs),
+            found=partial(read_best_params, self._runs),
+            spread_of=partial(read_spread, self._runs),
         )
         if isinstance(spec, Path):
             return plan(spec)
@@ -183,7 +183,7 @@ class Sweep:
             try:
                 return plan(file)
             except FaultyInput as error:
-                faults = [replace(each, file="spec", line=None) for each in error.faults]
+                faults = [replace(fault, file="spec", line=None) for fault in error.faults]
                 raise type(error)(faults) from None
 
 
@@ -206,8 +206,8 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 
 def _write_report(folder: SweepFolder) -> "ArmSummary":
     """Write the report to the folder of the sweep; return its summary for MLflow."""
-    from orchestrator.cli.commands.track import summary_of, write_report
+    from orchestrator.cli.commands.track import summarise_arms, write_report
     from orchestrator.cli.reading import opened
 
     with opened(str(folder.root), folder.root.parent) as sweep:
-        return summary_of(write_report(sweep))
+        return summarise_arms(write_report(sweep))

@@ -8,7 +8,7 @@ from orchestrator.errors import InputError
 from search_spaces.dimensions import Assignment
 
 
-def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
+def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
     """Return the best params of every arm of the sweep `name` in the folder `runs`.
 
     Raises:
@@ -24,32 +24,32 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         resume = command("resume", sweep.folder)
     if plan.search is None:
         raise InputError(f"must name a sweep that searched, got {name}, which has no search")
-    searched = [each for each in records if each.phase == "search"]
+    searched = [record for record in records if record.phase == "search"]
     ended = num_ended(searched)
-    if ended < (planned := sum(each.phase == "search" for each in plan.trials)):
+    if ended < (planned := sum(record.phase == "search" for record in plan.trials)):
         raise InputError(
             f"must name a sweep whose search has ended, got {name}, where {ended} of {planned} search trials "
             f"have; `{resume}` continues it"
         )
-    wanted = [each.metric for each in plan.search.objectives]
-    found: dict[str, Assignment] = {}
+    wanted = [record.metric for record in plan.search.objectives]
+    best_params: dict[str, Assignment] = {}
     for arm in plan.arms:
         candidates = [
-            Candidate(each.number, each.assignment, values)
-            for each in searched
-            if each.arm == arm.name
-            and each.outcome is OutcomeKind.FINISHED
-            and (values := each.judged_by(wanted))
+            Candidate(record.number, record.assignment, values)
+            for record in searched
+            if record.arm == arm.name
+            and record.outcome is OutcomeKind.FINISHED
+            and (values := record.judged_by(wanted))
         ]
         if not candidates:
             raise InputError(
                 f"must name a sweep that found something, got {name}: no trial of {arm.name} finished"
             )
-        found[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
-    return found
+        best_params[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
+    return best_params
 
 
-def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
+def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
     """Return the standard deviation over seeds of the baseline of the sweep `name`.
 
     Args:

@@ -27,7 +27,7 @@ NEWEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TrialDurations:
     """Durations of trials of an arm in an earlier sweep on the same kind of machine."""
 
     sweep: str
@@ -38,37 +38,39 @@ class Ran:
     """Seconds per step of trials that trained to their end, including evaluation."""
 
 
-def hours_of(plan: Plan, runs: Path | None) -> str:
+def estimate_duration(plan: Plan, runs: Path | None) -> str:
     """Return a sentence with the estimated duration and its basis; empty without an estimate."""
     from orchestrator.execution.slots import count_slots, local_resources
 
     at_once = count_slots([local_resources(None)], plan.resources)
     if not at_once:
         return ""
-    beside = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
-    if timed := _timed_s(plan):
+    concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
+    if timed := _calibrated_seconds(plan):
         return (
-            f"About {roughly(timed / at_once)} on this machine{beside}: by the steps as timed, if no trial "
-            "stops early; validation and reading under other settings are not counted."
+            f"About {roughly(timed / at_once)} on this machine{concurrency}, from timed steps, if no trial "
+            "stops early; without validation and re-evaluations."
         )
-    found = _found(plan, runs)
-    counted = {arm.name: took for arm in plan.arms if (took := _arm_s(plan, arm, found.get(arm.name)))}
-    if not counted:
+    durations = _earlier_durations(plan, runs)
+    seconds = {
+        arm.name: took for arm in plan.arms if (took := _arm_seconds(plan, arm, durations.get(arm.name)))
+    }
+    if not seconds:
         return ""
-    ran = [found[name] for name in counted]
-    sweeps = ", ".join(sorted({each.sweep for each in ran}))
-    ground = f"as long as {amount(sum(each.trials for each in ran), 'trial')} of such arms took in {sweeps}"
-    missing = [arm.name for arm in plan.arms if arm.name not in counted]
-    rest = f" Not counted, because no sweep there has run it: {', '.join(missing)}." if missing else ""
+    used = [durations[name] for name in seconds]
+    sweeps = ", ".join(sorted({duration.sweep for duration in used}))
+    basis = f"{amount(sum(duration.trials for duration in used), 'trial')} of such arms in {sweeps}"
+    missing = [arm.name for arm in plan.arms if arm.name not in seconds]
+    note = f" Without arms that no earlier sweep has run: {', '.join(missing)}." if missing else ""
     return (
-        f"About {roughly(sum(counted.values()) / at_once)} on this machine{beside}: if trials take {ground}, "
-        f"on this kind of machine.{rest}"
+        f"About {roughly(sum(seconds.values()) / at_once)} on this machine{concurrency}, from the durations "
+        f"of {basis} on this kind of machine.{note}"
     )
 
 
-def _timed_s(plan: Plan) -> float:
+def _calibrated_seconds(plan: Plan) -> float:
     """Return the seconds of all steps; 0 unless the steps of every arm were timed."""
-    if not plan.prices or any(each.seconds_per_step is None for each in plan.prices):
+    if not plan.prices or any(estimate.seconds_per_step is None for estimate in plan.prices):
         return 0.0
     total = 0.0
     for price in plan.prices:
@@ -77,40 +79,48 @@ def _timed_s(plan: Plan) -> float:
     return total
 
 
-def _arm_s(plan: Plan, arm: Arm, ran: Ran | None) -> float:
+def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float:
     """Return the estimated seconds of all trials of an arm; 0 without an estimate."""
-    if ran is None:
+    if duration is None:
         return 0.0
     steps, total = _steps(arm), 0.0
-    for phase, many in Counter(each.phase for each in plan.trials if each.arm == arm.name).items():
-        if phase in ran.seconds:
-            total += many * ran.seconds[phase]
-        elif phase != "posthoc" and ran.per_step is not None and steps is not None:
-            total += many * ran.per_step * steps
+    for phase, many in Counter(trial.phase for trial in plan.trials if trial.arm == arm.name).items():
+        if phase in duration.seconds:
+            total += many * duration.seconds[phase]
+        elif phase != "posthoc" and duration.per_step is not None and steps is not None:
+            total += many * duration.per_step * steps
         elif phase != "posthoc" and steps is None:
             return 0.0
     return total
 
 
-def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
+def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDurations]:
     """Return earlier durations by arm, from a sweep with the same arm or one with equal time per step."""
-    exact: dict[str, Ran] = {}
-    alike: dict[str, Ran] = {}
+    of_same_arm: dict[str, TrialDurations] = {}
+    of_equal_speed: dict[str, TrialDurations] = {}
     for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
-        if len(exact) == len(plan.arms):
+        if len(of_same_arm) == len(plan.arms):
             break  # older sweeps would be ignored
-        same = {each.digest: each.name for each in earlier.arms}
-        speeds = {_speed(each): each.name for each in earlier.arms}
-        wanted = {arm.name: same.get(arm.digest) or speeds.get(_speed(arm)) for arm in plan.arms}
+        names_by_digest = {arm_.digest: arm_.name for arm_ in earlier.arms}
+        speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier.arms}
+        wanted = {
+            arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
+        }
         if not any(wanted.values()):
             continue
         records = _records(folder)
         for arm in plan.arms:
-            theirs = [each for each in records if each.arm == wanted[arm.name]]
+            trials = [arm_ for arm_ in records if arm_.arm == wanted[arm.name]]
             stopped = _stopper(plan) == _stopper(earlier)
-            if (ran := _ran(earlier, theirs, by_trial=arm.digest in same, stopped=stopped)) is not None:
-                (exact if arm.digest in same else alike).setdefault(arm.name, ran)
-    return alike | exact
+            if (
+                duration := _mean_durations(
+                    earlier, trials, by_trial=arm.digest in names_by_digest, stopped=stopped
+                )
+            ) is not None:
+                (of_same_arm if arm.digest in names_by_digest else of_equal_speed).setdefault(
+                    arm.name, duration
+                )
+    return of_equal_speed | of_same_arm
 
 
 def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]:
@@ -120,12 +130,14 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
     """
     from orchestrator.plan.serialise import read_plan
 
-    here, share = machine(), (plan.resources.cpus, plan.resources.gpus)
-    known = folders(runs_root(runs))
-    for folder in sorted(known, key=lambda each: (each.name != plan.name, -_launched_at(each))):
+    this_machine, share = machine(), (plan.resources.cpus, plan.resources.gpus)
+    all_folders = folders(runs_root(runs))
+    for folder in sorted(
+        all_folders, key=lambda folder_: (folder_.name != plan.name, -_launched_at(folder_))
+    ):
         try:
-            there = json.loads(read_regular(folder.provenance))
-            if {name: there.get(name) for name in here} != here:
+            provenance = json.loads(read_regular(folder.provenance))
+            if {name: provenance.get(name) for name in this_machine} != this_machine:
                 continue
             earlier = read_plan(folder)
         except (HaltsweepError, OSError, ValueError, AttributeError):
@@ -155,7 +167,9 @@ def _stopper(plan: Plan) -> Mapping[str, Any] | None:
     return plan.search.stopper if plan.search is not None else None
 
 
-def _ran(plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool) -> Ran | None:
+def _mean_durations(
+    plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool
+) -> TrialDurations | None:
     """Return durations from trials of an arm that ended in their first attempt; None without any.
 
     Args:
@@ -165,21 +179,27 @@ def _ran(plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool
         stopped: Whether to include trials that ended early, since both sweeps have the same early stopper.
     """
     ended = [
-        each
-        for each in records
-        if each.attempts == 1 and each.last and each.outcome and each.outcome.final and each.started_at
+        record
+        for record in records
+        if record.attempts == 1
+        and record.last
+        and record.outcome
+        and record.outcome.final
+        and record.started_at
     ]
-    whole = [each for each in ended if each.outcome is OutcomeKind.FINISHED and each.phase != "posthoc"]
-    if not whole:
+    finished = [
+        record for record in ended if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
+    ]
+    if not finished:
         return None
     seconds: dict[str, list[float]] = {}
-    for each in (ended if stopped else whole) if by_trial else ():
-        seconds.setdefault(each.phase, []).append((each.ended_at or 0.0) - (each.started_at or 0.0))
-    steps = sum(each.last.step for each in whole if each.last)
-    worked = sum((each.ended_at or 0.0) - (each.started_at or 0.0) for each in whole)
+    for record in (ended if stopped else finished) if by_trial else ():
+        seconds.setdefault(record.phase, []).append((record.ended_at or 0.0) - (record.started_at or 0.0))
+    steps = sum(record.last.step for record in finished if record.last)
+    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished)
     per_step = worked / steps if steps and plan.trainable is None else None
     means = {phase: sum(values) / len(values) for phase, values in seconds.items()}
-    return Ran(plan.name, len(ended), means, per_step)
+    return TrialDurations(plan.name, len(ended), means, per_step)
 
 
 def _steps(arm: Arm) -> int | None:
@@ -188,8 +208,8 @@ def _steps(arm: Arm) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _speed(arm: Arm) -> str:
+def _speed_digest(arm: Arm) -> str:
     """Return a digest that is equal for arms with the same time per step."""
     train = arm.settings.get("train", {})
-    kept = {name: value for name, value in train.items() if name not in NOT_OF_SPEED}
-    return digest({**arm.settings, "train": kept}, to_json_values(arm.space))
+    train_settings = {name: value for name, value in train.items() if name not in NOT_OF_SPEED}
+    return digest({**arm.settings, "train": train_settings}, to_json_values(arm.space))

@@ -40,13 +40,13 @@ def tracking_uri(given: str | None, runs: Path) -> str:
             f"--tracking {UNTRACKED} goes with launch alone: here it must name an MLflow; leave it out"
         )
     steering = os.environ.get(TRACKING_VARIABLE)
-    named = given or (steering if steering != UNTRACKED else None)
-    if named is not None and has_password(named):
+    uri = given or (steering if steering != UNTRACKED else None)
+    if uri is not None and has_password(uri):
         raise InputError(
             "an MLflow store in SQLite must be a file, without user or host, got "
-            f"{redact_url(named)!r}; use sqlite:////absolute/path/mlflow.db, or http://HOST:PORT of a server"
+            f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db, or http://HOST:PORT of a server"
         )
-    return to_absolute_url(named or sqlite_url(runs / "mlflow.db"))
+    return to_absolute_url(uri or sqlite_url(runs / "mlflow.db"))
 
 
 def tracked_by_launch(given: str | None, runs: Path) -> str | None:
@@ -63,13 +63,13 @@ def find_sweep(name: str, runs: Path) -> SweepFolder:
         InputError: No sweep matches; the message lists similar names.
     """
     for folder in (runs / name, Path(name)):
-        if holds_sweep(folder):
+        if is_sweep(folder):
             return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
-    known = sorted(path.parent.name for path in runs.glob("*/plan.json"))
-    raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, known)}")
+    names = sorted(path.parent.name for path in runs.glob("*/plan.json"))
+    raise InputError(f"no sweep named {name!r} in {runs}. {hint(name, names)}")
 
 
-def holds_sweep(folder: Path) -> bool:
+def is_sweep(folder: Path) -> bool:
     """Return whether the folder contains a launched sweep."""
     try:
         return SweepFolder(folder).plan.is_file()
@@ -79,19 +79,19 @@ def holds_sweep(folder: Path) -> bool:
         raise
 
 
-def command(verb: str, folder: SweepFolder, more: str = "") -> str:
+def command(verb: str, folder: SweepFolder, arguments: str = "") -> str:
     """Return the shell command that applies `verb` to a sweep from this directory and environment."""
-    near = folder.root.parent.resolve() == runs_root(None).resolve()
-    where = "" if near else f" --runs {shlex.quote(str(folder.root.parent))}"
-    return f"haltsweep {verb} {shlex.quote(folder.name)}{more and ' '}{more}{where}"
+    is_default = folder.root.parent.resolve() == runs_root(None).resolve()
+    runs_option = "" if is_default else f" --runs {shlex.quote(str(folder.root.parent))}"
+    return f"haltsweep {verb} {shlex.quote(folder.name)}{arguments and ' '}{arguments}{runs_option}"
 
 
-def more_budget(spent: str, folder: SweepFolder) -> str:
+def budget_advice(spent: str, folder: SweepFolder) -> str:
     """Return the advice for a sweep whose budget is used up, as `spent` states."""
     return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
-def stopped_by_error(error: str, folder: SweepFolder) -> str:
+def error_advice(error: str, folder: SweepFolder) -> str:
     """Return the remedy for a sweep that stopped when the first trials of an arm crashed with one error."""
     retry = command("resume", folder, "--retry failed")
     go_on = command("extend", folder, "on_error=continue")
@@ -112,10 +112,10 @@ def existing(folder: Path) -> Path:
         ) from error
 
 
-def _folder(path: Path, what: str, option: str) -> Path:
-    found = existing(path)
-    if not found.is_dir():
+def _folder(path: Path, content: str, option: str) -> Path:
+    folder = existing(path)
+    if not folder.is_dir():
         raise InputError(
-            f"the {what} must be kept in a folder, and {found} is a file; choose another {option}"
+            f"the {content} must be kept in a folder, and {folder} is a file; choose another {option}"
         )
     return path

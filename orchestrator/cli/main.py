@@ -1,12 +1,9 @@
 """Start `haltsweep`; importing this module loads no torch, Ray, MLflow or Optuna, so that help is fast."""
 
-import atexit
 import errno
 import faulthandler
 import os
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -44,14 +41,10 @@ from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible
 
-REFUSED: type[Exception] = next(
+USAGE_ERROR: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
 )
 """Base class of Typer's errors for a command line, which Typer does not export."""
-
-
-THREADS_S = 5.0
-"""Seconds that remaining threads have to end after the command."""
 
 
 class _Interrupted(HaltsweepError):
@@ -84,7 +77,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
@@ -96,7 +89,7 @@ def _tell_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Accept the options that belong to no command."""
@@ -137,27 +130,22 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 @cache
 def command() -> TyperGroup:
     """Return all commands with their options, cached because building them is slow."""
-    made = typer.main.get_command(app)
-    assert isinstance(made, TyperGroup), "there is more than one command"
-    return made
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup), "there is more than one command"
+    return group
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors of haltsweep become one message instead of a traceback."""
-    own = arguments is None  # this process runs only the command
-    if own:
+    is_main = arguments is None  # this process runs only the command
+    if is_main:
         hear()
         os.umask(os.umask(0o077) | 0o002)  # never create files that all users can write
         _open_streams()
         faulthandler.enable()  # print the Python line if native code crashes the process
         look_seldom()
     with redacted_stderr():
-        try:
-            _run(arguments)
-        except SystemExit as ending:
-            if own:
-                _end_soon(ending.code)
-            raise
+        _run(arguments)
 
 
 def _open_streams() -> None:
@@ -175,31 +163,12 @@ def _open_streams() -> None:
         setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until exit
 
 
-def _end_soon(code: Any) -> None:
-    """End this process after `THREADS_S` seconds if threads of custom code are still running."""
-    if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
-        return
-
-    def end() -> None:
-        time.sleep(THREADS_S)
-        mine = threading.main_thread()
-        names = [each.name for each in threading.enumerate() if not each.daemon and each is not mine]
-        if not names:  # Python is about to exit this process
-            return
-        complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
-
-    threading.Thread(target=end, name="end-soon", daemon=True).start()
-
-
 def _run(arguments: Sequence[str] | None) -> None:
     try:
-        _refuse_lost_folder()
-        code = _answered(arguments)
-    except REFUSED as error:
-        _tell_refusal(error)
+        _require_working_directory()
+        code = _exit_code(arguments)
+    except USAGE_ERROR as error:
+        _print_usage_error(error)
     except typer.Abort:
         complain("aborted")
         sys.exit(1)
@@ -218,7 +187,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     sys.exit(code)
 
 
-def _refuse_lost_folder() -> None:
+def _require_working_directory() -> None:
     """Raise `InputError` if the working directory was deleted, since PyTorch would crash there."""
     try:
         Path.cwd()
@@ -229,7 +198,7 @@ def _refuse_lost_folder() -> None:
         ) from error
 
 
-def _answered(arguments: Sequence[str] | None) -> int:
+def _exit_code(arguments: Sequence[str] | None) -> int:
     """Return the exit code of a command; exceptions and `sys.exit` of custom code become `InputError`."""
     try:
         return command()(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
@@ -238,15 +207,15 @@ def _answered(arguments: Sequence[str] | None) -> int:
     except BaseException as error:
         if was_heard():
             raise _Interrupted("interrupted") from None
-        from trainables.custom.extensions import fault_of_others
+        from trainables.custom.extensions import custom_code_error
 
-        fault = fault_of_others(error)
-        if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):
+        fault = custom_code_error(error)
+        if not fault or isinstance(error, HaltsweepError | OSError | USAGE_ERROR | typer.Abort):
             raise
         raise InputError(fault) from None
 
 
-def _tell_refusal(error: Any) -> NoReturn:
+def _print_usage_error(error: Any) -> NoReturn:
     """Print Typer's error for a command line without secrets and control characters, then exit."""
     from typer import rich_utils
 

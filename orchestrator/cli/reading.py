@@ -25,7 +25,7 @@ from trainables.protocol import Measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StoredSweep:
     """An opened sweep on disk."""
 
     folder: SweepFolder
@@ -45,22 +45,22 @@ class Opened:
 
         The `best` value of other trials is from their newest measurements unless earlier reports count too.
         """
-        confirmed = {each.trial_id for each in self.plan.trials if each.phase == "confirm"}
-        kept: list[Event] = []
+        confirmed = {trial.trial_id for trial in self.plan.trials if trial.phase == "confirm"}
+        measured: list[Event] = []
 
-        def passing(events: Iterable[Event]) -> Iterator[Event]:
+        def collect_measured(events: Iterable[Event]) -> Iterator[Event]:
             for event in events:
                 if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
-                    kept.append(event)
+                    measured.append(event)
                 yield event
 
         with garbage_collection_off():
             if not self._counts_earlier_reports:
-                found = records(passing(self.ledger.last_reports(confirmed)), self.plan)
-                if not self._lacks_objective(found):
-                    return found, measurements(kept)
-                kept.clear()
-            return records(passing(self.ledger.events()), self.plan), measurements(kept)
+                trial_records = records(collect_measured(self.ledger.last_reports(confirmed)), self.plan)
+                if not self._lacks_objective(trial_records):
+                    return trial_records, measurements(measured)
+                measured.clear()
+            return records(collect_measured(self.ledger.events()), self.plan), measurements(measured)
 
     def newest_records(self) -> list[Record]:
         """Return all records faster than `records`, with the last measurement as `best`.
@@ -68,35 +68,35 @@ class Opened:
         All measurements are read if the last measurement of a finished search trial lacks an objective, or if
         earlier reports count too.
         """
-        found = [] if self._counts_earlier_reports else records(self.ledger.newest(), self.plan)
-        return self.records() if self._counts_earlier_reports or self._lacks_objective(found) else found
+        newest = [] if self._counts_earlier_reports else records(self.ledger.newest(), self.plan)
+        return self.records() if self._counts_earlier_reports or self._lacks_objective(newest) else newest
 
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
-        kept = self.ledger.snapshot()
-        ended = EndedTotals.kept(kept) if kept is not None else None
-        if kept is not None and ended is not None:
-            every, seq = self._counts_earlier_reports, kept.seq
-            new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every)]
-            if not any(each.kind is EventKind.RETRIED and (each.seq or 0) > seq for each in new):
-                found = records(new, self.plan)
-                if not self._lacks_objective(found):
-                    return Overview.of(self.plan, self.planned, found, ended)
+        snapshot = self.ledger.snapshot()
+        ended = EndedTotals.kept(snapshot) if snapshot is not None else None
+        if snapshot is not None and ended is not None:
+            every_report, seq = self._counts_earlier_reports, snapshot.seq
+            new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every_report)]
+            if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in new):
+                newest = records(new, self.plan)
+                if not self._lacks_objective(newest):
+                    return Overview.of(self.plan, self.planned, newest, ended)
         return Overview.of(self.plan, self.planned, self.newest_records())
 
     @property
     def _counts_earlier_reports(self) -> bool:
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        return any(each.scope != "last" for each in objectives)
+        return any(objective.scope != "last" for objective in objectives)
 
-    def _lacks_objective(self, found: Iterable[Record]) -> bool:
+    def _lacks_objective(self, trial_records: Iterable[Record]) -> bool:
         """Return whether a finished search trial lacks an objective in the reports that were read."""
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        wanted = [each.metric for each in objectives]
+        wanted = [record.metric for record in objectives]
         return bool(wanted) and not all(
-            each.judged_by(wanted)
-            for each in found
-            if each.phase == "search" and each.outcome is OutcomeKind.FINISHED
+            record.judged_by(wanted)
+            for record in trial_records
+            if record.phase == "search" and record.outcome is OutcomeKind.FINISHED
         )
 
     def spent(self) -> str:
@@ -131,11 +131,11 @@ def found(
         plan, planned = read_outline(folder)
     else:
         plan = read_plan(folder)
-        planned = Counter((each.arm, each.phase) for each in plan.trials)
+        planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
     if plan.name != folder.name:
         raise InputError(
-            f"a sweep's folder must bear its name, and {folder.root} holds {plan.name!r}; "
-            "call the folder so, or launch the spec again under another name"
+            f"the folder {folder.root} must have the name of its sweep, {plan.name!r}. Rename the folder, or "
+            "launch the spec again under another name."
         )
     return folder, plan, planned
 
@@ -149,16 +149,16 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
         return
-    from orchestrator.files.sqlite_files import snapshot, url_of
+    from orchestrator.files.sqlite_files import copy_database, sqlite_url
 
-    with snapshot(folder.ledger) as copy:
-        yield url_of(copy)
+    with copy_database(folder.ledger) as copy:
+        yield sqlite_url(copy)
 
 
 @contextmanager
 def opened(
     name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
-) -> Iterator[Opened]:
+) -> Iterator[StoredSweep]:
     """Open the sweep called `name` and yield it.
 
     Args:
@@ -174,11 +174,11 @@ def opened(
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
-    if url == folder.ledger_url and (gone := why_no_database(folder.ledger)):
+    if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, and {gone}: if the sweep was killed before it began, "
-            f"`{command('resume', folder)}` begins it; else restore the ledger from a backup"
+            f"the ledger {folder.ledger} is missing or empty. If the sweep was killed before it began, "
+            f"start it with `{command('resume', folder)}`; otherwise restore the ledger from a backup"
         )
     with ExitStack() as stack:
         place = url if writes else stack.enter_context(readable(url, folder))
-        yield Opened(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)
+        yield StoredSweep(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)

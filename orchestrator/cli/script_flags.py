@@ -45,41 +45,43 @@ def read_script(source: str) -> ScriptFlags:
     """
     tree = ast.parse(source)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    found = [flag for call in calls if _called(call) == "add_argument" for flag in _flags_of(call)]
-    found = [flag for flag in found if flag.name != OURS]
+    flags = [
+        flag for call in calls if _called_attribute(call) == "add_argument" for flag in _read_flags(call)
+    ]
+    flags = [flag for flag in flags if flag.name != OURS]
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     metrics = dict.fromkeys(text for text in texts if isinstance(text, str) and METRIC.match(text))
     reports = any(isinstance(text, str) and "metrics.jsonl" in text for text in texts)
-    return ScriptFlags(tuple(found), tuple(metrics), reports or "current_trial" in source)
+    return ScriptFlags(tuple(flags), tuple(metrics), reports or "current_trial" in source)
 
 
-def _called(call: ast.Call) -> str:
+def _called_attribute(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _flags_of(call: ast.Call) -> Iterator[Flag]:
+def _read_flags(call: ast.Call) -> Iterator[Flag]:
     names = [value for each in call.args if isinstance(value := _literal(each), str)]
     long = next((name for name in names if name.startswith("--")), None)
-    given = {each.arg: _literal(each.value) for each in call.keywords}
+    keywords = {each.arg: _literal(each.value) for each in call.keywords}
     if long is None:
         return  # a positional argument, which cannot be set by a setting
-    action = given.get("action")
+    action = keywords.get("action")
     if action in {"help", "version", "count", "append", "store_const", "append_const"}:
         return
-    name = str(given.get("dest") or long.removeprefix("--").replace("-", "_"))
+    name = str(keywords.get("dest") or long.removeprefix("--").replace("-", "_"))
     switch = action in {"store_true", "store_false"}
-    default = action == "store_false" if switch else given.get("default")
+    default = action == "store_false" if switch else keywords.get("default")
     # argparse.BooleanOptionalAction is not a literal.
     optional = any(
         each.arg == "action" and not isinstance(each.value, ast.Constant) for each in call.keywords
     )
-    choices = given.get("choices")
+    choices = keywords.get("choices")
     yield Flag(
         name=name,
         default=default,
         choices=tuple(choices) if isinstance(choices, list | tuple) else (),
         is_switch=switch or optional,
-        is_required=bool(given.get("required")),
+        is_required=bool(keywords.get("required")),
     )
 
 

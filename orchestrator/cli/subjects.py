@@ -45,12 +45,12 @@ class Subject:
 
 
 def subjects(
-    what: str, overrides: Sequence[str], profile: str | None, only: Sequence[str] = ()
+    task_or_spec: str, overrides: Sequence[str], profile: str | None, only: Sequence[str] = ()
 ) -> list[Subject]:
     """Return the data for a task's name or the path of a spec.
 
     Args:
-        what: Name of a task, or path of a spec.
+        task_or_spec: Name of a task, or path of a spec.
         overrides: Settings of the task, or overrides of the spec.
         profile: Profile of the spec to apply.
         only: Names of splits to select; empty for all.
@@ -58,33 +58,35 @@ def subjects(
     Raises:
         InputError: The argument is neither a task nor a spec, or a setting is invalid.
     """
-    is_file = names_file(what)
-    known = what in catalog.names("tasks") or (catalog.is_named("tasks", what) and not is_file)
-    is_task = Path(what).suffix not in SPEC_SUFFIXES and known
+    is_file = names_file(task_or_spec)
+    is_known = task_or_spec in catalog.names("tasks") or (
+        catalog.is_named("tasks", task_or_spec) and not is_file
+    )
+    is_task = Path(task_or_spec).suffix not in SPEC_SUFFIXES and is_known
     if not is_task and not is_file:
-        raise InputError(_nothing(what))
+        raise InputError(_unknown_name_message(task_or_spec))
     if not is_task:
-        found = _of_spec(Path(what), overrides, profile, tests=bool(only))
+        chosen = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
     elif profile is None:
-        found = [_of_task(what, overrides)]
+        chosen = [_read_task(task_or_spec, overrides)]
     else:
         raise InputError(
-            f"--profile goes with a spec, got the task {what!r} and --profile {profile}; drop it"
+            f"--profile goes with a spec, got the task {task_or_spec!r} and --profile {profile}; drop it"
         )
-    return [_restricted(each, only) for each in found] if only else found
+    return [_select_splits(subject, only) for subject in chosen] if only else chosen
 
 
-def _nothing(what: str) -> str:
-    if Path(what).suffix in SPEC_SUFFIXES:
-        return f"a spec must be there to be read, and {what} is not; name a spec or a task"
+def _unknown_name_message(task_or_spec: str) -> str:
+    if Path(task_or_spec).suffix in SPEC_SUFFIXES:
+        return f"a spec must be there to be read, and {task_or_spec} is not; name a spec or a task"
     try:
-        catalog.load("tasks", what)
+        catalog.load("tasks", task_or_spec)
     except BadName as error:
         return f"{error}; or name a spec file"
-    raise AssertionError(f"{what} must be no task")
+    raise AssertionError(f"{task_or_spec} must be no task")
 
 
-def _of_task(name: str, overrides: Sequence[str]) -> Subject:
+def _read_task(name: str, overrides: Sequence[str]) -> Subject:
     raw: dict[str, Any] = {"name": name}
     for text in overrides:
         try:
@@ -101,9 +103,9 @@ def _of_task(name: str, overrides: Sequence[str]) -> Subject:
     return Subject(config, splits(config), batch_size, STEPS_UNKNOWN)
 
 
-def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
+def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
     """Return all distinct data of the spec's arms, with unconfirmed test splits if `tests` is True."""
-    found: dict[Settings, Subject] = {}
+    by_config: dict[Settings, Subject] = {}
     source = read_spec(path, overrides, profile)
     faults = Faults(source)
     arms = resolve(source.spec, faults)
@@ -112,14 +114,16 @@ def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests
     for arm in arms:
         train = arm.system.train
         ((config, infos),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
-        chosen = splits(config) if tests else tuple(infos)
-        found.setdefault(config, Subject(config, chosen, train.batch_size, train.steps, train.batch_tokens))
-    return list(found.values())
+        infos_ = splits(config) if tests else tuple(infos)
+        by_config.setdefault(
+            config, Subject(config, infos_, train.batch_size, train.steps, train.batch_tokens)
+        )
+    return list(by_config.values())
 
 
-def _restricted(subject: Subject, only: Sequence[str]) -> Subject:
-    known = {info.name: info for info in subject.splits}
+def _select_splits(subject: Subject, only: Sequence[str]) -> Subject:
+    by_name = {info.name: info for info in subject.splits}
     for name in only:
-        if name not in known:
-            raise InputError(f"{subject.name} has no split {name!r}. Known: {', '.join(known)}")
-    return replace(subject, splits=tuple(known[name] for name in dict.fromkeys(only)))
+        if name not in by_name:
+            raise InputError(f"{subject.name} has no split {name!r}. Known: {', '.join(by_name)}")
+    return replace(subject, splits=tuple(by_name[name] for name in dict.fromkeys(only)))

@@ -30,7 +30,7 @@ TRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class CheckedSweep:
     """A sweep with a readable plan, setup and ledger."""
 
     folder: SweepFolder
@@ -40,16 +40,18 @@ class Whole:
     records: "Sequence[Record]"
 
 
-def files(folder: SweepFolder) -> Iterator[Finding]:
+def check_files(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the launch."""
     repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
     remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
     if editions(folder):
-        kept = f"`{command('verify', folder)} --repair` puts back the edition that is kept"
-        remedies = dict.fromkeys((folder.spec.name, folder.plan.name), kept)
-    yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
+        remedy = f"`{command('verify', folder)} --repair` puts back the edition that is kept"
+        remedies = dict.fromkeys((folder.spec.name, folder.plan.name), remedy)
+    yield from _check_manifest(
+        "files", folder.root, lambda name: remedies.get(name, "restore it from a backup")
+    )
     for edition in editions(folder):
-        yield from _listed("extensions", edition, lambda _: "restore it from a backup")
+        yield from _check_manifest("extensions", edition, lambda _: "restore it from a backup")
     yield from _setup_fault(folder)
 
 
@@ -74,48 +76,48 @@ def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
         yield Finding("files", "damaged", str(error))
 
 
-def report(folder: SweepFolder) -> Iterator[Finding]:
+def check_report(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the report."""
     remedy = f"`{command('report', folder)}` makes it again"
     if folder.report.is_dir():
-        yield from _listed("report", folder.report, lambda _: remedy)
+        yield from _check_manifest("report", folder.report, lambda _: remedy)
     else:
         yield Finding("report", "absent", "there is none yet", remedy)
 
 
-def _listed(what: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[Finding]:
+def _check_manifest(part: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[Finding]:
     try:
-        found = damaged_files(folder)
+        faults = damaged_files(folder)
     except StoreError as error:
-        yield Finding(what, "damaged", str(error))
+        yield Finding(part, "damaged", str(error))
         return
-    for name, fault in found.items():
+    for name, fault in faults.items():
         if fault:
-            yield Finding(what, "damaged", f"{folder / name}: {fault}", remedy(name))
-    if not any(found.values()):
-        yield Finding(what, "sound", f"{amount(len(found), 'file')} as written: {', '.join(sorted(found))}")
+            yield Finding(part, "damaged", f"{folder / name}: {fault}", remedy(name))
+    if not any(faults.values()):
+        yield Finding(part, "sound", f"{amount(len(faults), 'file')} as written: {', '.join(sorted(faults))}")
 
 
-def ledger(opened: "Ledger") -> Iterator[Finding]:
+def check_ledger(store: "Ledger") -> Iterator[Finding]:
     """Yield findings on every row of the event log."""
-    faults = opened.verify()
+    faults = store.verify()
     for fault in faults:
         yield Finding("ledger", "damaged", str(fault), "restore the ledger from a backup")
     if not faults:
         yield Finding(
-            "ledger", "sound", f"{amount(opened.last_seq(), 'event')}, each chained to the one before"
+            "ledger", "sound", f"{amount(store.last_seq(), 'event')}, each chained to the one before"
         )
 
 
-def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
+def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     """Yield a finding if the ledger contains trials that are missing in the plan."""
     from orchestrator.plan.planned_trials import replacements
     from orchestrator.plan.serialise import read_plan
 
-    asked = {event.trial_id for event in opened.events() if event.trial_id is not None}
+    known_ids = {event.trial_id for event in store.events() if event.trial_id is not None}
     # Read after the ledger, since an extension writes the plan before its events.
     plan = read_plan(folder)
-    foreign = asked - {trial.trial_id for trial in plan.trials}
+    foreign = known_ids - {trial.trial_id for trial in plan.trials}
     if foreign and (foreign := foreign - {trial.trial_id for trial in replacements(plan)}):
         yield Finding(
             "ledger",
@@ -126,16 +128,16 @@ def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
         )
 
 
-def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every file of every checkpoint."""
     from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
 
-    store, trials, sound = store_at(whole.setup.checkpoints, COMMAND_PATIENCE_S), whole.plan.trials, 0
+    store, trials, sound = store_at(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
     try:
         for number, trial in enumerate(trials):
             on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
-            for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
-                fault = _fault(each)
+            for checkpoint in store.complete(sweep.folder.checkpoint(trial.trial_id)):
+                fault = _checkpoint_fault(checkpoint)
                 if fault:
                     yield fault
                 sound += fault == ""
@@ -145,15 +147,15 @@ def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
 
 
-def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
+def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
-    from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+    from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 
     fault: Finding | Literal[""] = ""
     for _ in range(TRIES):
         try:
             checkpoint.measurement()
-        except Damaged as error:
+        except CheckpointDamaged as error:
             if isinstance(error.__cause__, PermissionError):
                 return Finding("checkpoints", "unknown", str(error), "check as the user whose sweep it is")
             remedy = f"it is never used, but an older one or the start is; delete {checkpoint.folder}"
@@ -166,78 +168,78 @@ def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     return fault
 
 
-def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every data set that the sweep's arms or trials read."""
-    if whole.setup.workload != DEFAULT_WORKLOAD:
-        yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
+    if sweep.setup.workload != DEFAULT_WORKLOAD:
+        yield Finding("data", "absent", f"{sweep.setup.workload} keeps its own")
         return
     from orchestrator.execution.code_digests import MISSING_REMEDY
     from orchestrator.execution.datasets import tasks_with_splits
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    confirmed = whole.plan.confirm.splits if whole.plan.confirm is not None else ()
+    confirmed = sweep.plan.confirm.splits if sweep.plan.confirm is not None else ()
     raw = [
-        *(arm.settings["task"] for arm in whole.plan.arms),
-        *(each.settings["task"] for each in whole.records),
+        *(arm.settings["task"] for arm in sweep.plan.arms),
+        *(record.settings["task"] for record in sweep.records),
     ]
     try:
-        read = list(tasks_with_splits(raw, confirmed))
+        tasks = list(tasks_with_splits(raw, confirmed))
     except (ValueError, LookupError) as error:
         detail = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
         yield Finding("data", "unknown", detail, MISSING_REMEDY)
         return
-    for config, infos in read:
+    for config, infos in tasks:
         for info in infos:
             if info.streamed:
                 continue
             on_progress(f"data: {task_name(config)}/{info.name}")
             try:
-                yield _split(split_path(config, info.name, whole.setup.data_dir))
+                yield _check_split(split_path(config, info.name, sweep.setup.data_dir))
             except ValueError as error:
                 detail = f"{task_name(config)}/{info.name}: its source cannot be read: {error}"
                 yield Finding("data", "unknown", detail, "put the files back, or name their folder")
 
 
-def _split(path: Path) -> Finding:
-    from trainables.data.inventory import look_at
+def _check_split(path: Path) -> Finding:
+    from trainables.data.inventory import inspect_file
 
     if not path.exists():
-        return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
-    found = look_at(path)
-    assert found is not None, "data are looked at themselves"
+        return Finding("data", "absent", f"{path} is not there; it is built when it is tasks_with_splits")
+    data_file = inspect_file(path)
+    assert data_file is not None, "data are looked at themselves"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
-    verdict = verdicts.get(found.verdict, "unknown" if found.verdict == "unknown" else "damaged")
-    on_progress = f"{path}: {found.reason or found.content_hash}"
+    verdict = verdicts.get(data_file.verdict, "unknown" if data_file.verdict == "unknown" else "damaged")
+    on_progress = f"{path}: {data_file.reason or data_file.content_hash}"
     remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""
     return Finding("data", verdict, on_progress, remedy)
 
 
-def parquet(whole: Whole) -> Iterator[Finding]:
+def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield findings on every Parquet file, compared with the ledger."""
     from orchestrator.tracking.parquet import check_files
 
-    sync = f"`{command('sync', whole.folder)}` makes it again from the ledger"
-    found = check_files(whole.folder, whole.plan, whole.ledger)
-    for file, fault in found.items():
+    sync = f"`{command('sync', sweep.folder)}` makes it again from the ledger"
+    faults = check_files(sweep.folder, sweep.plan, sweep.ledger)
+    for file, fault in faults.items():
         if fault:
             yield Finding("parquet", "damaged", f"{file}: {fault}", sync)
-    if not found:
+    if not faults:
         yield Finding("parquet", "absent", "there is none yet", sync)
-    elif not any(found.values()):
-        yield Finding("parquet", "sound", f"{amount(len(found), 'file')} in agreement with the ledger")
+    elif not any(faults.values()):
+        yield Finding("parquet", "sound", f"{amount(len(faults), 'file')} in agreement with the ledger")
 
 
-def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
+def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.display.tracked import store_of, tracked
+    from orchestrator.cli.display.tracked import tracked, tracking_store
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
     from orchestrator.tracking.mlflow.mlflow_check import compare
     from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 
-    uri = store_of(whole.folder, whole.setup)
+    uri = tracking_store(sweep.folder, sweep.setup)
     if uri is None:
         yield Finding("mlflow", "absent", "the sweep was launched without MLflow")
         return
@@ -246,58 +248,58 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     except InputError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
-    sync = command("sync", whole.folder)
+    sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
-    before, held = whole.ledger.last_seq(), whole.ledger.held()
-    written = tracked(whole.folder, uri, before)
-    settled = not (held or written.active or written.behind)
+    before, held = sweep.ledger.last_seq(), sweep.ledger.held()
+    state = tracked(sweep.folder, uri, before)
+    settled = not (held or state.active or state.behind)
     try:
-        kept = read_runs(uri, whole.plan.name, whole.ledger.uid, on_progress)
+        stored = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
-    if not kept:
+    if not stored:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
     # Read after MLflow, which is never ahead of the ledger.
     try:
-        inputs = read_inputs(whole.folder)
+        inputs = read_inputs(sweep.folder)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
-    desired_runs = DesiredRuns(whole.plan, whole.ledger.uid, inputs)
-    for event in whole.ledger.events():
+    desired_runs = DesiredRuns(sweep.plan, sweep.ledger.uid, inputs)
+    for event in sweep.ledger.events():
         desired_runs.hear(event)
     desired_runs.hold(held=held)
-    settled = settled and whole.ledger.last_seq() == before
-    means = arm_metrics(summarise(whole.plan, whole.records))
-    yield from compare(desired_runs, kept, means, settled=settled, sync=sync)
+    settled = settled and sweep.ledger.last_seq() == before
+    means = arm_metrics(summarise(sweep.plan, sweep.records))
+    yield from compare(desired_runs, stored, means, settled=settled, sync=sync)
 
 
-def snapshot(whole: Whole) -> Iterator[Finding]:
+def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
     from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 
-    remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
-    if whole.ledger.has_unfit_snapshot():
+    remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
+    if sweep.ledger.has_unfit_snapshot():
         yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
-    kept = whole.ledger.snapshot()
-    if kept is None:
+    stored = sweep.ledger.snapshot()
+    if stored is None:
         return
-    if kept.made_for != snapshot_key(whole.plan):
+    if stored.made_for != snapshot_key(sweep.plan):
         yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
         return
-    fold = SweepFold(whole.plan)
-    for event in islice(whole.ledger.events(), kept.seq):
+    fold = SweepFold(sweep.plan)
+    for event in islice(sweep.ledger.events(), stored.seq):
         fold.hear(event)
-    if fold.matches(kept.content):
-        yield Finding("snapshot", "sound", f"{amount(kept.seq, 'event')} fold to it")
+    if fold.matches(stored.content):
+        yield Finding("snapshot", "sound", f"{amount(stored.seq, 'event')} fold to it")
     else:
-        yield Finding("snapshot", "damaged", f"the first {kept.seq} events fold to another state", remedy)
+        yield Finding("snapshot", "damaged", f"the first {stored.seq} events fold to another state", remedy)
 
 
 @contextmanager
-def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
+def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
     from orchestrator.cli.reading import readable
     from orchestrator.files.sqlite_files import why_no_database
@@ -305,8 +307,8 @@ def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]
     from orchestrator.ledger.store import Ledger
 
     url = setup.ledger_url(folder)
-    if url == folder.ledger_url and (gone := why_no_database(folder.ledger)):
-        raise StoreError(f"the ledger {folder.ledger} must be there, and {gone}; restore a backup of it")
+    if url == folder.ledger_url and why_no_database(folder.ledger):
+        raise StoreError(f"the ledger {folder.ledger} is missing or empty; restore it from a backup")
     connect(url).dispose()  # fail for an invalid file before copying it
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

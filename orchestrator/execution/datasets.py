@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
+from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -88,7 +88,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
             split = open_or_build_split(config, name, data_dir)
             if shared := split.repeated_in(train):
                 yield (
-                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
+                    f"Warning: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
                     f"are in {trained.name} too: what is measured there may be remembered"
                 )
 
@@ -152,7 +152,7 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
 def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
     """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
-        require_same_data(plan, known, digests_of(collect_inputs(plan, setup.data_dir)))
+        require_same_data(plan, known, split_digests(collect_inputs(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:
@@ -235,7 +235,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     """Return digests of the splits that the arms read, by task and split; empty for custom training code."""
     if setup.workload != DEFAULT_WORKLOAD:
         return {}
-    from trainables.data.inventory import look_at
+    from trainables.data.inventory import inspect_file
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -246,7 +246,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue
-                seen = look_at(path)
+                seen = inspect_file(path)
                 assert seen is not None, "data are looked at themselves"
                 found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in found.items()}

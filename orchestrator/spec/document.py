@@ -14,6 +14,7 @@ import yaml
 
 from orchestrator.errors import Fault
 from orchestrator.spec import scalars
+from search_spaces.wording import nearest
 
 Keys = tuple[str | int, ...]
 """Keys and positions of a value from the root, e.g. ("arms", "minus-gate", "set", "model.gate")."""
@@ -90,6 +91,16 @@ class _NotReadable(Exception):
     """No spec can be read from a path; the message is the fault."""
 
 
+def _similar_file(path: Path) -> str:
+    """Return the end of a message about a missing spec, with a spec of similar name in the same folder."""
+    try:
+        specs = {file.stem: file for file in path.parent.glob("*.y*ml")} if not path.exists() else {}
+    except (OSError, ValueError):  # the folder cannot be read, or a NUL in the path
+        return ""
+    similar = nearest(path.stem, specs)
+    return f". Did you mean {specs[similar]}?" if similar is not None else ""
+
+
 _piped: dict[tuple[str, int, int], bytes] = {}
 """Content of pipes by path, device and inode: a pipe can be read only once, but a spec is read repeatedly."""
 
@@ -111,7 +122,7 @@ def _bytes(path: Path) -> bytes:
             found = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise _NotReadable(f"cannot be read: {reason.lower()}") from error
+        raise _NotReadable(f"cannot be read: {reason.lower()}{_similar_file(path)}") from error
     if len(found) > MAX_BYTES:
         size = f"{status.st_size:,}" if status.st_size > MAX_BYTES else "more"
         raise _NotReadable(f"must have at most {MAX_BYTES:,} bytes, got {size}: no spec is so long")

@@ -28,8 +28,6 @@ DETACH = b"d"
 """Byte on the follower's standard input: no process waits any more, so exit after one more attempt."""
 OUTAGE_S = 5.0
 POLL_S = 0.1
-MAX_RESTARTS = 5
-"""Maximum number of restarts of a killed follower that has to finish."""
 OnWait = Callable[[str], None]
 """Called often while a session waits for MLflow, with a description of the remaining work."""
 
@@ -37,24 +35,17 @@ OnWait = Callable[[str], None]
 class Follower:
     """Handle of the background writer of a sweep."""
 
-    def __init__(
-        self,
-        start: Callable[[], "subprocess.Popen[bytes]"],
-        folder: SweepFolder,
-        summary: SummaryFile,
-    ) -> None:
-        """Start the writer.
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: SweepFolder, summary: SummaryFile) -> None:
+        """Take over the process of the writer.
 
         Args:
-            start: Starts its process, with a pipe as standard input.
+            process: The process, with a pipe as standard input.
             folder: Folder of the sweep.
             summary: File for the summary of the arms, which the writer reads when it is asked to finish.
         """
-        self._start = start
         self._folder = folder
         self._summary = summary
-        self._process = start()
-        self._restarts = 0
+        self._process = process
         self.detached = False
         """Whether the writer continues although this process no longer waits for it."""
 
@@ -86,13 +77,13 @@ class Follower:
             waiting: Called often, with a description of the remaining work.
             summary: Summary for the arms' runs. With a summary, the files of the sweep are uploaded, too.
         """
-        why = ""
+        prefix = ""
         try:
             if summary is not None:
                 self._summary.write(summary)
             self._finish(timeout_s, outage_s, waiting)
         except KeyboardInterrupt:
-            why = "left at Ctrl-C: "
+            prefix = "left at Ctrl-C: "
         finally:
             if not self.detached:
                 self.kill()
@@ -100,8 +91,8 @@ class Follower:
             return None
         noted = read_state(self._folder)
         state = noted or TrackingState(0, "", time.time())
-        if self.detached or why:
-            return replace(state, error=f"{why}{_doing(noted)}")
+        if self.detached or prefix:
+            return replace(state, error=f"{prefix}{_doing(noted)}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
@@ -120,11 +111,8 @@ class Follower:
         failed_s: float | None = None
         self._send(FINISH)
         while (waited := time.monotonic() - began) < timeout_s:
-            if (code := self._process.poll()) is not None:
-                # An error would recur, but a killed process is restarted.
-                if code >= 0 or not self._restart():
-                    return
-                self._send(FINISH)
+            if self._process.poll() is not None:
+                return
             state = read_state(self._folder)
             # Once an outage is over, writing to MLflow may take as long as it needs.
             failing = state is not None and state.error and _failed_at(state) != before
@@ -141,11 +129,11 @@ class Follower:
         # If this process continues, as a notebook does, the wait prevents a zombie.
         threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
 
-    def _send(self, what: bytes) -> None:
+    def _send(self, request: bytes) -> None:
         # Closing the pipe is no signal, since a forked child may keep it open.
         assert self._process.stdin is not None, "a follower is started with a pipe"
         with contextlib.suppress(OSError):
-            self._process.stdin.write(what)
+            self._process.stdin.write(request)
             self._process.stdin.flush()
 
     def _close_pipe(self) -> None:
@@ -153,18 +141,6 @@ class Follower:
             # Data buffered for a dead process cannot be delivered.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-
-    def _restart(self) -> bool:
-        """Restart the writer; return whether that was possible within `MAX_RESTARTS`."""
-        if self._restarts == MAX_RESTARTS:
-            return False
-        self._restarts += 1
-        self._close_pipe()
-        try:
-            self._process = self._start()
-        except OSError:  # the folder was deleted, or the machine is full
-            return False
-        return True
 
 
 def _failed_at(state: TrackingState | None) -> float:
@@ -197,18 +173,16 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
         str(summary.fd),
     ]
 
-    def start() -> "subprocess.Popen[bytes]":
-        with (folder.root / LOG).open("ab") as log:
-            # Use a separate session: Ctrl-C must reach only the launcher, which closes the sweep first.
-            return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(summary.fd,),
-                # URLs may contain passwords, and every user of the machine can read arguments.
-                env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
-            )
-
-    return Follower(start, folder, summary)
+    with (folder.root / LOG).open("ab") as log:
+        # Use a separate session: Ctrl-C must reach only the launcher, which closes the sweep first.
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(summary.fd,),
+            # URLs may contain passwords, and every user of the machine can read arguments.
+            env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
+        )
+    return Follower(process, folder, summary)

@@ -28,11 +28,11 @@ class ArmCurves:
 
     def end(self, trial_id: str, *, finished: bool) -> None:
         """End a trial; only a finished trial counts."""
-        heard = self._open.pop(trial_id, {})
-        if not finished or not heard:
+        measurements = self._open.pop(trial_id, {})
+        if not finished or not measurements:
             return
         self._finished += 1
-        for step, measurement in heard.items():
+        for step, measurement in measurements.items():
             for name, value in measurement.metrics.items():
                 if math.isfinite(value):
                     count, total = self._sums.setdefault(name, {}).get(step, (0, 0.0))
@@ -47,12 +47,12 @@ class ArmCurves:
             return []
         self._published = self._finished
         section = f"curve-{self._finished}-seed{'s' * (self._finished > 1)}"
-        found = []
+        curve = []
         for name, by_step in sorted(self._sums.items()):
             means = {
                 step: total / count for step, (count, total) in by_step.items() if count == self._finished
             }
             if len(means) > 1 and len(set(means.values())) > 1:
                 key = metric_key(f"{section}/{name}")
-                found += [Point(key, value, at_ms, step) for step, value in sorted(means.items())]
-        return sorted(found, key=lambda point: (point.step, point.key))
+                curve += [Point(key, value, at_ms, step) for step, value in sorted(means.items())]
+        return sorted(curve, key=lambda point: (point.step, point.key))

@@ -61,57 +61,59 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
     Columns `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and `metric.<name>` follow `TRIALS`.
     `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
-    table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
-    for prefix, found in (
-        ("assignment", [each.assignment for each in records]),
-        ("overrides", [each.overrides for each in records]),
+    table = pa.Table.from_pylist([_fixed(record) for record in records], schema=TRIALS)
+    for prefix, mappings in (
+        ("assignment", [record.assignment for record in records]),
+        ("overrides", [record.overrides for record in records]),
     ):
-        for path in sorted({path for each in found for path in each}):
-            table = table.append_column(f"{prefix}.{path}", _column([each.get(path) for each in found]))
-    for name in sorted({name for each in records for name in each.attributes}):
-        texts = pa.array([each.attributes.get(name) for each in records], pa.string())
+        for path in sorted({path for record in mappings for path in record}):
+            table = table.append_column(
+                f"{prefix}.{path}", _column([record.get(path) for record in mappings])
+            )
+    for name in sorted({name for record in records for name in record.attributes}):
+        texts = pa.array([record.attributes.get(name) for record in records], pa.string())
         table = table.append_column(f"attribute.{name}", texts)
-    metrics = [each.last.metrics if each.last else {} for each in records]
-    for name in sorted({name for each in metrics for name in each}):
-        values = pa.array([each.get(name) for each in metrics], pa.float64())
+    metrics = [record.last.metrics if record.last else {} for record in records]
+    for name in sorted({name for record in metrics for name in record}):
+        values = pa.array([record.get(name) for record in metrics], pa.float64())
         table = table.append_column(f"metric.{name}", values)
     objectives = plan.search.objectives if plan is not None and plan.search is not None else ()
-    counted = [each.judged.metrics if each.judged else {} for each in records]
-    for objective in (each for each in objectives if each.scope != "last"):
-        values = pa.array([each.get(objective.metric) for each in counted], pa.float64())
+    values_counted = [record.judged.metrics if record.judged else {} for record in records]
+    for objective in (record for record in objectives if record.scope != "last"):
+        values = pa.array([record.get(objective.metric) for record in values_counted], pa.float64())
         table = table.append_column(f"counted.{objective.metric}", values)
     return table
 
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     """Return one row per trial, step and metric in the log."""
-    known = {each.trial_id: each for each in plan.trials}
+    trials = {each.trial_id: each for each in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
         if event.kind is EventKind.RETRIED:
             _drop(columns, event)
-        if event.kind is EventKind.ASKED and event.trial_id not in known:  # replaces an infeasible trial
+        if event.kind is EventKind.ASKED and event.trial_id not in trials:  # replaces an infeasible trial
             trial = trial_from_json(event.payload).planned
-            known[trial.trial_id] = trial
+            trials[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:
             continue
         assert event.trial_id is not None, "a measurement belongs to a trial"
-        trial, at = known[event.trial_id], _moment(event.at)
+        trial, at = trials[event.trial_id], _moment(event.at)
         for name, value in event.payload["metrics"].items():
-            who = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
-            what = (event.payload["step"], event.payload["seconds"], at, name, value)
-            for column, cell in zip(columns.values(), (*who, *what), strict=True):
+            names = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
+            row_ = (event.payload["step"], event.payload["seconds"], at, name, value)
+            for column, cell in zip(columns.values(), (*names, *row_), strict=True):
                 column.append(cell)
     return pa.Table.from_pydict(columns, schema=MEASURED)
 
 
 def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
     """Remove measurements of a retried trial after the checkpoint from which it resumes."""
-    kept = retried.payload.get("step", -1)
+    last_step = retried.payload.get("step", -1)
     rows = [
         row
         for row in zip(*columns.values(), strict=True)
-        if row[0] != retried.trial_id or row[MEASURED.names.index("step")] <= kept
+        if row[0] != retried.trial_id or row[MEASURED.names.index("step")] <= last_step
     ]
     for place, column in enumerate(columns.values()):
         column[:] = [row[place] for row in rows]

@@ -94,9 +94,9 @@ class FollowerLoop:
                 began = time.monotonic()
                 self._write_parquet()
                 parquet_due = began + max(PARQUET_S, PARQUET_SHARE * (time.monotonic() - began))
-            written = self._track(force=ending and not was_ending, last=finish_asked)
-            if ending and (written or not has_parent):
-                return written
+            is_up_to_date = self._track(force=ending and not was_ending, last=finish_asked)
+            if ending and (is_up_to_date or not has_parent):
+                return is_up_to_date
             was_ending = ending
             finish_asked = self._wait_for_finish(POLL_S)
 
@@ -185,13 +185,13 @@ def _follow() -> int:
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            asked = _StandardInput()
+            requests = _StandardInput()
 
             def has_parent() -> bool:
-                return os.getppid() == args.parent and not asked.detached
+                return os.getppid() == args.parent and not requests.detached
 
             summary = partial(read_summary, args.summary)
-            loop = FollowerLoop(folder, ledger, uri, asked, has_parent, summary=summary)
+            loop = FollowerLoop(folder, ledger, uri, requests, has_parent, summary=summary)
             if not loop.run():
                 return 1
             return PARQUET_BEHIND if loop.parquet_behind else 0

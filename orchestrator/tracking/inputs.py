@@ -51,37 +51,37 @@ def inputs_for(
         phase: Phase of the trial; only phases after the search read test splits.
         splits: Test splits that the trial reads; None for all.
     """
-    known = inputs.get(digest(settings.get("task")), ())
+    datasets = inputs.get(digest(settings.get("task")), ())
     return tuple(
-        each
-        for each in known
-        if each.context != "test"
-        or (phase in LATE and (splits is None or each.name.rpartition("/")[2] in splits))
+        dataset
+        for dataset in datasets
+        if dataset.context != "test"
+        or (phase in LATE and (splits is None or dataset.name.rpartition("/")[2] in splits))
     )
 
 
-def digests_of(inputs: Inputs) -> dict[str, str]:
+def split_digests(inputs: Inputs) -> dict[str, str]:
     """Return the digests by `<task>/<split>`; a task with several settings may have several."""
-    found: dict[str, set[str]] = {}
-    for each in (each for some in inputs.values() for each in some):
-        found.setdefault(each.name, set()).add(each.digest)
-    return {name: JOINT.join(sorted(digests)) for name, digests in found.items()}
+    by_name: dict[str, set[str]] = {}
+    for dataset in (dataset for datasets in inputs.values() for dataset in datasets):
+        by_name.setdefault(dataset.name, set()).add(dataset.digest)
+    return {name: JOINT.join(sorted(digests)) for name, digests in by_name.items()}
 
 
 def data_read(record: Record) -> Mapping[str, str]:
-    """Return the digests of the data that the trial read, as `digests_of` does; empty if unknown."""
-    found: Mapping[str, str] = record.provenance.get("data") or {}
-    return found
+    """Return the digests of the data that the trial read, as `split_digests` does; empty if unknown."""
+    digests: Mapping[str, str] = record.provenance.get("data") or {}
+    return digests
 
 
 def apart(digests: str) -> frozenset[str]:
-    """Return the separate digests in a string from `digests_of`."""
+    """Return the separate digests in a string from `split_digests`."""
     return frozenset(digests.split(JOINT))
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
     """Write the list to the sweep's folder. Raise `OSError` if that fails."""
-    values = {task: [list(each) for each in some] for task, some in sorted(inputs.items())}
+    values = {task: [list(dataset) for dataset in datasets] for task, datasets in sorted(inputs.items())}
     write_atomically(folder.root / FILE, seal_json({"inputs": values}))
 
 
@@ -89,7 +89,10 @@ def read_inputs(folder: SweepFolder) -> Inputs:
     """Return the list; empty if the file is missing. Raise `StoreError` if it is damaged."""
     try:
         values = unseal_json(read_regular(folder.root / FILE))["inputs"]
-        return {task: tuple(Input(*map(str, each)) for each in some) for task, some in values.items()}
+        return {
+            task: tuple(Input(*map(str, dataset)) for dataset in datasets)
+            for task, datasets in values.items()
+        }
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

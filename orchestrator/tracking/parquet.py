@@ -75,10 +75,6 @@ MEASUREMENTS = pa.schema(
 
 A retried trial may have several rows for a step: the newest `at` counts.
 """
-_MOST_SURPLUS = 64 * 1024
-"""Maximum unpacked bytes of a file beyond twice the size of the expected file."""
-_BATCH = 1000
-"""Number of rows that are compared at once, which bounds the memory for repeated long texts."""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
@@ -107,29 +103,29 @@ class ParquetFiles:
         if self._ledger.last_seq() == self._done:
             return 0
         projections = Projections(self._folder)
-        written = 0
+        num_written = 0
         for event in self._ledger.events(self._tables.heard):
             if self._tables.begins_block(event):
-                written += self._put(projections, self._tables.measurements())
+                num_written += self._put(projections, self._tables.measurements())
             self._tables.hear(event)
-        written += self._put(projections, self._tables.measurements())
-        written += self._put(projections, self._tables.records())
+        num_written += self._put(projections, self._tables.measurements())
+        num_written += self._put(projections, self._tables.records())
         self._done = self._tables.heard
-        return written + projections.drop_others(self._made)
+        return num_written + projections.drop_others(self._made)
 
-    def _put(self, projections: Projections, made: "Made | None") -> int:
-        if made is None:
+    def _put(self, projections: Projections, table_file: "TableFile | None") -> int:
+        if table_file is None:
             return 0
-        content = made.encoded()
-        self._made.add(made.file)
-        if projections.holds(made.file, content):
+        content = table_file.encoded()
+        self._made.add(table_file.file)
+        if projections.holds(table_file.file, content):
             return 0
-        projections.put(made.file, content)
+        projections.put(table_file.file, content)
         return 1
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TableFile:
     """A table created from the ledger, with the path of its file."""
 
     file: Path
@@ -175,7 +171,7 @@ class Tables:
                     (event.trial_id, payload["step"], payload["seconds"], event.at, name, value)
                 )
 
-    def measurements(self) -> Made | None:
+    def measurements(self) -> TableFile | None:
         """Return the newest block of measurements; None if it is empty."""
         if not self._block:
             return None
@@ -184,14 +180,14 @@ class Tables:
             pa.array(column).cast(kind.type) for column, kind in zip(columns, MEASUREMENTS, strict=True)
         ]
         file = self._folder.measurements / f"{self._block_number:06d}.parquet"
-        return Made(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
+        return TableFile(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
-    def records(self) -> Made:
+    def records(self) -> TableFile:
         """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
         schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
-        return Made(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
+        return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 
 def read_records(folder: SweepFolder) -> list[Record]:
@@ -203,7 +199,7 @@ def to_row(record: Record) -> dict[str, Any]:
     """Return the column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
     # Long values that are the same in all rows of a session; provenance.json and the ledger have them.
-    row["provenance"] = {name: each for name, each in record.provenance.items() if name not in _LONG}
+    row["provenance"] = {name: field_ for name, field_ in record.provenance.items() if name not in _LONG}
     for name in _JSON:
         row[name] = canonical(row[name])
     row["outcome"] = record.outcome.value if record.outcome is not None else None
@@ -248,16 +244,16 @@ def _content(folder: SweepFolder, file: Path) -> bytes:
 def _opened(file: Path, content: bytes) -> pq.ParquetFile:
     """Return a file after reading only its footer. Raise `StoreError` if haltsweep did not write it."""
     try:
-        opened = pq.ParquetFile(pa.BufferReader(content))
+        parquet = pq.ParquetFile(pa.BufferReader(content))
     except (OSError, pa.ArrowInvalid) as error:
         raise _no_file_of_ours(file, error) from error
-    version = (opened.metadata.metadata or {}).get(_VERSION, b"").decode()
+    version = (parquet.metadata.metadata or {}).get(_VERSION, b"").decode()
     if version != str(SCHEMA_VERSION):
         raise StoreError(
             f"{str(file)!r} must have schema version {SCHEMA_VERSION}, got {version!r}; "
             "make it again with `haltsweep sync`"
         )
-    return opened
+    return parquet
 
 
 def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
@@ -266,38 +262,21 @@ def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
     )
 
 
-def _says(content: bytes, made: Made) -> bool:
-    """Return whether a file contains the table from the ledger, with little more memory than that table.
+def _has_table(content: bytes, table_file: TableFile) -> bool:
+    """Return whether a file contains the table from the ledger.
 
-    A few kilobytes may unpack to gigabytes, so the declared size of a file is compared before it is unpacked.
+    The bytes may differ, since other versions of pyarrow encode tables in another way.
     """
-    own = made.encoded()
-    if content == own:
+    if content == table_file.encoded():
         return True
-    theirs, ours = _opened(made.file, content), _opened(made.file, own)
-    if theirs.metadata.num_rows != len(made.table) or _unpacked(theirs) > 2 * _unpacked(ours) + _MOST_SURPLUS:
-        return False
-    done = 0
     try:
-        for batch in theirs.iter_batches(_BATCH):
-            found = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-            if not _same(made.table.slice(done, len(batch)).replace_schema_metadata(None), found):
-                return False
-            done += len(batch)
+        table = pq.read_table(pa.BufferReader(content)).replace_schema_metadata(None)
     except (OSError, pa.ArrowInvalid):
         return False
-    return done == len(made.table)
-
-
-def _unpacked(opened: pq.ParquetFile) -> int:
-    """Return the unpacked size of a file's pages in bytes, as declared in its footer."""
-    groups = opened.metadata
-    return sum(groups.row_group(each).total_byte_size for each in range(groups.num_row_groups))
-
-
-def _same(one: pa.Table, other: pa.Table) -> bool:
     # pyarrow treats NaN as unequal to NaN.
-    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+    return bool(table.equals(table_file.table)) or repr(table.to_pylist()) == repr(
+        table_file.table.to_pylist()
+    )
 
 
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
@@ -305,25 +284,29 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
 
     A file created from only the first events of the log is intact.
     """
-    there = [*sorted(folder.measurements.glob("*.parquet")), *[folder.records] * folder.records.exists()]
-    found: dict[Path, str] = {}
+    files = [*sorted(folder.measurements.glob("*.parquet")), *[folder.records] * folder.records.exists()]
+    faults: dict[Path, str] = {}
     contents: dict[Path, tuple[int, bytes]] = {}
-    for file in there:
+    for file in files:
         try:
             content = _content(folder, file)
             contents[file] = int(_opened(file, content).metadata.metadata[POSITION]), content
         except StoreError as error:
-            found[file] = str(error)
-    found |= dict.fromkeys(contents, "it says what is nowhere in the ledger")
+            faults[file] = str(error)
+    faults |= dict.fromkeys(contents, "it has rows that are not in the ledger")
     due = sorted({position for position, _ in contents.values()}, reverse=True)
     expected = Tables(folder, plan)
 
     def compare() -> None:
-        for made in (expected.measurements(), expected.records()):
-            if made is None or made.file not in contents or contents[made.file][0] != expected.heard:
+        for table_file in (expected.measurements(), expected.records()):
+            if (
+                table_file is None
+                or table_file.file not in contents
+                or contents[table_file.file][0] != expected.heard
+            ):
                 continue
-            same = _says(contents[made.file][1], made)
-            found[made.file] = "" if same else "it says something else than the ledger"
+            is_equal = _has_table(contents[table_file.file][1], table_file)
+            faults[table_file.file] = "" if is_equal else "its rows differ from the ledger"
 
     for event in ledger.events():
         while due and event.seq is not None and due[-1] < event.seq:
@@ -331,4 +314,4 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
             compare()
         expected.hear(event)
     compare()
-    return found
+    return faults

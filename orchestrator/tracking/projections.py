@@ -23,18 +23,18 @@ class Projections:
         self._folder = folder
         self._digests = read_digests(folder)
         for place in (folder.root, folder.measurements):
-            for left in (*place.glob(".*.parquet.*"), *place.glob(f".{LIST}.*")):
-                if is_own_file(left):  # a file of a killed writer, since only one writer runs at a time
-                    left.unlink(missing_ok=True)
+            for file in (*place.glob(".*.parquet.*"), *place.glob(f".{LIST}.*")):
+                if is_own_file(file):  # a file of a killed writer, since only one writer runs at a time
+                    file.unlink(missing_ok=True)
 
     def holds(self, file: Path, content: bytes) -> bool:
         """Return whether the file has this content and a matching digest in the list."""
         wanted = digest_of(content)
         try:
-            there = digest_of(read_regular(file))
+            current = digest_of(read_regular(file))
         except OSError:  # `put` reports the obstacle
             return False
-        return there == wanted == self._digests.get(self._name(file))
+        return current == wanted == self._digests.get(self._name(file))
 
     def put(self, file: Path, content: bytes) -> None:
         """Replace the file. Raise `OSError` if that fails."""
@@ -43,21 +43,21 @@ class Projections:
         self._digests[self._name(file)] = digest_of(content)
         self._write()
 
-    def drop_others(self, kept: set[Path]) -> int:
-        """Delete all measurements files except those in `kept`; return the number of deleted files."""
-        others = [
+    def drop_others(self, needed: set[Path]) -> int:
+        """Delete all measurements files except those in `needed`; return the number of deleted files."""
+        extra_files = [
             file
             for file in self._folder.measurements.glob("*.parquet")
-            if file not in kept and is_own_file(file)
+            if file not in needed and is_own_file(file)
         ]
-        for file in others:
+        for file in extra_files:
             file.unlink()
-        names = {self._name(file) for file in kept}
+        names = {self._name(file) for file in needed}
         if extra := self._digests.keys() - names:
             for name in extra:
                 del self._digests[name]
             self._write()
-        return len(others)
+        return len(extra_files)
 
     def _name(self, file: Path) -> str:
         return file.relative_to(self._folder.root).as_posix()
@@ -82,11 +82,11 @@ def read_sound(folder: SweepFolder, file: Path) -> bytes:
         StoreError: The file was changed or damaged.
     """
     name = file.relative_to(folder.root).as_posix()
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         content = read_regular(file)
         if read_digests(folder).get(name) == digest_of(content):
             return content
-        if left:
+        if tries_left:
             time.sleep(TRY_S)
     raise StoreError(
         f"{str(file)!r} must be as haltsweep wrote it, and was changed or damaged since; make it again with "

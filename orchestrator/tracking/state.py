@@ -43,9 +43,9 @@ class TrackingState:
 
     def waited_for(self, now: float) -> str:
         """Return what the writer waits for, the waiting time and the remaining work."""
-        left = self.newest - self.position
-        asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
-        parts = (asked, f"{amount(left, 'event')} to go" if left > 0 else "", self.error)
+        num_left = self.newest - self.position
+        request = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
+        parts = (request, f"{amount(num_left, 'event')} to go" if num_left > 0 else "", self.error)
         return "; ".join(part for part in parts if part) or "its last writes are not confirmed yet"
 
 

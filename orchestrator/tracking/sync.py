@@ -39,17 +39,17 @@ def sync(
     """
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
-        written = Counts(files=ParquetFiles(folder, plan, ledger).update())
+        counts = Counts(files=ParquetFiles(folder, plan, ledger).update())
         writer = MlflowWriter(
             uri, plan, ledger, artifact_root(folder), on_progress, inputs=read_inputs(folder)
         )
-        written += writer.update()
+        counts += writer.update()
         if summary is not None:
-            written += writer.publish(summary)
-        written += writer.upload(folder)
+            counts += writer.publish(summary)
+        counts += writer.upload(folder)
         position = writer.position
         write_state(folder, TrackingState(position, "", time.time(), position, store=redact_url(uri)))
-        return written
+        return counts
 
 
 def artifact_root(folder: SweepFolder) -> Path:

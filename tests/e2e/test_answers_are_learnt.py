@@ -67,7 +67,7 @@ def relations() -> tuple[TaskShape, Batch]:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [reversal, relations])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_small_batch_is_answered_without_a_mistake(system: str, task: Any) -> None:
+def test_models_fit_a_small_batch_of_answers(system: str, task: Any) -> None:
     shape, batch = task()
     raw = SYSTEMS[system] | {"dropout": 0.0}
     fields = catalog.load("models", raw["name"]).Config.model_fields

@@ -36,7 +36,7 @@ resources: {cpus: 1}
 
 
 @pytest.mark.slow
-def test_a_sweep_of_combinations_says_what_each_part_does(haltsweep: Run, tmp_path: Path) -> None:
+def test_a_sweep_of_combinations_reports_the_effect_of_each_part(haltsweep: Run, tmp_path: Path) -> None:
     (tmp_path / "parts_code.py").write_text(OWN)
     (tmp_path / "parts.yaml").write_text(SPEC)
     launched = haltsweep("launch", "parts.yaml", "--driver", "inline")

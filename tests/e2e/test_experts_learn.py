@@ -44,7 +44,7 @@ def learner(raw: dict[str, Any], **train: Any) -> Learner:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_small_batch_is_learnt_by_heart(system: str) -> None:
+def test_models_fit_a_small_batch(system: str) -> None:
     examples, steps = 16, 100
     batch = pairs().batch(np.arange(examples))
     student = learner(SYSTEMS[system] | {"max_layers": 4}, batch_size=examples)

@@ -31,7 +31,7 @@ def trained(seed: int) -> Learner:
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_loop_told_its_steps_goes_beyond_the_lengths_of_its_training() -> None:
+def test_a_loop_with_given_steps_generalises_to_longer_inputs() -> None:
     """Guessing is right for half of them."""
     split = Split(algorithms.build(TASK, f"length-{LONGER}"), algorithms.shape(TASK).pad_id, "")
     measured = evaluate(trained(seed=2), [split.batch(np.arange(len(split)))])

@@ -89,7 +89,7 @@ def run(repository: pytest.Pytester, body: str, *arguments: str, **bodies: str) 
     return run_pytest(repository, "-p", "no:cacheprovider", "-W", "error", *arguments)
 
 
-def test_a_spec_has_plan_arms_trials_and_price(repository: pytest.Pytester) -> None:
+def test_the_spec_fixture_has_plan_arms_trials_and_estimate(repository: pytest.Pytester) -> None:
     body = """\
 spec = sweep_spec("walks.yaml", {"search.trials_per_arm": 3, "confirm.seeds": [7, 8]})
 assert spec.plan.name == "walks"
@@ -103,7 +103,7 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 
 
 @pytest.mark.slow
-def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) -> None:
+def test_a_faulty_spec_fails_with_the_planner_message(repository: pytest.Pytester) -> None:
     write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
     plain, missing = 'sweep_spec("walks.yaml")', 'sweep_spec("walk.yaml")'
     result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
@@ -117,7 +117,7 @@ def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) ->
 
 
 @pytest.mark.slow
-def test_an_expansion_is_kept_and_compared(repository: pytest.Pytester) -> None:
+def test_an_expansion_is_stored_and_compared(repository: pytest.Pytester) -> None:
     body = 'sweep_spec("walks.yaml").check_snapshot()'
     first = run(repository, body)
     first.assert_outcomes(failed=1)
@@ -139,7 +139,7 @@ def test_an_expansion_is_kept_and_compared(repository: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_another_plug_in_may_have_the_switch_already(repository: pytest.Pytester) -> None:
+def test_an_option_of_another_plugin_is_no_conflict(repository: pytest.Pytester) -> None:
     (repository.path / "other.py").write_text(
         "def pytest_addoption(parser):\n"
         "    parser.getgroup('other').addoption('--snapshot-update', action='store_true', dest='anew')\n"
@@ -162,7 +162,7 @@ assert set(survived.outcomes.values()) == {"finished"}
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_what_is_not_the_same_is_found(repository: pytest.Pytester) -> None:
+def test_differences_between_runs_are_reported(repository: pytest.Pytester) -> None:
     for function in ("timed", "forgetful", "broken"):
         write_spec(repository, function).rename(repository.path / f"{function}.yaml")
     write_spec(repository, "train")
@@ -222,7 +222,7 @@ def test_a_small_sweep_has_the_sampler_of_its_spec(
 
 
 @pytest.mark.slow
-def test_a_model_of_the_box_is_run_in_small(repository: pytest.Pytester) -> None:
+def test_a_built_in_model_runs_at_small_size(repository: pytest.Pytester) -> None:
     (repository.path / "walks.yaml").write_text(
         """\
 name: gates

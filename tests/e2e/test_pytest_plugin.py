@@ -65,7 +65,7 @@ def test_ids_choose_and_collecting_runs_nothing(repository: pytest.Pytester) -> 
     run(repository, "--haltsweep", "experiments", "-k", "small").assert_outcomes(failed=1, deselected=2)
 
 
-def test_a_failure_reads_like_the_planner(repository: pytest.Pytester) -> None:
+def test_a_failure_has_the_planner_message(repository: pytest.Pytester) -> None:
     write(repository, "a-typo.yaml", GOOD.replace("{model.gate: false}", "{model.gatee: false}"))
     result = run(repository, "--haltsweep", "experiments", "-k", "a-typo and plan")
     result.assert_outcomes(failed=1, deselected=5)
@@ -87,14 +87,14 @@ def test_a_failure_reads_like_the_planner(repository: pytest.Pytester) -> None:
         ("", "experiments/broken.yaml:1: must be a mapping *"),
     ],
 )
-def test_a_file_that_is_no_spec_is_one_failure(repository: pytest.Pytester, text: str, message: str) -> None:
+def test_a_file_without_a_spec_is_one_failure(repository: pytest.Pytester, text: str, message: str) -> None:
     write(repository, "broken.yaml", text)
     result = run(repository, "--haltsweep", "experiments/broken.yaml")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([message])
 
 
-def test_other_runs_are_left_alone(repository: pytest.Pytester) -> None:
+def test_other_pytest_runs_are_unaffected(repository: pytest.Pytester) -> None:
     repository.makepyfile(
         """
         import sys

@@ -120,7 +120,7 @@ def test_pictures_are_taken_of_every_section(
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_numbers_that_are_seen_are_those_of_the_records(
+def test_the_page_shows_the_values_of_the_records(
     made: Study, browser: "Browser", file: Path, width: int
 ) -> None:
     values = {
@@ -152,9 +152,7 @@ def test_numbers_that_are_seen_are_those_of_the_records(
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_it_is_read_without_javascript_and_without_a_network(
-    browser: "Browser", file: Path, width: int
-) -> None:
+def test_the_page_needs_no_javascript_and_no_network(browser: "Browser", file: Path, width: int) -> None:
     asked: list[str] = []
     with mlflow_page.new_page(browser, width, java_script_enabled=False, offline=True) as page:
         page.on("request", lambda request: asked.append(request.url))
@@ -170,7 +168,7 @@ def test_it_is_read_without_javascript_and_without_a_network(
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(
+def test_the_page_fits_the_screen_and_texts_do_not_overlap(
     browser: "Browser", file: Path, width: int
 ) -> None:
     # A phone shows a page that does not say how wide it is as on a desk, and small.
@@ -181,11 +179,11 @@ def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(
 
 
 EXTREMES = {
-    "many": study(16, 16, 3, readings=()),
-    "one seed": study(2, 1, 0, readings=()),
-    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, readings=()),
-    "nothing": study(2, 2, 2, readings=(), fate=lambda *_: None),
-    "failures": study(2, 2, 2, readings=(), fate=lambda *_: OutcomeKind.DIVERGED),
+    "many": study(16, 16, 3, thresholds=()),
+    "one seed": study(2, 1, 0, thresholds=()),
+    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "nothing": study(2, 2, 2, thresholds=(), fate=lambda *_: None),
+    "failures": study(2, 2, 2, thresholds=(), fate=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')
@@ -246,7 +244,7 @@ def test_figures_take_the_colours_of_the_page(
         assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
 
 
-def test_it_is_printed(browser: "Browser", file: Path) -> None:
+def test_the_page_can_be_printed(browser: "Browser", file: Path) -> None:
     with mlflow_page.new_page(browser, color_scheme="dark") as page:
         page.goto(file.as_uri())
         assert page.pdf(format="A4").startswith(b"%PDF")

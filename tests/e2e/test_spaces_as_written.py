@@ -153,7 +153,9 @@ def test_lists_mappings_and_null_are_choices(haltsweep: Run, folder: Path, sampl
     "constraints",
     [["width % heads == 0", "width * heads <= 400"], ["spaces_job:fits"], ["spaces_job:Fits", "heads > 1"]],
 )
-def test_what_breaks_a_constraint_is_never_run(haltsweep: Run, folder: Path, constraints: list[str]) -> None:
+def test_params_that_violate_a_constraint_are_never_run(
+    haltsweep: Run, folder: Path, constraints: list[str]
+) -> None:
     search = {"also": HEADS, "constraints": constraints, "trials_per_arm": 12}
     launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
     found = [json.loads(each["settings"]) for each in rows(haltsweep)]
@@ -163,7 +165,7 @@ def test_what_breaks_a_constraint_is_never_run(haltsweep: Run, folder: Path, con
         assert all(each["width"] * each["heads"] <= 400 for each in found)
 
 
-def test_what_a_config_refuses_is_drawn_again_and_told_once(haltsweep: Run, folder: Path) -> None:
+def test_params_that_a_config_refuses_are_drawn_again(haltsweep: Run, folder: Path) -> None:
     (folder / "spaces_job.py").write_text(CODE + '\n\nhaltsweep = {"config": Fits}\n')
     search = {"also": HEADS, "trials_per_arm": 12}
     told = launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
@@ -212,7 +214,7 @@ def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: P
         ("mode * width < 3", "mode * width < 3 cannot be decided, got mode = 'slow', width = 16"),
     ],
 )
-def test_constraints_that_cannot_be_kept_are_refused(
+def test_unsatisfiable_constraints_are_refused(
     haltsweep: Run, folder: Path, constraint: str, message: str
 ) -> None:
     spec = {
@@ -228,7 +230,7 @@ def test_constraints_that_cannot_be_kept_are_refused(
     assert message in " ".join(found.err.split())
 
 
-def test_a_launch_warns_of_points_that_will_repeat(haltsweep: Run, folder: Path) -> None:
+def test_a_launch_warns_of_repeated_params(haltsweep: Run, folder: Path) -> None:
     search = {"also": {"width": {"int": [16, 64], "step": "x2"}}, "trials_per_arm": 5}
     told = launched(haltsweep, folder, {"width": 64}, search)
     assert "there are fewer points than trials of the search: baseline 3 for 5" in " ".join(told.split())

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from orchestrator.files.file_digests import MANIFEST
 from orchestrator.identity import SweepFolder
-from orchestrator.tracking.parquet import RECORDS, Made, read_records, to_row
+from orchestrator.tracking.parquet import RECORDS, TableFile, read_records, to_row
 from orchestrator.tracking.projections import Projections
 
 PRIVATE = frozenset({"command", "directory", "host", "jobs"})
@@ -32,7 +32,7 @@ def keep(sweep: Path, study: Path) -> None:
         for each in read_records(source)
     ]
     table = pa.Table.from_pylist([to_row(each) for each in records], schema=RECORDS)
-    Projections(kept).put(kept.records, Made(kept.records, table, 0).encoded())
+    Projections(kept).put(kept.records, TableFile(kept.records, table, 0).encoded())
     text = (source.report / "report.md").read_text()
     (study / "report.md").write_text(re.sub(r"!\[[^\n]*\]\(values-\d+\.png\)\n\n?", "", text))
     for picture in (*source.report.glob("outcome-*.png"), *source.report.glob("difference-*.png")):

@@ -21,7 +21,7 @@ def run(folder: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 @pytest.mark.slow
-def test_a_package_outside_of_the_tree_keeps_its_contracts(
+def test_an_external_package_passes_its_contracts(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(PROJECT, pytester.path, dirs_exist_ok=True)
@@ -52,7 +52,7 @@ UNTESTABLE = {
 
 
 @pytest.mark.slow
-def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> None:
+def test_an_untestable_subject_is_one_error(pytester: pytest.Pytester) -> None:
     """In one process, which loads PyTorch once: each file is an error of its own."""
     for name, (kind, arguments, _) in UNTESTABLE.items():
         pytester.makepyfile(**{f"test_{name}": ONE_LINE.format(kind=kind, arguments=arguments)})
@@ -68,7 +68,7 @@ def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> 
 
 
 @pytest.mark.slow
-def test_without_pytest_it_is_told_what_to_install() -> None:
+def test_without_pytest_the_error_names_the_package() -> None:
     code = (
         "import sys; sys.modules['pytest'] = None\n"
         "from trainables.testing import model_contract\n"

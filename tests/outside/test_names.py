@@ -16,7 +16,7 @@ from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog
 from trainables.custom.extensions import BadModule, UnknownName
-from trainables.data.inventory import look_at
+from trainables.data.inventory import inspect_file
 from trainables.data.store import open_split, split_path
 
 WORKLOAD = "trainables.training:Training"
@@ -40,7 +40,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_a_package_offers_is_listed_with_where_it_comes_from(haltsweep: Run, installed: Path) -> None:
+def test_entries_of_a_package_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
     gru_kit(installed)
     assert "gru          Gated recurrent units: " in (shown := haltsweep("models").out)
     assert "[from gru-kit 0.1]" in shown
@@ -49,7 +49,7 @@ def test_what_a_package_offers_is_listed_with_where_it_comes_from(haltsweep: Run
     assert haltsweep("spaces").out.count("[from gru-kit 0.1]") == 2
 
 
-def test_one_is_shown_with_its_file_and_its_fields(haltsweep: Run, installed: Path) -> None:
+def test_an_entry_is_shown_with_file_and_fields(haltsweep: Run, installed: Path) -> None:
     gru_kit(installed)
     assert "\nfrom site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
     assert "5 to 9" in haltsweep("tasks", "majority").out
@@ -58,7 +58,7 @@ def test_one_is_shown_with_its_file_and_its_fields(haltsweep: Run, installed: Pa
     assert found["gru_kit.gru"]["properties"]["name"]["const"] == "gru_kit.gru"
 
 
-def test_settings_are_called_as_the_spec_calls_them(installed: Path) -> None:
+def test_settings_have_the_names_of_the_spec(installed: Path) -> None:
     gru_kit(installed)
     for name in ("gru", "gru_kit.gru"):
         config = catalog.config_class("models", name)
@@ -77,7 +77,7 @@ def test_a_module_of_the_current_directory_needs_no_installation(
     assert space_catalog.load("gru_kit.rates.wide").paths == ("train.lr",)
 
 
-def test_a_name_in_two_places_is_refused_with_both(installed: Path) -> None:
+def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
     gru_kit(installed)
     project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
     distribution(installed, "other-kit", project_memory)
@@ -135,7 +135,7 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
         (EMPTY_MODEL, r"must have Encoder, a class that is built as Encoder\(config\), got nothing"),
     ],
 )
-def test_a_module_that_will_not_do_is_told_by_file_and_line(
+def test_an_unusable_module_is_reported_with_file_and_line(
     installed: Path, haltsweep: Run, text: str, message: str
 ) -> None:
     distribution(installed, "broken-kit", {"models": {"broken": "broken"}}, {"broken.py": text})
@@ -150,7 +150,7 @@ def test_a_module_that_will_not_do_is_told_by_file_and_line(
     assert "broken       cannot be used: the model 'broken' of broken-kit 0.1 must" in haltsweep("models").out
 
 
-def test_a_task_and_a_space_must_be_whole_too(installed: Path) -> None:
+def test_incomplete_tasks_and_spaces_are_refused(installed: Path) -> None:
     files = {"half/__init__.py": "", "half/task.py": "VERSION = 'one'\n", "half/space.py": "published = 1\n"}
     files["half/task.py"] += "from trainables.settings import Settings\nclass Config(Settings): ...\n"
     distribution(installed, "half", {}, files)
@@ -160,7 +160,7 @@ def test_a_task_and_a_space_must_be_whole_too(installed: Path) -> None:
         space_catalog.load("half.space")
 
 
-def test_a_name_that_stands_for_nothing_gets_the_nearest(installed: Path) -> None:
+def test_an_unknown_name_gets_a_suggestion(installed: Path) -> None:
     gru_kit(installed)
     with pytest.raises(UnknownName, match=r"no model named 'grus'\. Did you mean 'gru'\? Known: crvnn, g"):
         catalog.load("models", "grus")
@@ -183,7 +183,7 @@ def test_a_name_that_stands_for_nothing_gets_the_nearest(installed: Path) -> Non
         ("kit.gru.Encoder", r"kit\.gru is a module and no package: give its name alone$"),
     ],
 )
-def test_a_file_or_a_class_in_place_of_a_module_is_told_how_to_be_named(
+def test_a_file_or_class_instead_of_a_module_gets_the_right_name(
     installed: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.chdir(installed)
@@ -194,7 +194,7 @@ def test_a_file_or_a_class_in_place_of_a_module_is_told_how_to_be_named(
         catalog.load("models", name)
 
 
-def test_workers_must_have_the_code_of_what_the_spec_names(installed: Path) -> None:
+def test_workers_need_the_code_that_the_spec_names(installed: Path) -> None:
     gru_kit(installed)
     before = code_parts(WORKLOAD, ["majority"], ["gru"])
     assert before != code_parts(WORKLOAD, [], ["transformer"])
@@ -205,21 +205,21 @@ def test_workers_must_have_the_code_of_what_the_spec_names(installed: Path) -> N
         code_parts(WORKLOAD, [], ["nowhere"])
 
 
-def test_data_of_a_task_that_cannot_be_imported_now_are_kept(installed: Path, tmp_path: Path) -> None:
+def test_data_of_an_unimportable_task_are_not_removed(installed: Path, tmp_path: Path) -> None:
     gru_kit(installed)
     config = catalog.config_class("tasks", "gru_kit.majority")()
     assert len(open_split(config, "test", tmp_path)) == 67
     path = split_path(config, "test", tmp_path)
-    assert look_at(path).verdict == "whole"
+    assert inspect_file(path).verdict == "whole"
     for name in ("gru_kit.majority", "gru_kit"):
         sys.modules.pop(name)  # monkeypatch would bring them back when all others are forgotten
     (installed / "gru_kit" / "majority.py").write_text("import nowhere_at_all\n")
-    found = look_at(path)
+    found = inspect_file(path)
     assert found.verdict == "unknown"
     assert "nowhere_at_all" in found.reason
 
 
-def test_the_schema_knows_what_is_installed_and_lets_modules_pass(installed: Path) -> None:
+def test_the_schema_lists_installed_names_and_accepts_modules(installed: Path) -> None:
     gru_kit(installed)
     shown = json.dumps(json_schema())
     assert '"gru", "gutlb"' in shown

@@ -58,7 +58,7 @@ def model(site: Path, body: str, name: str = "model") -> dict[str, object]:
     return {"name": f"mine.{name}", "width": 8, "dropout": 0.0}
 
 
-def test_a_spec_of_an_installed_package_is_planned_and_proved(haltsweep: Run, site: Path) -> None:
+def test_a_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run, site: Path) -> None:
     gru_kit(site)
     planned = haltsweep("plan", str(SPEC))
     assert planned.code == 0, planned.err
@@ -71,7 +71,7 @@ def test_a_spec_of_an_installed_package_is_planned_and_proved(haltsweep: Run, si
     assert by_module.code == 0, by_module.err
 
 
-def test_weights_of_plain_modules_depend_on_seed_and_name_alone() -> None:
+def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
     def made(**parts: nn.Module) -> nn.ModuleDict:
         found = nn.ModuleDict(parts)
         initialise(found, 5)
@@ -97,7 +97,7 @@ def test_weights_of_plain_modules_depend_on_seed_and_name_alone() -> None:
     nn.Linear(4, 4)
 
 
-def test_building_leaves_the_global_generator_and_keeps_buffers(site: Path) -> None:
+def test_building_leaves_the_global_generator_and_buffers_unchanged(site: Path) -> None:
     raw = model(
         site,
         "        self.register_buffer('steps', torch.arange(3.0))\n        self.scale = torch.tensor(2.0)\n"
@@ -132,7 +132,7 @@ def test_plain_dropout_is_a_function_of_seed_and_step(site: Path) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_costs_that_no_file_states_are_counted(site: Path) -> None:
+def test_undeclared_costs_are_counted(site: Path) -> None:
     """Also where PyTorch runs a fused kernel that its counter does not know."""
     lstm = model_config(model(site, f"        self.lstm = nn.LSTM(8, 8, batch_first=True)\n{LSTM}", "lstm"))
     readout = 2 * (8 * 8 + 8 * 10)
@@ -195,7 +195,7 @@ def test_costs_that_no_file_states_are_counted(site: Path) -> None:
         ),
     ],
 )
-def test_what_a_model_does_wrong_is_told_by_the_plan(
+def test_faults_of_a_model_are_reported_by_the_plan(
     haltsweep: Run, site: Path, body: str, message: str
 ) -> None:
     gru_kit(site)
@@ -208,7 +208,7 @@ def test_what_a_model_does_wrong_is_told_by_the_plan(
     assert "Traceback" not in answer.err
 
 
-def test_a_parametrized_weight_is_drawn_as_a_plan_says(site: Path) -> None:
+def test_a_parametrized_weight_is_drawn_from_the_plan(site: Path) -> None:
     body = (
         f"        self.inner = {NORMED}\n"
         "\n    def reset_parameters(self):\n"
@@ -221,7 +221,7 @@ def test_a_parametrized_weight_is_drawn_as_a_plan_says(site: Path) -> None:
     assert not torch.equal(one, other)
 
 
-def test_what_a_constructor_draws_is_found(site: Path) -> None:
+def test_random_draws_in_a_constructor_are_detected(site: Path) -> None:
     body = (
         "        self.one = nn.Parameter(torch.ones(8))\n        self.drawn = nn.Parameter(torch.rand(8))\n"
     )

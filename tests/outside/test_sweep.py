@@ -37,7 +37,7 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_package_outside_of_the_tree_is_swept_as_ours_are(tmp_path: Path, site: Path) -> None:
+def test_a_sweep_of_an_external_package_runs(tmp_path: Path, site: Path) -> None:
     """What a killed launcher and its resumption measured is what an undisturbed launch measures."""
     shell = Shell.at(tmp_path, SPEC.read_text())
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))

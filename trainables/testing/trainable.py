@@ -67,7 +67,7 @@ class TrainableContract(Contract):
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
-        strange = list(outside.unkept_fields(trial, known.model_dump(mode="json"), ""))
+        strange = list(outside.dropped_fields(trial, known.model_dump(mode="json"), ""))
         check(not strange, f"config must know all settings, got none for {', '.join(sorted(strange))}")
         again = config.model_validate(known.model_dump(mode="json"))
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")

@@ -17,7 +17,7 @@ from search_spaces.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
     from orchestrator.files.findings import Finding
     from orchestrator.ledger.events import Event
     from orchestrator.plan.types import Plan
@@ -29,32 +29,32 @@ SUFFIX = ".bundle.zip"
 def bundle(
     name: SweepName,
     to: Annotated[
-        Path | None, typer.Option(help=f"The archive; else NAME{SUFFIX} here.", metavar="FILE")
+        Path | None, typer.Option(help=f"Path of the archive; else ./NAME{SUFFIX}.", metavar="FILE")
     ] = None,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Put spec, plan, ledger, report, provenance and digests of a sweep into one archive, without weights."""
+    """Pack spec, plan, ledger, report, provenance and digests of a sweep into one archive without weights."""
     from orchestrator.bundle import archive
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")
         if target.exists():
-            raise InputError(f"a file is never overwritten, and {target} is there; give another --to")
+            raise InputError(f"--to: {target} exists, and no file is overwritten. Give another --to.")
         if sweep.ledger.held():
             raise InputError(
-                f"a sweep must not run while it is bundled, and {sweep.plan.name} does; wait for it, or stop "
-                "it with `haltsweep stop`"
+                f"{sweep.plan.name} is running and cannot be bundled. Wait for its end, or stop it with "
+                "`haltsweep stop`."
             )
         with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
             files = _files(sweep, Path(place))
             archive.write(target, files)
     say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
-    say(f"whoever gets it sees by `haltsweep verify {target}` that the report follows from the ledger")
+    say(f"`haltsweep verify {target}` checks that the report follows from the ledger")
 
 
-def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
+def _files(sweep: "StoredSweep", place: Path) -> "dict[str, bytes | Path]":
     """Return the contents of the bundle by name; large files are written to the folder `place`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
@@ -66,19 +66,19 @@ def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
     if refusal := contents.oversized(sweep.plan):
         raise InputError(refusal)
     files: dict[str, bytes | Path] = {
-        each.name: read_edition(each, "restore it from a backup")
-        for each in (folder.spec, folder.plan, folder.provenance)
+        file.name: read_edition(file, "restore it from a backup")
+        for file in (folder.spec, folder.plan, folder.provenance)
     }
     for edition in editions(folder):
-        files |= {f"extensions/{edition.name}/{each.name}": each.read_bytes() for each in edition.iterdir()}
+        files |= {f"extensions/{edition.name}/{file.name}": file.read_bytes() for file in edition.iterdir()}
     files[contents.LEDGER] = place / contents.LEDGER
     with (place / contents.LEDGER).open("wb") as stream:
         stream.writelines(contents.ledger_lines(sweep.ledger.uid, sweep.ledger.rows()))
     files[contents.ENVIRONMENT] = contents.environment()
-    known = data_digests(sweep.plan, read_setup(folder))
-    files["data.json"] = (json.dumps(known, indent=2, sort_keys=True) + "\n").encode()
-    made, _ = report_files(sweep.plan, sweep.ledger.events(), place)
-    files |= made
+    digests = data_digests(sweep.plan, read_setup(folder))
+    files["data.json"] = (json.dumps(digests, indent=2, sort_keys=True) + "\n").encode()
+    report, _ = report_files(sweep.plan, sweep.ledger.events(), place)
+    files |= report
     files[contents.LIST] = contents.listing(
         sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
     )
@@ -104,26 +104,26 @@ def report_files(
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
-    kept: list[Event] = []
+    confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
+    measured: list[Event] = []
     last: Event | None = None
 
-    def passing() -> "Iterator[Event]":
+    def collect_measured() -> "Iterator[Event]":
         nonlocal last
         for last in events:
             if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
-                kept.append(last)
+                measured.append(last)
             yield last
 
-    known = records(passing(), plan)
-    made = summarise(plan, known, budget_end(last, plan))
+    trial_records = records(collect_measured(), plan)
+    new_report = summarise(plan, trial_records, budget_end(last, plan))
     folder = place / REPORT
-    write_report_folder(made, folder, details(plan, made, known, measurements(kept)))
-    return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known
+    write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
+    return {f"{REPORT}/{trial.name}": trial for trial in folder.iterdir()}, trial_records
 
 
-def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
-    """Yield findings on whether a bundle is unchanged and its report follows from its ledger.
+def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
+    """Yield check_bundle on whether a bundle is unchanged and its report follows from its ledger.
 
     Nothing in the bundle is executed unless `rerun` is positive. Files are written only to a temporary
     folder.
@@ -145,47 +145,47 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         try:
             listing = contents.read_listing(folder)
             changed = dict(contents.unlike(folder, names, listing["files"]))
-            for name, why in changed.items():
-                yield Finding("files", "damaged", f"{name}: {why}", "ask for the bundle again")
+            for name, fault in changed.items():
+                yield Finding("files", "damaged", f"{name}: {fault}", "ask for the bundle again")
             if changed:
                 return
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
             plan, events = contents.read_plan(folder), Counter[str]()
             sessions: list[Mapping[str, Any]] = []
-            again = folder / "made-again"  # a name that no bundle can contain
-            passing = _counted(contents.read_events(folder), events, sessions)
-            made, known = report_files(plan, passing, again)
+            new_folder = folder / "made-again"  # a name that no bundle can contain
+            counted_events = _count_events(contents.read_events(folder), events, sessions)
+            new_files, trial_records = report_files(plan, counted_events, new_folder)
             message = f"{amount(events.total(), 'event')}, each chained to the one before"
             yield Finding("ledger", "sound", message)
         except Exception as error:  # plan and events may have any content with correct digests
             message = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {message}", "ask for it again")
             return
-        yield from _agreeing(folder, plan, sessions, listing["files"])
-        yield from _compared(folder, made, listing)
+        yield from _check_agreement(folder, plan, sessions, listing["files"])
+        yield from _compare_reports(folder, new_files, listing)
         if rerun:
             from orchestrator.execution.sweep.rerun import rerun as run_again
 
-            yield from run_again(plan, known, rerun, data_dir)
+            yield from run_again(plan, trial_records, rerun, data_dir)
 
 
-def _counted(
-    events: "Iterable[Event]", found: Counter[str], sessions: "list[Mapping[str, Any]]"
+def _count_events(
+    events: "Iterable[Event]", counts: Counter[str], sessions: "list[Mapping[str, Any]]"
 ) -> "Iterator[Event]":
-    """Yield the events; count their kinds in `found` and append opening payloads to `sessions`."""
+    """Yield the events; count their kinds in `counts` and append opening payloads to `sessions`."""
     from orchestrator.ledger.events import EventKind
 
-    for each in events:
-        found[each.kind] += 1
-        if each.kind is EventKind.OPENED:
-            sessions.append(each.payload)
-        yield each
+    for event in events:
+        counts[event.kind] += 1
+        if event.kind is EventKind.OPENED:
+            sessions.append(event.payload)
+        yield event
 
 
-def _agreeing(
+def _check_agreement(
     folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Yield findings on whether spec, plan and data agree with the ledger."""
+    """Yield check_bundle on whether spec, plan and data agree with the ledger."""
     from orchestrator.bundle.contents import data_fault, disagreements
     from orchestrator.files.findings import Finding
 
@@ -198,43 +198,47 @@ def _agreeing(
         yield Finding("data", "damaged", fault, "ask for the bundle again")
 
 
-def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, Any]") -> "Iterator[Finding]":
+def _compare_reports(
+    folder: Path, new_report: "Mapping[str, Path]", listing: "Mapping[str, Any]"
+) -> "Iterator[Finding]":
     """Yield a finding from comparing the report in the bundle with a newly created one."""
     from orchestrator.bundle import contents
     from orchestrator.files.file_digests import file_digest
     from orchestrator.files.findings import Finding
 
-    there = (folder / contents.REPORT).glob("*")
-    kept = {f"{contents.REPORT}/{each.name}": file_digest(each) for each in there}
-    now = {name: file_digest(each) for name, each in made.items()}
-    other = [name for name in sorted(kept | now) if kept.get(name) != now.get(name)]
-    other = [name for name in other if not name.endswith("/manifest.json")]  # depends on the other files
-    if not other:
+    stored_files = (folder / contents.REPORT).glob("*")
+    stored = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
+    created = {name: file_digest(file) for name, file in new_report.items()}
+    differing = [name for name in sorted(stored | created) if stored.get(name) != created.get(name)]
+    differing = [
+        name for name in differing if not name.endswith("/manifest.json")
+    ]  # depends on the other files
+    if not differing:
         yield Finding(
-            "report", "sound", f"{amount(len(made), 'file')} made again from the ledger, byte for byte"
+            "report", "sound", f"{amount(len(new_report), 'file')} made again from the ledger, byte for byte"
         )
         return
-    unlike = _unlike_versions(folder / contents.ENVIRONMENT)
+    unlike = _differing_versions(folder / contents.ENVIRONMENT)
     if listing.get("code") != contents.code_digest():
         unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
-    message = f"made again from the ledger other bytes come out: {', '.join(other)}"
+    message = f"made again from the ledger other bytes come out: {', '.join(differing)}"
     if unlike:
         yield Finding("report", "unknown", message, f"make it with {', '.join(unlike)}, as the bundle was")
     else:
         yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
 
 
-def _unlike_versions(environment: Path) -> list[str]:
+def _differing_versions(environment: Path) -> list[str]:
     """Return libraries that affect reports and had another version when the bundle was created."""
     from importlib import metadata
 
     lines = environment.read_text("utf-8", errors="replace").splitlines()
-    theirs = {name.casefold(): which for name, _, which in (line.partition("==") for line in lines)}
+    versions = {name.casefold(): version for name, _, version in (line.partition("==") for line in lines)}
     drawing = ("jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
     return [
-        f"{name} {theirs[name]}"
+        f"{name} {versions[name]}"
         for name in drawing
-        if name in theirs and theirs[name] != metadata.version(name)
+        if name in versions and versions[name] != metadata.version(name)
     ]
 
 

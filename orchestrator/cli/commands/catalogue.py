@@ -72,12 +72,12 @@ def _summary(describe: Callable[[], str], origin: str) -> str:
 def _print_settings(kind: "Kind", name: str) -> None:
     from orchestrator.cli.display.fields import rows
     from trainables import catalog
-    from trainables.custom.extensions import shown_path
+    from trainables.custom.extensions import display_path
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     say(f"{name}: {_first_line(module.__doc__)}\n")
     if outside := catalog.outside_sources(kind, name):
-        say(f"from {shown_path(module.__file__ or outside[0])}\n")
+        say(f"from {display_path(module.__file__ or outside[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
         _print_splits(module, config)
@@ -117,11 +117,11 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
             say(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))
         else:
-            listed = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
+            names = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
             _print_list(
                 {
                     entry: _summary(partial(space_catalog.describe, entry), space_catalog.origin(entry))
-                    for entry in sorted(listed)
+                    for entry in sorted(names)
                 }
             )
     except BadName as error:
@@ -134,8 +134,13 @@ def _print_dimensions(space: "Space") -> None:
     _print_table(
         ("field", "range", "exists when", "source"),
         (
-            (each.path, domain_words(each.domain), condition_words(each) or "always", each.source)
-            for each in space.dimensions
+            (
+                dimension.path,
+                domain_words(dimension.domain),
+                condition_words(dimension) or "always",
+                dimension.source,
+            )
+            for dimension in space.dimensions
         ),
     )
     for constraint in space.constraints:

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +11,14 @@ import typer
 
 from orchestrator.cli.display.console import complain, emit_json, out, say
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
-from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.planning import omitted_results, planned
+from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
 from trainables.custom.source_files import names_file
 
 if TYPE_CHECKING:
+    from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.plan.types import Plan
 
 
@@ -28,7 +31,6 @@ def check(
 ) -> None:
     """Validate specs with all of their profiles, and show every error with file and line."""
     from orchestrator.cli.locations import data_root
-    from orchestrator.cli.side_by_side import check_all
 
     if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:
         raise InputError(
@@ -36,21 +38,58 @@ def check(
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
     failed = False
-    for path, checked in zip(files, check_all(files), strict=True):
-        if checked.faults:
-            failed = True
-            complain("\n".join(checked.faults))
-        else:
-            profiles = f" (and with {', '.join(checked.profiles)})" if checked.profiles else ""
-            say(f"{path}: ok{profiles}")
-            for line in checked.warnings:
-                complain(line)
+    new_probe = cache(_new_probe)  # specs share models that were built
+    for path in files:
+        profiles, faults, warnings = _check_file(path, new_probe)
+        failed = failed or bool(faults)
+        if not faults:
+            with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
+            say(f"{path}: ok{with_profiles}")
+        for line in faults or warnings:
+            complain(line)
     if failed:
         raise typer.Exit(2)
     for path in files if run else ():
-        from orchestrator.cli.smoke import smoke
+        run_smoke_test(planned(path)[1], data_root(data))
 
-        smoke(planned(path)[1], data_root(data))
+
+def _new_probe() -> "Probe":
+    from orchestrator.plan.ablation_check.probe import Probe
+
+    return Probe(faults_only=True)
+
+
+def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[str], list[str], list[str]]:
+    """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once."""
+    from orchestrator.spec.load import profile_names
+
+    faults: dict[str, str] = {}
+    warnings: dict[str, None] = {}
+    profiles = profile_names(path)
+    for profile in (None, *profiles):
+        try:
+            _, plan_of_profile = planned(path, profile=profile, probe=new_probe)
+        except InputError as error:
+            addition = f" (with the profile {profile!r})" if profile else ""
+            faults |= {line: line + addition for line in str(error).splitlines() if line not in faults}
+        except (Exception, SystemExit) as error:
+            faults.setdefault(fault := _custom_code_fault(path, error), fault)
+        else:
+            from orchestrator.plan.display.render import plan_warnings
+
+            warnings |= dict.fromkeys(plan_warnings(plan_of_profile))
+        if faults and profile is None:
+            break  # a faulty spec is faulty with every profile
+    return profiles, list(faults.values()), list(warnings)
+
+
+def _custom_code_fault(path: Path, error: BaseException) -> str:
+    """Return an exception of custom code as a fault of the spec; reraise any other exception."""
+    from trainables.custom.extensions import custom_code_error
+
+    if not (fault := custom_code_error(error)):
+        raise error
+    return f"{path}: {fault}"
 
 
 def plan(
@@ -64,32 +103,32 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    read, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
+    spec_file, sweep_plan = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json
 
-        sys.stdout.write(json.dumps(json.loads(to_json(made)), indent=2) + "\n")
+        sys.stdout.write(json.dumps(json.loads(to_json(sweep_plan)), indent=2) + "\n")
         return
-    from orchestrator.cli.hours import hours_of
+    from orchestrator.cli.hours import estimate_duration
     from orchestrator.plan.display.render import render
 
-    for part in render(made):
+    for part in render(sweep_plan):
         out().print(part)
-    if message := hours_of(made, runs):
+    if message := estimate_duration(sweep_plan, runs):
         out().print(message)
-    if message := left_out(read):
+    if message := omitted_results(spec_file):
         out().print(message)
-    _tell_what_is_missing(made)
+    _warn_about_missing_resources(sweep_plan)
 
 
-def _tell_what_is_missing(made: "Plan") -> None:
+def _warn_about_missing_resources(sweep_plan: "Plan") -> None:
     """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
     from orchestrator.execution.slots import require_local_resources
 
     for require in (require_files, partial(require_local_resources, driver="ray", num_cpus=None)):
         try:
-            require(made)
+            require(sweep_plan)
         except InputError as error:
             complain(f"launch will not start here: {error}")
 

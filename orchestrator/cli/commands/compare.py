@@ -16,34 +16,37 @@ if TYPE_CHECKING:
     from orchestrator.report.comparisons.comparison import Comparison, SweepData
     from orchestrator.report.results.types import Grid
 
-UNKNOWN = "not known: neither reads any that haltsweep stores"
+UNKNOWN = "unknown: neither sweep reads data that haltsweep stores"
 
 
 def compare(
     names: Annotated[
-        list[str], typer.Argument(help="Sweeps, by name or folder; all against the first.", metavar="NAME...")
+        list[str],
+        typer.Argument(
+            help="Names or folders of sweeps; each is compared with the first.", metavar="NAME..."
+        ),
     ],
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare sweeps: arms that are the same by content, and what differs in spec, code, data and machine."""
+    """Compare sweeps: arms of equal content, and differences in spec, code, data and machine."""
     from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
 
     if len(names) < 2:
-        raise InputError(f"at least two sweeps must be named, got {len(names)}; name another one")
-    sides = [_side(name, runs_root(runs), names) for name in names]
-    found = [compare_sweeps(sides[0], each) for each in sides[1:]]
+        raise InputError(f"NAME...: at least two sweeps are needed, got {len(names)}. Name another one.")
+    sweeps = [_read_sweep(name, runs_root(runs), names) for name in names]
+    comparisons = [compare_sweeps(sweeps[0], sweep) for sweep in sweeps[1:]]
     if as_json:
-        emit_json([_json(each) for each in found])
+        emit_json([_json(comparison) for comparison in comparisons])
         return
-    for each in found:
-        _show(each)
-    differences = (arm.difference for each in found for arm in each.arms)
-    if any(each is not None and each.low is not None for each in differences):
+    for comparison in comparisons:
+        _show(comparison)
+    differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
+    if any(difference is not None and difference.low is not None for difference in differences):
         say(NOTE)
 
 
-def _side(name: str, runs: Path, names: list[str]) -> "SweepData":
+def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
     from orchestrator.cli.reading import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
@@ -56,7 +59,7 @@ def _side(name: str, runs: Path, names: list[str]) -> "SweepData":
         records = sweep.records()
         read_edition(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(find_edition(sweep.folder.spec)).content()
-        label = name if len({Path(each).name for each in names}) < len(names) else sweep.plan.name
+        label = name if len({Path(sweep_name).name for sweep_name in names}) < len(names) else sweep.plan.name
         return SweepData(
             label,
             sweep.plan,
@@ -67,67 +70,74 @@ def _side(name: str, runs: Path, names: list[str]) -> "SweepData":
         )
 
 
-def _json(found: "Comparison") -> dict[str, Any]:
-    spec = [{"path": each.path, "difference": str(each)} for each in found.spec]
-    return {**asdict(found), "spec": spec}
+def _json(comparison: "Comparison") -> dict[str, Any]:
+    spec = [{"path": difference.path, "difference": str(difference)} for difference in comparison.spec]
+    return {**asdict(comparison), "spec": spec}
 
 
-def _show(found: "Comparison") -> None:
+def _show(comparison: "Comparison") -> None:
     from orchestrator.report.writers.tables import as_rich
 
-    for line in found.notices:
+    for line in comparison.notices:
         say(line)
-    if found.arms:
-        out().print(as_rich(_grid(found)))
+    if comparison.arms:
+        out().print(as_rich(_grid(comparison)))
     else:
-        say(f"no arm of {found.first} was confirmed with the same content in {found.second}")
-    for line in (*_tests(found), *_unmatched(found), *found.unmeasured, *found.assignments):
+        say(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
+    for line in (
+        *_tests(comparison),
+        *_unmatched_arms(comparison),
+        *comparison.unmeasured,
+        *comparison.assignments,
+    ):
         say(line)
     for title, lines in (
-        ("spec", [str(each) for each in found.spec]),
-        ("code and machine", [f"{what}: {before} -> {after}" for what, before, after in found.code]),
-        ("data", [f"{what}: {before} -> {after}" for what, before, after in found.data]),
+        ("spec", [str(difference) for difference in comparison.spec]),
+        ("code and machine", [f"{field}: {before} -> {after}" for field, before, after in comparison.code]),
+        ("data", [f"{field}: {before} -> {after}" for field, before, after in comparison.data]),
     ):
-        none = "no difference" if title != "data" or found.data_known else UNKNOWN
+        none = "no difference" if title != "data" or comparison.data_known else UNKNOWN
         say(f"{title}: {'' if lines else none}".rstrip())
         for line in lines:
             say(f"  {line}")
 
 
-def _tests(found: "Comparison") -> Iterator[str]:
+def _tests(comparison: "Comparison") -> Iterator[str]:
     """Yield why outcomes have no difference, and for which splits the examples were not compared."""
-    for each in found.arms:
-        if each.different_tests:
-            yield f"no difference in {each.metric}: {each.different_tests}"
-    if found.unchecked_tests:
-        named = ", ".join(filter(None, found.unchecked_tests)) or "the test data"
-        yield f"not known whether both sweeps had the same examples: {named}"
+    for arm in comparison.arms:
+        if arm.different_tests:
+            yield f"no difference in {arm.metric}: {arm.different_tests}"
+    if comparison.unchecked_tests:
+        splits = ", ".join(filter(None, comparison.unchecked_tests)) or "the test data"
+        yield f"not known whether both sweeps had the same examples: {splits}"
 
 
-def _unmatched(found: "Comparison") -> Iterator[str]:
+def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
     """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
-    if both := [arm for arm in found.alone[0] if arm in found.alone[1]]:
-        yield f"of one name and different content: {', '.join(both)}"
-    for name, arms in zip((found.first, found.second), found.alone, strict=True):
-        if only := [arm for arm in arms if arm not in both]:
+    if changed := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
+        yield f"of one name and different content: {', '.join(changed)}"
+    for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):
+        if only := [arm for arm in arms if arm not in changed]:
             yield f"only in {name}: {', '.join(only)}"
 
 
-def _grid(found: "Comparison") -> "Grid":
+def _grid(comparison: "Comparison") -> "Grid":
     from orchestrator.report.results.number_formats import format_interval
     from orchestrator.report.results.types import Grid
 
     rows = tuple(
         (
-            each.arms[0] if each.arms[0] == each.arms[1] else f"{each.arms[0]} = {each.arms[1]}",
-            each.metric,
-            format_interval(each.first),
-            format_interval(each.second),
-            "different test sets" if each.difference is None else format_interval(each.difference, "+"),
-            each.how,
-            each.same,
+            arm.arms[0] if arm.arms[0] == arm.arms[1] else f"{arm.arms[0]} = {arm.arms[1]}",
+            arm.metric,
+            format_interval(arm.first),
+            format_interval(arm.second),
+            "different test sets" if arm.difference is None else format_interval(arm.difference, "+"),
+            arm.how,
+            arm.same,
         )
-        for each in found.arms
+        for arm in comparison.arms
     )
-    headers = ("arm", "metric", found.first, found.second, "difference", "how", "the same")
-    return Grid(f"{found.second} against {found.first}: means with 95% intervals over seeds", headers, rows)
+    headers = ("arm", "metric", comparison.first, comparison.second, "difference", "how", "the same")
+    return Grid(
+        f"{comparison.second} against {comparison.first}: means with 95% intervals over seeds", headers, rows
+    )

@@ -29,34 +29,39 @@ Changes = Annotated[
     ),
 ]
 Splits = Annotated[
-    list[str] | None, typer.Option("--split", help="Only this split; may be given again.", metavar="NAME")
+    list[str] | None,
+    typer.Option("--split", help="Only this split; repeat the option for several splits.", metavar="NAME"),
 ]
 
 
 @app.command()
 def build(
-    what: What, changes: Changes = None, profile: Profile = None, split: Splits = None, data: Data = None
+    task_or_spec: What,
+    changes: Changes = None,
+    profile: Profile = None,
+    split: Splits = None,
+    data: Data = None,
 ) -> None:
-    """Build the data of a task, or all that a spec needs, unless they are there."""
+    """Build the data of a task or of a spec; splits that exist are not built again."""
     from orchestrator.cli.subjects import subjects
 
     root = data_root(data)
-    chosen = subjects(what, changes or (), profile, split or ())
-    _refuse_streamed(chosen, split or ())
+    tasks = subjects(task_or_spec, changes or (), profile, split or ())
+    _refuse_streamed(tasks, split or ())
     with Bars() as bars:
-        for subject in chosen:
+        for subject in tasks:
             for info in subject.splits:
                 if not info.streamed:
                     _build(subject, info.name, root, bars)
 
 
-def _refuse_streamed(chosen: "list[Subject]", asked: list[str] | tuple[str, ...]) -> None:
-    for subject in chosen:
+def _refuse_streamed(tasks: "list[Subject]", names: list[str] | tuple[str, ...]) -> None:
+    for subject in tasks:
         for info in subject.splits:
-            if info.streamed and info.name in asked:
+            if info.streamed and info.name in names:
                 raise InputError(
-                    f"the split {info.name} of {subject.name} is drawn anew for every batch, so it cannot be "
-                    "built; `haltsweep data show` shows a batch of it"
+                    f"--split {info.name}: {subject.name} draws new examples for every batch, so nothing "
+                    "can be built. `haltsweep data show` shows a batch."
                 )
 
 
@@ -65,12 +70,13 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
     from trainables.data.store import open_sealed, split_path
 
     path = _path(subject, split, root)
-    there, _ = open_sealed(path)
+    sealed, _ = open_sealed(path)
     begin = time.monotonic()
-    data = _opened(subject, split, root, bars)
-    how = f"built in {time.monotonic() - begin:.1f} s" if there is None else "already there"
+    data_of_split = _opened(subject, split, root, bars)
+    state = f"built in {time.monotonic() - begin:.1f} s" if sealed is None else "exists"
     size = split_path(subject.config, split, root).stat().st_size
-    say(f"{subject.name}/{split}: {how}: {len(data):,} examples, {size:,} bytes, {data.content_hash}, {path}")
+    content = f"{len(data_of_split):,} examples, {size:,} bytes, {data_of_split.content_hash}"
+    say(f"{subject.name}/{split}: {state}: {content}, {path}")
 
 
 def _path(subject: "Subject", split: str, root: Path) -> Path:
@@ -80,7 +86,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
     try:
         return split_path(subject.config, split, root)
     except ValueError as error:
-        raise InputError(f"the split {split} of {subject.name} cannot be made: {error}") from error
+        raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
 def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
@@ -97,45 +103,46 @@ def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
 
 @app.command()
 def show(
-    what: What,
+    task_or_spec: What,
     changes: Changes = None,
     profile: Profile = None,
     split: Splits = None,
-    examples: Annotated[int, typer.Option(min=0, help="Examples of each split.")] = 2,
+    examples: Annotated[int, typer.Option(min=0, help="Number of examples of each split.")] = 2,
     figure: Annotated[
-        Path | None, typer.Option(help="Write histograms of lengths and labels here.", metavar="FILE.png")
+        Path | None,
+        typer.Option(help="Write histograms of lengths and labels to this file.", metavar="FILE.png"),
     ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Show examples with their answers, lengths, labels, floors and padding; builds what is not there."""
-    from orchestrator.cli.display.data_views import Shown, as_plain, render, shown
+    """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
+    from orchestrator.cli.display.data_views import SplitView, render, shown, view_to_json
     from orchestrator.cli.subjects import subjects
 
     root = data_root(data)
     _check_figure(figure)
-    found: list[Shown] = []
+    views: list[SplitView] = []
     with Bars() as bars:
-        for subject in subjects(what, changes or (), profile, split or ()):
+        for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
                 stored = None if info.streamed else _opened(subject, info.name, root, bars)
-                found.append(shown(subject, info, stored, examples))
+                views.append(shown(subject, info, stored, examples))
     if as_json:
-        emit_json([as_plain(each) for each in found])
+        emit_json([view_to_json(view) for view in views])
     else:
-        for part in render(found):
+        for part in render(views):
             out().print(part)
     if figure is not None:
         from orchestrator.cli.display.data_figure import draw
 
-        draw(found, figure)
+        draw(views, figure)
         complain(f"figure: {figure}")
 
 
 def _check_figure(figure: Path | None) -> None:
     if figure is not None and not (figure.suffix == ".png" and figure.absolute().parent.is_dir()):
         raise InputError(
-            f"--figure must be a .png file in a folder that is there, got {figure}; choose another"
+            f"--figure must be a .png file in an existing folder, got {figure}. Choose another file."
         )
 
 
@@ -146,37 +153,37 @@ def verify(
         typer.Argument(help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete what is damaged, unsealed or stale.")
+        bool, typer.Option("--remove", help="Delete files that are damaged, unsealed or stale.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read all data again and compare them with their seals; exit code 1 if something is damaged."""
-    from orchestrator.cli.display.data_views import found_as_plain, line_of
+    """Compare all data with their seals; exit code 1 if a file is damaged."""
+    from orchestrator.cli.display.data_views import file_line, file_to_json
     from trainables.data.inventory import REMOVABLE, inspect
 
     root = data_root(folder)
     if not root.is_dir():
         raise InputError(
-            f"the datasets must be in a folder, and {root} is not there; build some or name another"
+            f"DIR: the folder of datasets {root} does not exist. Build data first, or name another folder."
         )
     with Bars() as bars, bars.part(str(root)):
-        found = list(inspect(root))
-    removed, kept = [], []
-    for each in found if remove else ():
-        if each.verdict in REMOVABLE:
+        files = list(inspect(root))
+    removed, failures = [], []
+    for file in files if remove else ():
+        if file.verdict in REMOVABLE:
             try:
-                each.remove()
-                removed.append(each)
+                file.remove()
+                removed.append(file)
             except OSError as error:
-                kept.append(f"{each.path} could not be deleted: {error.strerror or error}")
+                failures.append(f"{file.path} could not be deleted: {error.strerror or error}")
     if as_json:
-        emit_json([found_as_plain(each, removed=each in removed) for each in found])
+        emit_json([file_to_json(file, removed=file in removed) for file in files])
     else:
-        for each in found:
-            say(line_of(each, removed=each in removed))
-        counts = Counter(each.verdict for each in found)
+        for file in files:
+            say(file_line(file, removed=file in removed))
+        counts = Counter(file.verdict for file in files)
         say(f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data"))
-    for line in kept:
+    for line in failures:
         complain(line)
-    if kept or any(each.verdict == "damaged" for each in found if each not in removed):
+    if failures or any(file.verdict == "damaged" for file in files if file not in removed):
         raise typer.Exit(1)

@@ -95,7 +95,7 @@ def _attention() -> MachineCheck:
     if not torch.cuda.is_available():
         return MachineCheck("attention", "ok", "math and PyTorch SDPA, on a CPU")
     capability = torch.cuda.get_device_capability()[0]
-    names = [each.name for each in flash_kernels() if each.capability <= capability]
+    names = [kernel.name for kernel in flash_kernels() if kernel.capability <= capability]
     if not names:
         return MachineCheck(
             "attention",
@@ -103,24 +103,24 @@ def _attention() -> MachineCheck:
             "PyTorch SDPA",
             "no FlashAttention kernel runs on this GPU; pip install 'haltsweep[flash]' for flash-attn",
         )
-    found = f"{names[0]} in 16 bits, else PyTorch SDPA"
-    others = f"; also installed: {', '.join(names[1:])}" if names[1:] else ""
-    return MachineCheck("attention", "ok", found + others)
+    kernels = f"{names[0]} in 16 bits, else PyTorch SDPA"
+    more_kernels = f"; also installed: {', '.join(names[1:])}" if names[1:] else ""
+    return MachineCheck("attention", "ok", kernels + more_kernels)
 
 
 def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
-    for what, folder in (("runs", runs), ("data", data)):
+    for option, folder in (("runs", runs), ("data", data)):
         place = existing(folder)
         free = shutil.disk_usage(place).free
-        found = f"{folder}: {free / 2**30:.1f} GiB free"
+        free_space = f"{folder}: {free / 2**30:.1f} GiB free"
         if not os.access(place, os.W_OK | os.X_OK):
             yield MachineCheck(
-                what, "fault", f"{folder}: {place} cannot be written", f"choose another --{what}"
+                option, "fault", f"{folder}: {place} cannot be written", f"choose another --{option}"
             )
         elif free < LOW_DISK_BYTES:
-            yield MachineCheck(what, "fault", found, f"free some space or choose another --{what}")
+            yield MachineCheck(option, "fault", free_space, f"free some space or choose another --{option}")
         else:
-            yield MachineCheck(what, "ok", found)
+            yield MachineCheck(option, "ok", free_space)
 
 
 def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
@@ -132,12 +132,12 @@ def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
     return findings
 
 
-def _reach(what: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
+def _reach(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
     try:
         reach(url)
     except (HaltsweepError, OSError, ValueError) as error:
-        return MachineCheck(what, "fault", redact_url(url), " ".join(redact(error).split()))
-    return MachineCheck(what, "ok", redact_url(url))
+        return MachineCheck(option, "fault", redact_url(url), " ".join(redact(error).split()))
+    return MachineCheck(option, "ok", redact_url(url))
 
 
 def _ask_tracking(uri: str) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.commands.launch import ChangedCode, DriverOption, resume
 from orchestrator.cli.display.console import complain, say
-from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.display.fencing import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Splits = Annotated[
     str | None,
     typer.Option(
-        help="Further test splits: kept checkpoints of confirm trials are read again for them.",
+        help="New test splits, on which stored checkpoints of confirm trials are evaluated.",
         metavar="SPLIT,...",
     ),
 ]
@@ -39,94 +39,103 @@ Splits = Annotated[
 
 def extend(
     name: SweepName,
-    asked: Annotated[
+    changes_or_spec: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A spec that asks for more, or what to change in that of the sweep, e.g. "
+            help="An extended spec, or changes to the sweep's spec, e.g. "
             "'arms.wide={why: more room, set: {model.width: 128}}'.",
             metavar="[SPEC] [KEY=VALUE]...",
         ),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Further confirm seeds: how many, or a list, e.g. '[105, 106]'.")
+        str | None, typer.Option(help="New confirm seeds: a number or a list, e.g. '[105, 106]'.")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Further repeats of every search, each with confirm seeds.", min=1)
+        int | None, typer.Option(help="New repeats of every search, each with confirm seeds.", min=1)
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Trials of each search, in all.", min=1)] = None,
+    trials: Annotated[int | None, typer.Option(help="Total number of trials of each search.", min=1)] = None,
     arms: Annotated[
         str | None,
         typer.Option(
-            help="Take only these arms of SPEC, e.g. 'wide,deep'; else all that it asks for is taken up.",
+            help="Add only these arms of SPEC, e.g. 'wide,deep'; by default all changes in SPEC are made.",
             metavar="ARM,...",
         ),
     ] = None,
     splits: Splits = None,
     profile: Profile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the added trials; write nothing.")] = False,
     changed_code: ChangedCode = False,
     take_over: TakeOver = False,
     driver: DriverOption = None,
     address: Address = None,
     runs: Runs = None,
 ) -> None:
-    """Add arms, seeds, trials or readings to a sweep: what has run stays, and only the difference runs."""
+    """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
     from orchestrator.cli.reading import opened
 
-    path, changes = _split(asked or ())
+    path, changes = _split_arguments(changes_or_spec or ())
     with opened(name, runs_root(runs)) as sweep:
-        folder, old, known = sweep.folder, sweep.plan, sweep.newest_records()
+        folder, old, trial_records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
-        path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
+        path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
         profile = None
-    changes += [*_options(old, known, seeds, trials), *_repeat_options(old, known, repeats)]
+    changes += [
+        *_seed_and_trial_overrides(old, trial_records, seeds, trials),
+        *_repeat_options(old, trial_records, repeats),
+    ]
     changes += _split_options(old, splits)
-    if path is None:
-        _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
-    spec, new = _planned(folder, path, changes, profile, runs)
-    on_fenced = tell_fenced if take_over else None
-    made = _extended(
+    spec, new = _plan_extended_spec(folder, path, changes, profile, runs)
+    on_fenced = report_fenced if take_over else None
+    extended_plan = _extend_plan(
         folder, old, spec, new, write=not dry_run, changed_code=changed_code, on_fenced=on_fenced
     )
-    _tell(old, made, {each.trial_id for each in known if each.outcome is not None and each.outcome.final})
+    _print_extension(
+        old,
+        extended_plan,
+        {record.trial_id for record in trial_records if record.outcome is not None and record.outcome.final},
+    )
     if dry_run:
         say("nothing was written")
         return
     resume(str(folder.root), driver, address, changed_code=changed_code)
 
 
-def _split(asked: Sequence[str]) -> tuple[Path | None, list[str]]:
+def _split_arguments(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Split arguments into the path of a spec, if the first one is a path, and overrides."""
-    if asked and "=" not in asked[0]:
-        return Path(asked[0]), list(asked[1:])
-    return None, list(asked)
+    if arguments and "=" not in arguments[0]:
+        return Path(arguments[0]), list(arguments[1:])
+    return None, list(arguments)
 
 
-def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None) -> list[str]:
+def _seed_and_trial_overrides(
+    plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None
+) -> list[str]:
     """Return the overrides for `--seeds` and `--trials`."""
-    found = [] if trials is None else [f"search.trials_per_arm={trials}"]
+    overrides = [] if trials is None else [f"search.trials_per_arm={trials}"]
     if seeds is None:
-        return found
+        return overrides
     from orchestrator.identity import derive_seed
     from orchestrator.spec.kinds import MOST_SEEDS
     from orchestrator.spec.overrides import BadOverride, parse
 
     try:
-        more = parse(f"seeds={seeds}").value
+        new_seeds = parse(f"seeds={seeds}").value
     except BadOverride as error:
         raise InputError(f"--seeds: {error}") from None
-    known = plan.confirm.seeds[: len(plan.confirm.seeds) // plan.repeats] if plan.confirm is not None else ()
-    if isinstance(more, int) and not isinstance(more, bool) and 1 <= more <= MOST_SEEDS:
-        _refuse_twice(plan, records, "seeds", more)
-        drawn = (derive_seed("confirm", number) for number in range(len(known) + more + len(known)))
-        more = [seed for seed in drawn if seed not in known][:more]
-    if not isinstance(more, list):
-        raise InputError(
-            f"--seeds must be how many, or a list of further ones such as '[105, 106]', got {seeds}"
+    old_seeds = (
+        plan.confirm.seeds[: len(plan.confirm.seeds) // plan.repeats] if plan.confirm is not None else ()
+    )
+    if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
+        _require_ended(plan, records, "seeds", new_seeds)
+        drawn = (
+            derive_seed("confirm", number) for number in range(len(old_seeds) + new_seeds + len(old_seeds))
         )
-    return [*found, f"confirm.seeds={[*known, *more]}"]
+        new_seeds = [seed for seed in drawn if seed not in old_seeds][:new_seeds]
+    if not isinstance(new_seeds, list):
+        raise InputError(
+            f"--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got {seeds}"
+        )
+    return [*overrides, f"confirm.seeds={[*old_seeds, *new_seeds]}"]
 
 
 def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | None) -> list[str]:
@@ -134,28 +143,26 @@ def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | No
     if repeats is None:
         return []
     if plan.search is None:
-        raise InputError(f"--repeats must be of a sweep that searches, and {plan.name} has no search")
-    _refuse_twice(plan, records, "repeats", repeats)
+        raise InputError(f"--repeats {repeats}: {plan.name} has no search to repeat. Add --seeds instead.")
+    _require_ended(plan, records, "repeats", repeats)
     return [f"search.repeats={plan.repeats + repeats}"]
 
 
-def _refuse_twice(plan: "Plan", records: "Sequence[Record]", what: str, more: int) -> None:
+def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
     """Raise `InputError` if added seeds have not run yet, since a repeated command means the same seeds."""
     if not plan.extended:
         return
     launched = set(plan.extended[0].seeds)
-    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
-    left = sum(
-        each.phase == "confirm" and each.seed not in launched and each.trial_id not in ended
-        for each in plan.trials
+    ended = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
+    num_left = sum(
+        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended
+        for trial in plan.trials
     )
-    if left:
+    if num_left:
         raise InputError(
-            f"--{what} {more} adds further {what}, and must wait for those that were added before: "
-            f"{amount(left, 'confirm trial')} of them have not ended. `haltsweep resume {plan.name}` goes on "
-            f"with them"
-            + "; for others beside them give a list, e.g. --seeds '[105, 106]'"
-            * (what == "seeds")
+            f"--{option} {count}: {option} that were added before have not ended, "
+            f"{amount(num_left, 'confirm trial')} left. Continue them with `haltsweep resume {plan.name}`"
+            + (", or add a list of seeds, e.g. --seeds '[105, 106]'." if option == "seeds" else ".")
         )
 
 
@@ -165,51 +172,39 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
 
     if splits is None:
         return []
-    known = plan.confirm.splits if plan.confirm is not None else ()
-    more = [each for each in filter(None, map(str.strip, splits.split(","))) if each not in known]
-    if not more or plan.confirm is None:
-        why = (
-            "has no confirm trials" if plan.confirm is None else f"reads {', '.join(known) or 'none'} already"
+    old_splits = plan.confirm.splits if plan.confirm is not None else ()
+    new_splits = [
+        split for split in filter(None, map(str.strip, splits.split(","))) if split not in old_splits
+    ]
+    if not new_splits or plan.confirm is None:
+        fault = (
+            "has no confirm trials"
+            if plan.confirm is None
+            else f"evaluates {', '.join(old_splits) or 'none'}"
         )
         raise InputError(
-            f"--splits must name test splits that are new to a sweep with confirm trials, got {splits!r}, "
-            f"and {plan.name} {why}"
+            f"--splits must name test splits that the confirm trials do not evaluate yet, got {splits!r}: "
+            f"{plan.name} {fault}"
         )
-    return [render("confirm.splits", [*known, *dict.fromkeys(more)])]
+    return [render("confirm.splits", [*old_splits, *dict.fromkeys(new_splits)])]
 
 
-def _refuse_unplanned(
-    folder: SweepFolder, old: "Plan", changes: Sequence[str], profile: str | None, begun: "Begun"
-) -> None:
-    """Raise `InputError` for forbidden changes of the sweep's own spec, before the slow planning.
-
-    Another spec can only be checked after planning, which adds results of other sweeps to it.
-    """
-    from orchestrator.plan.extension.extending import changes_allowed
-    from orchestrator.spec.load import load_spec
-
-    read_edition(folder.spec, "restore it from a backup")
-    kept = find_edition(folder.spec)
-    before, after = load_spec(kept).content(), load_spec(kept, changes, profile).content()
-    changes_allowed(old.name, before, after, begun)
-
-
-def _planned(
+def _plan_extended_spec(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """Return the extended spec and its plan, as for a launch."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     read_edition(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
-    asked = path or find_edition(folder.spec)
-    return planned(asked, changes, profile, runs=runs)
+        add_to_path(Path(code))
+    spec = path or find_edition(folder.spec)
+    return planned(spec, changes, profile, runs=runs)
 
 
-def _extended(
+def _extend_plan(
     folder: SweepFolder,
     old: "Plan",
     spec: "SpecFile",
@@ -239,25 +234,29 @@ def _extended(
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced) if write else None
         try:
             if read_plan(folder) != old:
-                raise StoreError(f"{old.name} was extended by somebody else meanwhile; try again")
-            known = records(ledger.newest(), old)
+                raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
+            trial_records = records(ledger.newest(), old)
             before = load_spec(find_edition(folder.spec)).content()
-            allowed = changes_allowed(old.name, before, spec.spec.content(), _begun(old, known))
-            more = _extension(old, known, [str(each) for each in allowed])
-            never = {each.trial_id for each in known if _unreadable(each)}
-            made = extended(old, new, {each.trial_id for each in known}, more, never)
-            require_checkpoints(folder, setup.checkpoints, made, known)
-            origin = collect_provenance(made, setup)
+            allowed = changes_allowed(
+                old.name, before, spec.spec.content(), _started_phases(old, trial_records)
+            )
+            extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
+            never = {change.trial_id for change in trial_records if _unreadable(change)}
+            extended_plan = extended(
+                old, new, {change.trial_id for change in trial_records}, extension, never
+            )
+            require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
+            origin = collect_provenance(extended_plan, setup)
             if not changed_code:
-                require_same_code(old, known, origin)
+                require_same_code(old, trial_records, origin)
             if write:
                 if not changed_code:
-                    require_unchanged(old, known, setup)
-                commit_extension(folder, made, to_yaml(spec.spec), origin)
+                    require_unchanged(old, trial_records, setup)
+                commit_extension(folder, extended_plan, to_yaml(spec.spec), origin)
         finally:
             if lease is not None:
                 ledger.release(lease)
-    return made
+    return extended_plan
 
 
 def _unreadable(record: "Record") -> bool:
@@ -268,22 +267,24 @@ def _unreadable(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _begun(plan: "Plan", known: "Sequence[Record]") -> "Begun":
+def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
     from orchestrator.plan.extension.extension_rules import Begun
 
-    phases = {each.phase for each in known}
+    phases = {record.phase for record in trial_records}
     decides = plan.confirm is not None and plan.confirm.stop is not None
     return Begun("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
-def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) -> "Extension":
+def _describe_extension(
+    plan: "Plan", trial_records: "Sequence[Record]", changes: Sequence[str]
+) -> "Extension":
     from orchestrator.files.redact import redact_arguments
     from orchestrator.plan.types import Extension
 
-    seen = {
-        (each.arm, each.seed)
-        for each in known
-        if each.phase == "confirm" and each.outcome is not None and each.last is not None
+    measured = {
+        (record.arm, record.seed)
+        for record in trial_records
+        if record.phase == "confirm" and record.outcome is not None and record.last is not None
     }
     return Extension(
         at=time.time(),
@@ -292,38 +293,38 @@ def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) 
         changes=tuple(changes),
         arms=tuple(arm.name for arm in plan.arms),
         seeds=plan.confirm.seeds if plan.confirm is not None else (),
-        seen=dict(sorted(Counter(arm for arm, _ in seen).items())),
+        seen=dict(sorted(Counter(arm for arm, _ in measured).items())),
     )
 
 
-def _tell(old: "Plan", made: "Plan", ended: "Collection[str]") -> None:
+def _print_extension(old: "Plan", extended_plan: "Plan", ended: "Collection[str]") -> None:
     """Print the added trials, the unended earlier trials, and the effect on claims.
 
     Args:
         old: Plan before the extension.
-        made: Plan after the extension.
+        extended_plan: Plan after the extension.
         ended: Ids of trials with a final outcome.
     """
-    extension = made.extended[-1]
+    extension = extended_plan.extended[-1]
     for change in extension.changes:
         say(change)
-    known = {each.trial_id for each in old.trials}
-    added = Counter(each.phase for each in made.trials if each.trial_id not in known)
-    what = ", ".join(f"{count} {phase}" for phase, count in added.items())
+    old_ids = {trial.trial_id for trial in old.trials}
+    added = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
+    by_phase = ", ".join(f"{count} {phase}" for phase, count in added.items())
     say(
-        f"{made.name}: {amount(sum(added.values()), 'trial')} to run beside {len(known):,}"
-        + (f" ({what})" if what else "")
+        f"{extended_plan.name}: {amount(sum(added.values()), 'trial')} added to {len(old_ids):,}"
+        + (f" ({by_phase})" if by_phase else "")
     )
-    if left := known.difference(ended):  # for example after a used-up budget was raised
-        say(f"{len(left):,} of those {len(known):,} have not ended: what may still run of them goes on too")
+    if open_ids := old_ids.difference(ended):  # for example after a used-up budget was raised
+        say(f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too")
     if extension.seen and added["confirm"]:
         complain(
-            "confirm trials have been seen before these were asked for: claims that rest on both are marked "
-            "exploratory in the report"
+            "results of confirm trials were known before this extension: the report marks claims from both "
+            "as exploratory"
         )
 
 
-def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
+def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
     """Return overrides `arms.NAME={...}` that copy arms from the spec at `path`.
 
     The changes of an arm apply to the sweep's baseline. If the baseline of the spec differs, a warning is
@@ -350,18 +351,20 @@ def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | N
             f"got {names!r}{'' if path else ' without SPEC'}; an arm without a spec is written out: "
             "'arms.wide={why: more room, set: {model.width: 128}}'"
         )
-    asked = load_spec(path, profile=profile).content()
-    known = asked.get("arms", {})
+    content = load_spec(path, profile=profile).content()
+    arms = content.get("arms", {})
     for name in wanted:
-        if name not in known:
+        if name not in arms:
             raise InputError(
-                f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, known)}"
+                f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
-    kept = load_spec(find_edition(folder.spec)).content()
-    other = [str(each) for each in differences(kept["baseline"], asked["baseline"])]
-    if other:
+    sweep_content = load_spec(find_edition(folder.spec)).content()
+    differing = [
+        str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
+    ]
+    if differing:
         complain(
-            f"arms are changes of the baseline of {folder.name}, not of that in {path}, which differs: "
-            + "; ".join(other)
+            f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
+            + "; ".join(differing)
         )
-    return [render(f"arms.{name}", known[name]) for name in wanted]
+    return [render(f"arms.{name}", arms[name]) for name in wanted]

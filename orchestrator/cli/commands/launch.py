@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.display.fencing import report_fenced
 from orchestrator.cli.locations import (
+    budget_advice,
     command,
     data_root,
-    more_budget,
+    error_advice,
     runs_root,
-    stopped_by_error,
     tracked_by_launch,
 )
 from orchestrator.cli.options import (
@@ -32,7 +32,8 @@ from orchestrator.cli.options import (
     SweepName,
     TakeOver,
 )
-from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.planning import omitted_results, planned
+from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
 from orchestrator.files.redact import redact_url
@@ -119,9 +120,9 @@ def launch(
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
-    chosen = driver or Driver.RAY
-    _check_driver(chosen, address, debug=debug)
-    read, made = planned(spec, changes, profile, runs=runs)
+    chosen_driver = driver or Driver.RAY
+    _check_driver(chosen_driver, address, debug=debug)
+    spec_file, sweep_plan = planned(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
     from orchestrator.execution.sweep.launch_undo import clear_unstarted
@@ -129,27 +130,28 @@ def launch(
     from orchestrator.spec.load import to_yaml
 
     root = runs_root(runs)
-    folder = SweepFolder(root / made.name)
-    if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
+    folder = SweepFolder(root / sweep_plan.name)
+    if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == sweep_plan.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
-    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
+    setup = _setup(sweep_plan, data_root(data), tracked_by_launch(tracking, root), chosen_driver)
+    setup = replace(
+        setup, storage=storage, checkpoints=_checkpoints(checkpoints, sweep_plan.name), shared=shared
+    )
     _check_stores(setup)
-    on_fenced = tell_fenced if take_over else None
+    on_fenced = report_fenced if take_over else None
     clear_unstarted(folder, on_fenced)
-    refuse_existing(made, folder)
+    refuse_existing(sweep_plan, folder)
     if smoke:
-        _smoke(made, setup.data_dir)
-    _tell_beginning(read, made, folder, chosen)
-    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec), on_fenced=on_fenced)
-    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
-
-
-def _smoke(made: "Plan", data_dir: Path) -> None:
-    from orchestrator.cli.smoke import smoke
-
-    smoke(made, data_dir)
+        run_smoke_test(sweep_plan, setup.data_dir)
+    _print_start(spec_file, sweep_plan, folder, chosen_driver)
+    start = partial(run_sweep, sweep_plan, folder, setup, to_yaml(spec_file.spec), on_fenced=on_fenced)
+    _run(
+        sweep_plan,
+        folder,
+        partial(start, driver=chosen_driver.value, address=address, debug=debug),
+        debug=debug,
+    )
 
 
 def resume(
@@ -181,25 +183,36 @@ def resume(
     from orchestrator.execution.sweep.launch import resume_sweep
     from orchestrator.execution.sweep.launch_folder import read_setup
 
-    asked = driver or (None if address is None else Driver.RAY)
-    if asked is not None:
-        _check_driver(asked, address, debug=debug)
-    folder, made, _ = found(name, runs_root(runs))
-    again = _retry(folder, made, retry or (), from_scratch=from_scratch)
-    if retry and again is None:
+    given_driver = driver or (None if address is None else Driver.RAY)
+    if given_driver is not None:
+        _check_driver(given_driver, address, debug=debug)
+    folder, sweep_plan, _ = found(name, runs_root(runs))
+    retries = _retry(folder, sweep_plan, retry or (), from_scratch=from_scratch)
+    if retry and retries is None:
         return
-    chosen = asked or Driver(read_setup(folder).driver)
-    _check_driver(chosen, address, debug=debug)
-    as_launched = ", with --driver inline as launched" if asked is None and chosen is Driver.INLINE else ""
-    say(f"{made.name}: resuming, in {folder.root}{as_launched}")
-    _tell_edited_spec(folder)
-    _tell_missing_gpus(made, chosen)
-    on_fenced = tell_fenced if take_over else None
-    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again, on_fenced=on_fenced)
-    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+    chosen_driver = given_driver or Driver(read_setup(folder).driver)
+    _check_driver(chosen_driver, address, debug=debug)
+    as_launched = (
+        ", with --driver inline as launched"
+        if given_driver is None and chosen_driver is Driver.INLINE
+        else ""
+    )
+    say(f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}")
+    _warn_about_edited_spec(folder)
+    _warn_about_missing_gpus(sweep_plan, chosen_driver)
+    on_fenced = report_fenced if take_over else None
+    start = partial(resume_sweep, folder, changed_code=changed_code, retry=retries, on_fenced=on_fenced)
+    _run(
+        sweep_plan,
+        folder,
+        partial(start, driver=chosen_driver.value, address=address, debug=debug),
+        debug=debug,
+    )
 
 
-def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
+def _retry(
+    folder: SweepFolder, plan: "Plan", selectors: Sequence[str], *, from_scratch: bool
+) -> "Retry | None":
     """Return the trials selected by `--retry`; None without `--retry`, or if no trial is left to run.
 
     Raises:
@@ -208,28 +221,33 @@ def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scra
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.retrying import Retry, choose
 
-    words = [word for each in asked for word in map(str.strip, each.split(",")) if word]
+    words = [word for selector in selectors for word in map(str.strip, selector.split(",")) if word]
     if not words:
-        if asked or from_scratch:
+        if selectors or from_scratch:
             raise InputError("--retry must say which trials run again, e.g. --retry failed, got none")
         return None
     with opened(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
-    chosen = choose(plan, records, words)
-    for each in chosen.left_out:
-        complain(each)
-    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
-    if chosen.trial_ids:
-        say(f"{plan.name}: {amount(len(chosen.trial_ids), 'failed trial')} will run again")
+    trials = choose(plan, records, words)
+    for selector in trials.left_out:
+        complain(selector)
+    ended = {
+        selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final
+    }
+    if trials.trial_ids:
+        say(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
     else:
-        left = sum(each.trial_id not in ended for each in plan.trials)
-        say(f"{plan.name}: nothing to retry" + (f"; {amount(left, 'trial')} left to run" if left else ""))
-        if not left:
+        num_left = sum(selector.trial_id not in ended for selector in plan.trials)
+        say(
+            f"{plan.name}: nothing to retry"
+            + (f"; {amount(num_left, 'trial')} left to run" if num_left else "")
+        )
+        if not num_left:
             return None
     return Retry(tuple(words), from_scratch)
 
 
-def _tell_edited_spec(folder: SweepFolder) -> None:
+def _warn_about_edited_spec(folder: SweepFolder) -> None:
     """Print a warning if the sweep's own spec was edited, since the edit has no effect."""
     if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
         complain(
@@ -247,8 +265,8 @@ def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -
 
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
-    given = {"resources.cpus": cpus, "resources.gpus": gpus}
-    return [f"{key}={value!r}" for key, value in given.items() if value is not None]
+    values = {"resources.cpus": cpus, "resources.gpus": gpus}
+    return [f"{key}={value!r}" for key, value in values.items() if value is not None]
 
 
 def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
@@ -264,22 +282,22 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
         )
 
 
-def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
+def _print_start(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder, driver: Driver) -> None:
     from orchestrator.plan.display.render import plan_warnings
     from orchestrator.plan.space_check.objective_descriptions import objective_lines
 
-    counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
-    say(f"{made.name}: {counts}, in {folder.root}")
-    if message := left_out(read):
+    counts = f"{amount(len(sweep_plan.arms), 'arm')}, {amount(len(sweep_plan.trials), 'trial')}"
+    say(f"{sweep_plan.name}: {counts}, in {folder.root}")
+    if message := omitted_results(spec_file):
         say(message)
-    _tell_missing_gpus(made, driver)
-    for line in objective_lines(made, unusual=True):
+    _warn_about_missing_gpus(sweep_plan, driver)
+    for line in objective_lines(sweep_plan, unusual=True):
         say(line)
-    for line in plan_warnings(made):
+    for line in plan_warnings(sweep_plan):
         complain(line)
 
 
-def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:
+def _warn_about_missing_gpus(plan: "Plan", driver: Driver) -> None:
     from orchestrator.execution.slots import missing_gpus
 
     if message := missing_gpus(plan, driver.value):
@@ -314,7 +332,7 @@ def _run(
     plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
 ) -> None:
     """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code."""
-    from orchestrator.cli.commands.track import summary_of
+    from orchestrator.cli.commands.track import summarise_arms
     from orchestrator.cli.display.progress import View, first_failure
     from orchestrator.execution.live_view import Listeners
     from orchestrator.execution.signals import interrupts
@@ -331,9 +349,9 @@ def _run(
         except KeyboardInterrupt:
             complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
             return None
-        return summary_of(reported[0])
+        return summarise_arms(reported[0])
 
-    with interrupts(view.show_interrupt) as heard:
+    with interrupts(view.show_interrupt) as interrupt:
         try:
             with view:
                 building = Watcher(view.show_build, complain)
@@ -353,8 +371,8 @@ def _run(
             raise StoreError(f"{error}; then {_go_on(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        words = [] if heard.hurry.is_set() or not reported else _show(reported[0])
-        _tell(folder, finish)
+        words = [] if interrupt.hurry.is_set() or not reported else _show(reported[0])
+        _print_results(folder, finish)
         for line in words:
             say(line)
     if finish.exit_code:
@@ -389,7 +407,7 @@ def _show(report: "Report") -> list[str]:
     return verdict_lines(report)
 
 
-def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
+def _print_results(folder: SweepFolder, finish: "SweepResult") -> None:
     """Print the results of the session, their location, and next steps."""
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
@@ -400,9 +418,9 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
         complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.failing:
-        complain(stopped_by_error(finish.failing, folder))
+        complain(error_advice(finish.failing, folder))
     elif finish.spent:
-        complain(more_budget(finish.spent, folder))
+        complain(budget_advice(finish.spent, folder))
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
     if finish.tracking_pid is not None:
@@ -416,7 +434,7 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     if (page := folder.report / "report.html").exists():
         say(f"report:  {page}")
     if read_setup(folder).tracking_uri is None:
-        what = "it" if read_state(folder) is None else "what is new"
-        say(f"not tracked: {command('sync', folder)} brings {what} into MLflow")
+        content = "it" if read_state(folder) is None else "what is new"
+        say(f"not tracked: {command('sync', folder)} brings {content} into MLflow")
     else:
         say(f"compare: {command('ui', folder)}")

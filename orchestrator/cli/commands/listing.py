@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.commands.status import SweepState, state_of
+from orchestrator.cli.commands.status import SweepState, sweep_state
 from orchestrator.cli.display.console import emit_json, out, say
 from orchestrator.cli.display.progress import duration
 from orchestrator.cli.locations import runs_root
@@ -42,29 +42,29 @@ class Row:
 
 
 def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
-    """List every sweep: state, trials, failures, when it was last heard of."""
+    """List all sweeps with their state, trials, failures and the time of the last event."""
     root = runs_root(runs)
-    rows = list(found_in(root, storage))
+    rows = list(list_rows(root, storage))
     if as_json:
         emit_json([asdict(row) for row in rows])
         return
     if not rows:
-        say(f"no sweeps in {root}; start one with `haltsweep launch SPEC`")
+        say(f"no sweeps in {root}; `haltsweep launch SPEC` starts one")
         return
     _print(rows)
 
 
-def found_in(root: Path, storage: str | None) -> Iterator[Row]:
+def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
     """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
     from orchestrator.ledger.summary import summaries
 
-    known = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
-    here = set()
+    by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
+    local_names = set()
     for folder in folders(root):
-        here.add(folder.name)
-        yield _read(folder, known)
-    for name in sorted(known.keys() - here):
-        yield _elsewhere(known[name])
+        local_names.add(folder.name)
+        yield _read_row(folder, by_name)
+    for name in sorted(by_name.keys() - local_names):
+        yield _remote_row(by_name[name])
 
 
 def folders(root: Path) -> list[SweepFolder]:
@@ -73,7 +73,7 @@ def folders(root: Path) -> list[SweepFolder]:
         names = sorted(root.iterdir()) if root.is_dir() else []
     except OSError as error:
         raise StoreError(
-            f"the folder of the sweeps must be readable, got {error}; correct that or choose another --runs"
+            f"--runs: the folder of sweeps cannot be read: {error}. Make it readable, or choose another one."
         ) from error
     return [SweepFolder(path) for path in names if not path.name.startswith(".") and _may_be_sweep(path)]
 
@@ -82,24 +82,24 @@ def _may_be_sweep(path: Path) -> bool:
     try:
         if not path.is_dir():
             return False
-        found = SweepFolder(path)
-        return any(file.exists() for file in (found.plan, found.ledger, found.spec))
+        folder = SweepFolder(path)
+        return any(file.exists() for file in (folder.plan, folder.ledger, folder.spec))
     except OSError:  # a folder that this user may not read
         return True
 
 
-def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
+def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     try:
-        return _sound(folder, known)
+        return _readable_row(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
-        why = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
+        reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
         foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
         forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
-        return Row(folder.name, state, folder=str(folder.root), why=why)
+        return Row(folder.name, state, folder=str(folder.root), why=reason)
 
 
-def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
+def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.reading import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import why_no_database
@@ -108,21 +108,21 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 
     plan = read_plan(folder)
     if plan.name != folder.name:
-        raise StoreError(f"the folder must bear the name of its sweep, which is {plan.name!r}")
+        raise StoreError(f"the folder must have the name of its sweep, {plan.name!r}; rename the folder")
     setup = read_setup(folder)
-    gone = "" if setup.storage is not None else why_no_database(folder.ledger)
-    summary = known.get(plan.name)
-    if summary is None and not gone:
+    is_missing = setup.storage is None and bool(why_no_database(folder.ledger))
+    summary = by_name.get(plan.name)
+    if summary is None and not is_missing:
         with readable(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
-        raise StoreError(f"the ledger {folder.ledger} must be there, for the sweep has begun, and {gone}")
+        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     planned = len(plan.trials)
     ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=state_of(held=held, planned=planned, ended=ended, failed=failed),
+        state=sweep_state(held=held, planned=planned, ended=ended, failed=failed),
         arms=len(plan.arms),
         ended=ended,
         planned=planned,
@@ -133,11 +133,11 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     )
 
 
-def _elsewhere(summary: "Summary") -> Row:
+def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
     ended, failed = summary.num_ended, summary.num_failed
     planned = ended if summary.done else ended + 1
-    state = state_of(held=summary.held, planned=planned, ended=ended, failed=failed)
+    state = sweep_state(held=summary.held, planned=planned, ended=ended, failed=failed)
     return Row(
         summary.name,
         state,
@@ -145,7 +145,7 @@ def _elsewhere(summary: "Summary") -> Row:
         planned=ended if summary.done else None,
         failed=failed,
         heard_at=summary.heard_at,
-        why="its folder is not here",
+        why="its folder is on another machine",
     )
 
 
@@ -153,25 +153,25 @@ def _print(rows: list[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table("sweep", "state")
-    for header in ("arms", "done", "failed", "last heard"):
-        made.add_column(header, justify="right")
-    made.add_column("question")
+    table = Table("sweep", "state")
+    for header in ("arms", "done", "failed", "last event"):
+        table.add_column(header, justify="right")
+    table.add_column("question")
     now = time.time()
     for row in rows:
-        done = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
-        heard = "-" if row.heard_at is None else f"{duration(max(0.0, now - row.heard_at))} ago"
+        progress = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
+        age = "-" if row.heard_at is None else f"{duration(max(0.0, now - row.heard_at))} ago"
         cells = (
             printable(row.name),
             row.state.value,
             "-" if row.arms is None else str(row.arms),
-            done,
+            progress,
             "-" if row.failed is None else str(row.failed),
-            heard,
+            age,
             _short(row.why or row.question),
         )
-        made.add_row(*map(Text, cells))
-    out().print(made)
+        table.add_row(*map(Text, cells))
+    out().print(table)
     for row in rows:
         if row.state in (SweepState.DAMAGED, SweepState.FOREIGN):
             say(f"{row.state}: {printable(row.name)}: {printable(row.why)}")

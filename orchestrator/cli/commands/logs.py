@@ -19,7 +19,7 @@ from orchestrator.trials import PlannedTrial, Record
 from search_spaces.wording import hint, printable
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
 
 AnyTrial = TypeVar("AnyTrial", bound=PlannedTrial | Record)
 LISTED = 20
@@ -44,13 +44,15 @@ def logs(
     name: SweepName,
     trial: Annotated[
         str | None,
-        typer.Argument(help="Id of a trial, its beginning, or ARM/PHASE/NUMBER.", metavar="TRIAL"),
+        typer.Argument(
+            help="Id of a trial, the first characters of an id, or ARM/PHASE/NUMBER.", metavar="TRIAL"
+        ),
     ] = None,
     runs: Runs = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Show the whole output and traceback of a trial; without TRIAL, list those that failed."""
+    """Show the whole output and traceback of a trial; without TRIAL, list the failed trials."""
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
@@ -58,12 +60,12 @@ def logs(
             _list(sweep, as_json=as_json)
             return
         # The plan does not list trials that replace infeasible ones.
-        known: dict[str, PlannedTrial | Record] = {each.trial_id: each for each in sweep.records()}
-        known |= {each.trial_id: each for each in sweep.plan.trials}
-        planned = find_trial(trial, tuple(known.values()))
+        trials: dict[str, PlannedTrial | Record] = {entry.trial_id: entry for entry in sweep.records()}
+        trials |= {entry.trial_id: entry for entry in sweep.plan.trials}
+        planned = find_trial(trial, tuple(trials.values()))
         attempts = _attempts(sweep, planned.trial_id)
     if as_json:
-        emit_json({**_identity(planned), "attempts": [asdict(each) for each in attempts]})
+        emit_json({**_identity(planned), "attempts": [asdict(entry) for entry in attempts]})
         return
     _print(planned, attempts)
 
@@ -74,49 +76,44 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     Raises:
         InputError: No trial or several trials match; the message lists similar names.
     """
-    by_name = {each.place: each for each in trials}
-    by_id = {each.trial_id: each for each in trials}
-    exact = by_id.get(text) or by_name.get(text)
-    if exact is not None:
-        return exact
-    found = [each for each in trials if text and each.trial_id.startswith(text)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(each.trial_id for each in found[:LISTED])
-        raise InputError(f"a trial must be named without doubt, and {text!r} begins {len(found)} ids: {ids}")
-    known = [*by_name, *by_id] if "/" not in text else list(by_name)
-    near = hint(text, known)
-    if len(known) > LISTED:
-        near = near.partition("Known:")[0].rstrip() or f"`haltsweep status --trials` lists all {len(trials)}"
-    raise InputError(f"no trial {text!r} in the plan; they are named by id or ARM/PHASE/NUMBER. {near}")
+    by_name = {entry.place: entry for entry in trials}
+    by_id = {entry.trial_id: entry for entry in trials}
+    match = by_id.get(text) or by_name.get(text)
+    if match is not None:
+        return match
+    matches = [entry for entry in trials if text and entry.trial_id.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        ids = ", ".join(entry.trial_id for entry in matches[:LISTED])
+        raise InputError(
+            f"TRIAL {text!r}: {len(matches)} trial ids begin with it: {ids}. Give more characters."
+        )
+    names = [*by_name, *by_id] if "/" not in text else list(by_name)
+    suggestion = hint(text, names)
+    if len(names) > LISTED:
+        suggestion = (
+            suggestion.partition("Known:")[0].rstrip()
+            or f"`haltsweep status --trials` lists all {len(trials)}"
+        )
+    raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {suggestion}")
 
 
-def _list(sweep: "Opened", *, as_json: bool) -> None:
+def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
     failed = [each for each in sweep.records() if each.outcome is not None and each.outcome.failed]
     if as_json:
-        emit_json(
-            [
-                {
-                    **_identity(each),
-                    "outcome": str(each.outcome),
-                    "reason": each.reason,
-                    "attempts": each.attempts,
-                }
-                for each in failed
-            ]
-        )
+        emit_json([_identity(record) | _ending_fields(record) for record in failed])
         return
-    for each in failed:
-        say(f"{each.trial_id}  {each.place}  {each.outcome}: {printable(shortened(each.reason))}")
+    for record in failed:
+        say(f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}")
     if failed:
-        say(f"all that one of them printed: {command('logs', sweep.folder, failed[0].trial_id)}")
+        say(f"show the whole output of one: {command('logs', sweep.folder, failed[0].trial_id)}")
     else:
         any_trial = shlex.quote(sweep.plan.trials[0].place)
-        say(f"no trial has failed; all that any printed: {command('logs', sweep.folder, any_trial)}")
+        say(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
 
 
-def _end(record: Record) -> dict[str, object]:
+def _ending_fields(record: Record) -> dict[str, object]:
     return {"outcome": str(record.outcome), "reason": record.reason, "attempts": record.attempts}
 
 
@@ -131,42 +128,46 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
     }
 
 
-def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
+def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
     """Return the attempts in the ledger, with their stored output."""
     from orchestrator.isolation.child_log import read_log
     from orchestrator.ledger.events import EventKind
 
-    found: list[AttemptLog] = []
+    attempts: list[AttemptLog] = []
     for event in sweep.ledger.events():
         if event.trial_id != trial_id:
             continue
         if event.kind is EventKind.STARTED:
             number = event.payload["token"]
             file = SweepFolder(sweep.folder.root).log(trial_id, number)
-            found.append(AttemptLog(number, event.at, file=str(file), output=read_log(file)))
-        elif event.kind is EventKind.ENDED and found:
+            attempts.append(AttemptLog(number, event.at, file=str(file), output=read_log(file)))
+        elif event.kind is EventKind.ENDED and attempts:
             kind, reason = event.payload["kind"], event.payload["reason"]
-            found[-1] = replace(found[-1], ended_at=event.at, outcome=kind, reason=reason)
-    return found
+            attempts[-1] = replace(attempts[-1], ended_at=event.at, outcome=kind, reason=reason)
+    return attempts
 
 
 def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
     say(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
     if not attempts:
-        say("it has not been started")
-    for each in attempts:
-        end = "has not ended" if each.ended_at is None else f"{each.outcome} {_moment(each.ended_at)}"
-        say(f"--- attempt {each.number}, started {_moment(each.started_at)}, {end}")
-        if each.output is None:
-            for line in each.reason.splitlines():
+        say("not started yet")
+    for attempt in attempts:
+        end = (
+            "has not ended"
+            if attempt.ended_at is None
+            else f"{attempt.outcome} {_format_time(attempt.ended_at)}"
+        )
+        say(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
+        if attempt.output is None:
+            for line in attempt.reason.splitlines():
                 say(printable(line))
-            say(f"(nothing that it printed is kept in {Path(each.file).parent})")
+            say(f"(its output is not stored in {Path(attempt.file).parent})")
             continue
-        first = printable(each.reason.partition("\n")[0])
+        first = printable(attempt.reason.partition("\n")[0])
         if first:
             say(first)
-        say(each.output.rstrip("\n"))
+        say(attempt.output.rstrip("\n"))
 
 
-def _moment(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")

@@ -9,7 +9,7 @@ import typer
 
 import orchestrator
 from orchestrator.cli.display.console import say
-from orchestrator.cli.script_spec import spec_of_script
+from orchestrator.cli.script_spec import write_spec_for_script
 from orchestrator.errors import InputError
 from search_spaces.wording import hint
 
@@ -26,20 +26,22 @@ FOLDED = (">", "|")
 
 def new(
     example: Annotated[
-        str, typer.Argument(help=f"Any spec of the box, or `{OWN}` for your own training code.")
+        str, typer.Argument(help=f"Name of a built-in spec, or `{OWN}` for your own training code.")
     ] = FIRST,
-    listed: Annotated[bool, typer.Option("--list", help="Show what there is; write nothing.")] = False,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="List the built-in specs; write nothing.")
+    ] = False,
     script: Annotated[
         Path | None,
         typer.Option("--from", help="Write a spec for an argparse script, with its flags as settings."),
     ] = None,
 ) -> None:
-    """Write a spec to begin with into the current directory."""
+    """Write a first spec into the current directory."""
     if script is not None:
-        _write({Path(f"{script.stem}.yaml"): spec_of_script(script)})
+        _write({Path(f"{script.stem}.yaml"): write_spec_for_script(script)})
         return
     box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
-    if listed:
+    if only_list:
         for name, path in box.items():
             say(f"{name:32} {_question(path)}")
         say(f"{OWN:32} your own training code: a spec and a function that trains")
@@ -55,16 +57,16 @@ def new(
 
 
 def _write(files: Mapping[Path, str]) -> None:
-    if there := [str(file) for file in files if file.exists()]:
+    if existing := [str(file) for file in files if file.exists()]:
         raise InputError(
-            f"a file is never overwritten, and here there is {' and '.join(there)} already; work in another "
-            "directory, or rename it"
+            f"{' and '.join(existing)} exists, and no file is overwritten. Rename it, or change to another "
+            "directory."
         )
     for file, text in files.items():
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-        say(f"{file} is written")
-    say(f"see what it would run: haltsweep plan {next(iter(files))}")
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+        say(f"wrote {file}")
+    say(f"show its plan: haltsweep plan {next(iter(files))}")
 
 
 def _question(spec: Path) -> str:
@@ -72,7 +74,7 @@ def _question(spec: Path) -> str:
     lines = iter(spec.read_text("utf-8").splitlines())
     for line in lines:
         if line.startswith("question:"):
-            asked = line.partition(":")[2].strip()
+            question = line.partition(":")[2].strip()
             folded = takewhile(lambda each: each.startswith(" ") or not each.strip(), lines)
-            return " ".join(" ".join(folded).split()) if asked[:1] in FOLDED else asked
+            return " ".join(" ".join(folded).split()) if question[:1] in FOLDED else question
     return ""

@@ -32,17 +32,20 @@ class Format(StrEnum):
 def records(
     name: SweepName,
     measurements: Annotated[
-        bool, typer.Option("--measurements", help="One row a trial, step and metric, instead of one a trial.")
+        bool,
+        typer.Option(
+            "--measurements", help="One row per trial, step and metric, instead of one row per trial."
+        ),
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="What is written.")] = Format.CSV,
+    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.CSV,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
     """Write the trials of a sweep to standard output, e.g. for pd.read_csv(sys.stdin)."""
     if form is Format.PARQUET and sys.stdout.isatty():
         raise InputError(
-            "Parquet must go into a file or another program, and standard output is a terminal; "
-            f"add > {name}.parquet, or leave out --format parquet"
+            "--format parquet: binary output cannot be displayed on a terminal. "
+            f"Add > {name}.parquet, or use --format csv."
         )
     from orchestrator.cli.reading import opened
     from orchestrator.tracking.flat import measurements_table, trials_table

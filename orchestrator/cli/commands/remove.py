@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, say
-from orchestrator.cli.display.fencing import tell_fenced
-from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
+from orchestrator.cli.display.fencing import report_fenced
+from orchestrator.cli.locations import is_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.files.known_addresses import require_known
@@ -32,7 +32,7 @@ def remove(
 ) -> None:
     """Delete a sweep: its folder, its rows of the ledger and, if asked to, its MLflow runs."""
     root = runs_root(runs)
-    if _finished_leftovers(root / name):
+    if _finish_removals(root / name):
         return
     subject = _find(name, root, storage)
     launched = subject.setup.tracking_uri if subject.setup and not tracking else None
@@ -59,14 +59,14 @@ class _SweepToRemove:
     """URL of a ledger outside the folder."""
 
 
-def _finished_leftovers(root: Path) -> bool:
+def _finish_removals(root: Path) -> bool:
     """Finish killed removals of the sweep; return whether nothing else is left to remove."""
     from orchestrator.execution.sweep.removal import finish_removal, unfinished_removals
 
-    found = unfinished_removals(root) if root.name not in {"", "..", "."} else []
-    for gone in found:
-        finish_removal(gone)
-    if found and not root.exists():
+    leftover_folders = unfinished_removals(root) if root.name not in {"", "..", "."} else []
+    for folder in leftover_folders:
+        finish_removal(folder)
+    if leftover_folders and not root.exists():
         say(f"{root.name}: removed; an earlier removal had been interrupted")
         return True
     return False
@@ -81,26 +81,28 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     from orchestrator.cli.commands.listing import folders
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 
-    known = folders(root)
-    given = SweepFolder(Path(name))
-    near = [each for each in (SweepFolder(root / name), given) if holds_sweep(each.root)]
-    found = next((each for each in (*near, *known) if each.name == name or each in near), None)
-    if found is None:
+    sweeps = folders(root)
+    path = SweepFolder(Path(name))
+    candidates = [sweep for sweep in (SweepFolder(root / name), path) if is_sweep(sweep.root)]
+    match = next(
+        (sweep for sweep in (*candidates, *sweeps) if sweep.name == name or sweep in candidates), None
+    )
+    if match is None:
         if storage is None:
             raise InputError(
-                f"no sweep named {name!r} in {root}. {hint(name, [each.name for each in known])}"
+                f"no sweep named {name!r} in {root}. {hint(name, [sweep.name for sweep in sweeps])}"
             )
         return _SweepToRemove(name, root, None, None, storage)
-    found = SweepFolder(found.root.absolute())
+    match = SweepFolder(match.root.absolute())
     try:
-        setup = read_setup(found)
+        setup = read_setup(match)
     except NotAllowed:
         raise
     except StoreError as error:
         complain(f"damaged: {error}")
         given_storage = Setup(Path(), storage=storage) if storage is not None else None
-        return _SweepToRemove(found.name, found.root.parent, found, given_storage, storage)
-    return _SweepToRemove(found.name, found.root.parent, found, setup, setup.storage or storage)
+        return _SweepToRemove(match.name, match.root.parent, match, given_storage, storage)
+    return _SweepToRemove(match.name, match.root.parent, match, setup, setup.storage or storage)
 
 
 def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
@@ -116,14 +118,14 @@ def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
             "give --yes if you are sure"
         )
     say(f"this deletes of {subject.name}:")
-    for line in _what_goes(subject, uri):
+    for line in _describe_deletion(subject, uri):
         say(f"  {line}")
     if not typer.confirm("Delete it?", default=False):
         say("nothing was deleted")
         raise typer.Exit(1)
 
 
-def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
+def _describe_deletion(subject: _SweepToRemove, uri: str | None) -> list[str]:
     from orchestrator.files.redact import redact_url
     from orchestrator.ledger.deletion import num_events
 
@@ -147,7 +149,7 @@ def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> Non
     from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
     from orchestrator.execution.sweep import removal
 
-    on_fenced = tell_fenced if take_over else None
+    on_fenced = report_fenced if take_over else None
     if subject.folder is not None:
         try:
             removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.display.console import emit_json, out, say
-from orchestrator.cli.display.fencing import silence_of
+from orchestrator.cli.display.fencing import describe_silent_holder
 from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
 from orchestrator.cli.display.running import time_left
-from orchestrator.cli.display.tracked import tracking_of
-from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
+from orchestrator.cli.display.tracked import sweep_tracking_status
+from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.overview import EndedTotals, Overview
@@ -46,7 +46,7 @@ class SweepState(StrEnum):
     """This user may not read the sweep."""
 
 
-def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
+def sweep_state(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
     """Return the state of a readable sweep."""
     if held:
         return SweepState.RUNNING
@@ -61,13 +61,16 @@ def status(
     storage: Storage = None,
     trials: Annotated[bool, typer.Option("--trials", help="List every trial.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it until nobody runs it any more; Ctrl-C ends that alone.")
+        bool,
+        typer.Option(
+            "--watch", help="Update the display until the sweep stops; Ctrl-C ends only the display."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how far a sweep is: by arm, what runs, failures and their reasons."""
+    """Show the progress of a sweep: trials by arm, running trials, failures and their reasons."""
     if watch and as_json:
-        raise InputError("--watch is for people and --json for scripts, got both; give one of them")
+        raise InputError("--watch and --json exclude each other, got both. Give one of them.")
     if watch:
         from orchestrator.cli.display.watching import watch_sweep
 
@@ -82,10 +85,10 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     every_trial = as_json or trials
     with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:
         records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
-        found = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
-        tracking = tracking_of(sweep)
-        progress, outlook = found.progress(held=held), found.outlook(held=held, now=time.time())
-        silence = silence_of(sweep.ledger)
+        overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
+        tracking = sweep_tracking_status(sweep)
+        progress, outlook = overview.progress(held=held), overview.outlook(held=held, now=time.time())
+        silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
@@ -95,8 +98,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "state": state,
                 "spent": spent,
                 "failing": failing,
-                "arms": [asdict(each) | {"ended": each.ended} for each in progress],
-                "running": [asdict(each) | {"rate": each.rate} for each in outlook.running],
+                "arms": [asdict(arm) | {"ended": arm.ended} for arm in progress],
+                "running": [asdict(arm) | {"rate": arm.rate} for arm in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
                 "trials": [_trial(record) for record in records],
             }
@@ -106,22 +109,22 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
     for part in tables(progress, objective, outlook):
         out().print(part)
-    left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
+    remaining = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
+    say(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
     for advice in _next_steps(sweep.folder, state, silence, spent, failing):
         say(advice)
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
-    for reason, count in found.ended.skipped.items():
+    for reason, count in overview.ended.skipped.items():
         say(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
-    for reason, count in Counter(found.ended.infeasible).most_common(MOST_REASONS):
-        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each with another in its place)")
+    for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
+        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(sweep.folder, sum(each.ended + each.infeasible for each in progress)):
+        for verdict in _verdicts(sweep.folder, sum(arm.ended + arm.infeasible for arm in progress)):
             say(verdict)
-    _print_failures(found.ended, sum(each.failed for each in progress))
-    if found.ended.traced:
-        say(f"a whole traceback: {command('logs', sweep.folder, found.ended.traced)}")
+    _print_failures(overview.ended, sum(arm.failed for arm in progress))
+    if overview.ended.traced:
+        say(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
@@ -131,9 +134,9 @@ def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str
     """Return lines about a silent holder and about the next command."""
     lines = [silence] if silence else []
     if failing:
-        lines.append(stopped_by_error(failing, folder))
+        lines.append(error_advice(failing, folder))
     elif spent:
-        lines.append(more_budget(spent, folder))
+        lines.append(budget_advice(spent, folder))
     elif state is SweepState.UNFINISHED:
         lines.append(f"continue with: {command('resume', folder)}")
     return lines
@@ -145,24 +148,22 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
     An outdated report gives a hint to renew it. A missing report, or one without verdicts, gives no lines.
     """
     try:
-        written = json.loads((folder.report / "report.json").read_bytes())
-        made = [*written.get("verdicts", ()), *written.get("pooled", ())]
-        verdicts = [visible(str(each["line"])) for each in made]
-        notices = [visible(str(each)) for each in written.get("notices", ())] if verdicts else []
-        outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
-        counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
+        content = json.loads((folder.report / "report.json").read_bytes())
+        rows = [*content.get("verdicts", ()), *content.get("pooled", ())]
+        verdicts = [visible(str(row["line"])) for row in rows]
+        warning_texts = [visible(str(row)) for row in content.get("warning_texts", ())] if verdicts else []
+        outcomes = [counts for arm in content["tallies"] for counts in arm["outcomes"].values()]
+        num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
-    if verdicts and (written.get("left") or counted != ended):
-        return [
-            f"the report was written before the last trials ended: {command('report', folder)} does it again"
-        ]
-    return [*notices, *verdicts]
+    if verdicts and (content.get("left") or num_ended != ended):
+        return [f"the report is older than the last trials; write it again: {command('report', folder)}"]
+    return [*warning_texts, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
-    planned, ended = sum(each.planned for each in progress), sum(each.ended for each in progress)
-    return state_of(held=held, planned=planned, ended=ended, failed=sum(each.failed for each in progress))
+    planned, ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
+    return sweep_state(held=held, planned=planned, ended=ended, failed=sum(arm.failed for arm in progress))
 
 
 def _exit_if_failed(state: SweepState) -> None:
@@ -188,8 +189,8 @@ def _trial(record: Record) -> dict[str, object]:
 
 
 def _print_failures(ended: EndedTotals, count: int) -> None:
-    for each in ended.failures:
-        say(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
+    for failure in ended.failures:
+        say(f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}")
     if count > len(ended.failures):
         say(f"... and {count - len(ended.failures)} more failures; all with --json")
 
@@ -198,7 +199,7 @@ def _print_trials(records: list[Record]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
+    table = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
     for record in records:
         assignment = setting_words(record.assignment, 4)
         step = str(record.last.step) if record.last else "-"
@@ -211,5 +212,5 @@ def _print_trials(records: list[Record]) -> None:
             record.standing,
             step,
         )
-        made.add_row(*map(Text, (*cells, assignment)))
-    out().print(made)
+        table.add_row(*map(Text, (*cells, assignment)))
+    out().print(table)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import say
-from orchestrator.cli.display.fencing import silence_of
+from orchestrator.cli.display.fencing import describe_silent_holder
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -31,29 +31,33 @@ def stop(
     name: SweepName,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Give running trials up where they are; resume redoes their last steps."),
+        typer.Option("--now", help="End running trials at once; `resume` repeats their last steps."),
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Wait until the sweep has been let go of.")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.", min=0.0)] = WAIT_S,
+    wait: Annotated[bool, typer.Option(help="Wait until the sweep has stopped.")] = True,
+    timeout: Annotated[float, typer.Option(help="Maximum number of seconds to wait.", min=0.0)] = WAIT_S,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Stop a running sweep from elsewhere: its trials are saved at their next report, and resume goes on."""
-    with _found(name, runs_root(runs), storage) as (ledger, again):
-        lease = ledger.ask_to_stop(_who(), at_once=now)
+    """Stop a running sweep from any machine; `resume` continues it.
+
+    Each trial stores a checkpoint at its next report and ends.
+    """
+    with _open_ledger(name, runs_root(runs), storage) as (ledger, resume):
+        lease = ledger.ask_to_stop(_requester(), at_once=now)
         if lease is None:
-            say(f"{ledger.sweep}: {silence_of(ledger) or 'nobody runs it'}; continue with: {again}")
+            state = describe_silent_holder(ledger) or "no process runs it"
+            say(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        how = "at once" if now else "when its trials have been saved at their next report"
-        say(f"{ledger.sweep}: {holder} was asked to stop {how}")
+        when = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        say(f"{ledger.sweep}: {holder} was asked to stop {when}")
         if wait:
             _wait(ledger, lease, timeout)
-            say(f"{ledger.sweep}: stopped; continue with: {again}")
+            say(f"{ledger.sweep}: stopped; continue with: {resume}")
 
 
 @contextmanager
-def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
+def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
     """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
     from orchestrator.cli.reading import opened
     from orchestrator.ledger.store import Ledger
@@ -70,7 +74,7 @@ def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledg
         yield sweep.ledger, command("resume", sweep.folder)
 
 
-def _who() -> str:
+def _requester() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # the user of a container may have no name
@@ -78,20 +82,19 @@ def _who() -> str:
     return f"{user} on {socket.gethostname()} (process {os.getpid()})"
 
 
-def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
+def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
     """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
     began = shown_at = time.monotonic()
-    while (lease := ledger.lease()) is not None and lease.token == asked.token and ledger.held():
+    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.held():
         now = time.monotonic()
         if now - began >= timeout_s:
+            holder = lease_to_end.holder
             raise StoreError(
-                f"sweep {ledger.sweep!r} must be let go of within {timeout_s:g} s, and process "
-                f"{asked.holder.pid} on {asked.holder.host} still holds it; it stays asked to stop: wait, "
-                f"ask again with --now, or end that process (kill {asked.holder.pid})"
+                f"--timeout: sweep {ledger.sweep!r} has not stopped within {timeout_s:g} s. "
+                f"Process {holder.pid} on {holder.host} has the request to stop: wait, repeat with --now, "
+                f"or end that process (kill {holder.pid})"
             )
         if now - shown_at >= REPEATED_EVERY_S:
             shown_at = now
-            say(
-                f"waiting for its trials to report, {now - began:.0f} s so far; --now would not wait for them"
-            )
+            say(f"waiting {now - began:.0f} s for the next report of its trials; --now does not wait for it")
         time.sleep(POLL_S)

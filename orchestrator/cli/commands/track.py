@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
     from orchestrator.report.results.types import Report
     from orchestrator.tracking.summary import ArmSummary
 
@@ -43,41 +43,42 @@ def report(
     runs: Runs = None,
     storage: Storage = None,
     figures: Annotated[
-        Figures | None, typer.Option(help="Write every figure of the page into a file too.")
+        Figures | None, typer.Option(help="Also write every figure of the page to a file of this format.")
     ] = None,
     latex: Annotated[
-        bool, typer.Option("--latex", help="Write report.tex too, booktabs tables with figures as PDF.")
+        bool, typer.Option("--latex", help="Also write report.tex with booktabs tables, and figures as PDF.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Write it again while the sweep runs; Ctrl-C ends that alone.")
+        bool,
+        typer.Option("--watch", help="Update the report while the sweep runs; Ctrl-C ends only the updates."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compute the report anew from the ledger, write it, and print it."""
+    """Compute the report from the ledger, write it and print it."""
     from orchestrator.cli.reading import opened
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
     from orchestrator.report.writers.tables import all_tables, as_rich
 
     if watch and as_json:
-        raise InputError("--watch is for people and --json for scripts, got both; give one of them")
+        raise InputError("--watch and --json exclude each other, got both. Give one of them.")
     with opened(name, runs_root(runs), storage) as sweep:
 
         def write() -> "Report":
             return write_report(sweep, figures=figures.value if figures else None, latex=latex)
 
-        made = write_while_running(sweep, write) if watch else write()
+        new_report = write_while_running(sweep, write) if watch else write()
     if as_json:
         sys.stdout.write((sweep.folder.report / "report.json").read_text(encoding="utf-8"))
         return
-    for grid in all_tables(made):
+    for grid in all_tables(new_report):
         out().print(as_rich(grid))
-    if made.power:
-        say(made.power)
-    for notice in warning_texts(made):
+    if new_report.power:
+        say(new_report.power)
+    for notice in warning_texts(new_report):
         complain(notice)
     say(f"written to {sweep.folder.report}")
-    for line in verdict_lines(made):
+    for line in verdict_lines(new_report):
         say(line)
 
 
@@ -86,7 +87,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     root = runs_root(runs)
     folder = find_sweep(name, root)
     with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
-        waiting.update("report and Parquet are brought up to date first")
+        waiting.update("writing report and Parquet files first")
         from orchestrator.cli.reading import opened
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
         from orchestrator.tracking.mlflow.mlflow_runs import check_uri
@@ -99,17 +100,17 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
             check_uri(uri)
             if setup.storage is None:  # else both write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
-            written = publish(sweep, write_report(sweep), uri, waiting.update)
-    say(f"{sweep.plan.name}: {written}")
+            summary = publish(sweep, write_report(sweep), uri, waiting.update)
+    say(f"{sweep.plan.name}: {summary}")
 
 
 def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
-    where = "" if uri is None else f"; it is at {redact_url(uri)}"
-    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{where}", "waiting for MLflow")
+    location = "" if uri is None else f"; it is at {redact_url(uri)}"
+    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
 
 
 def write_while_running(
-    sweep: "Opened", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
+    sweep: "StoredSweep", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
 ) -> "Report":
     """Write the report now and after every new event until the sweep ends; return the last report.
 
@@ -124,19 +125,19 @@ def write_while_running(
     while True:
         began = time.monotonic()
         # Check for the end before writing, so that the last report includes the last events.
-        held, seen = sweep.ledger.held(), sweep.ledger.last_seq()
-        made = write()
+        held, last_seq = sweep.ledger.held(), sweep.ledger.last_seq()
+        new_report = write()
         if not held:
-            return made
-        say(f"{sweep.plan.name}: {amount(made.left, 'trial')} left; {page} is up to date")
+            return new_report
+        say(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
         pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
         sleep(pause)
-        while sweep.ledger.held() and sweep.ledger.last_seq() == seen:
+        while sweep.ledger.held() and sweep.ledger.last_seq() == last_seq:
             sleep(pause)
 
 
 def write_report(
-    sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
+    sweep: "StoredSweep", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
 ) -> "Report":
     """Create the report of the complete ledger, write it to the sweep's folder and return it."""
     from orchestrator.report.results.details import details
@@ -144,32 +145,36 @@ def write_report(
     from orchestrator.report.writers.write import write_report_folder
 
     records, measured = sweep.measured_records()
-    made = summarise(sweep.plan, records, sweep.spent())
+    new_report = summarise(sweep.plan, records, sweep.spent())
     write_report_folder(
-        made, sweep.folder.report, details(sweep.plan, made, records, measured), figures=figures, latex=latex
+        new_report,
+        sweep.folder.report,
+        details(sweep.plan, new_report, records, measured),
+        figures=figures,
+        latex=latex,
     )
-    return made
+    return new_report
 
 
-def summary_of(made: "Report") -> "ArmSummary":
+def summarise_arms(new_report: "Report") -> "ArmSummary":
     """Return the summary of the arms for MLflow."""
     from orchestrator.report.results.summary import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
 
-    return ArmSummary(arm_metrics(made), arm_tags(made))
+    return ArmSummary(arm_metrics(new_report), arm_tags(new_report))
 
 
 def publish(
-    sweep: "Opened", made: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
+    sweep: "StoredSweep", new_report: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> str:
     """Bring Parquet and MLflow up to date with ledger and report; return a sentence on what was written.
 
     Args:
         sweep: The sweep.
-        made: The current report.
+        new_report: The current report.
         uri: URI of MLflow.
         on_progress: Called with the current request to MLflow.
     """
     from orchestrator.tracking.sync import sync as project
 
-    return str(project(sweep.folder, sweep.ledger, uri, summary_of(made), on_progress))
+    return str(project(sweep.folder, sweep.ledger, uri, summarise_arms(new_report), on_progress))

@@ -28,10 +28,14 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REMOTE = ("http", "https")
 
 Name = Annotated[
-    str | None, typer.Argument(help="Sweep to open, by name or folder; without it, all.", metavar="NAME")
+    str | None,
+    typer.Argument(help="Name or folder of the sweep to open; by default all sweeps.", metavar="NAME"),
 ]
 Port = Annotated[
-    int | None, typer.Option(help="Port to listen on; else 5000, else one that is free.", min=1, max=65535)
+    int | None,
+    typer.Option(
+        help="Port to listen on; by default 5000, or a free port if 5000 is taken.", min=1, max=65535
+    ),
 ]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")]
 
@@ -43,10 +47,10 @@ def ui(
     port: Port = None,
     browser: Browser = True,
 ) -> None:
-    """Show a sweep in the MLflow UI, on this machine alone, until Ctrl-C.
+    """Show a sweep in the MLflow UI on this machine until Ctrl-C.
 
-    Only the printed addresses give access: they contain a token. Where tracking is a server (http://...),
-    that is opened instead.
+    Only the printed addresses give access, since they contain a token. If runs are tracked on an MLflow
+    server (http://...), its page is opened.
     """
     root = runs_root(runs)
     folder = find_sweep(name, root) if name is not None else None
@@ -72,12 +76,12 @@ def ui(
             server.wait()
 
 
-def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
+def _uri(folder: SweepFolder | None, root: Path, tracking: str | None) -> str:
     """Return `--tracking`, or the URI of the sweep's launch, or the default of this machine."""
     from orchestrator.errors import StoreError
     from orchestrator.execution.sweep.launch_folder import read_setup
 
-    if given is None and folder is not None:
+    if tracking is None and folder is not None:
         try:
             launched = read_setup(folder).tracking_uri
         except StoreError:  # launched without the command line
@@ -86,7 +90,7 @@ def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
             require_known(launched, "--tracking")
             return launched
         root = folder.root.parent
-    return tracking_uri(given, root)
+    return tracking_uri(tracking, root)
 
 
 def _check_uri(uri: str) -> None:
@@ -97,8 +101,8 @@ def _check_uri(uri: str) -> None:
     file = sqlite_file(uri)
     if file is not None and not file.is_file():
         raise InputError(
-            f"there must be an MLflow store at {file}, found none; launch a sweep, or say where its store is "
-            "with --runs or --tracking"
+            f"--tracking: there is no MLflow store at {file}. Launch a sweep, or name its store with --runs "
+            "or --tracking."
         )
 
 
@@ -153,15 +157,15 @@ def ended_by_signals() -> Iterator[None]:
     """Exit the context quietly on Ctrl-C, SIGTERM or a closed terminal; ignore a second signal."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
-        for each in ENDS:
-            signal.signal(each, signal.SIG_IGN)
+        for signal_number in ENDS:
+            signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, end) for each in ENDS}
+    before = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)

@@ -59,17 +59,19 @@ def verify(
     if repair:
         _repair_plan(folder)
         _delete_snapshot(folder)
-    found: list[Finding] = []
-    parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
+    all_findings: list[Finding] = []
+    parts = bundle.check_bundle(Path(name), rerun or 0, data_root(data)) if is_bundle else check_sweep(folder)
     for finding in parts:
-        found.append(finding)
+        all_findings.append(finding)
         if not as_json:
-            say(_line(finding))
-    bad = [finding for finding in found if finding.verdict in BAD]
+            say(_format_finding(finding))
+    bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
-        emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
+        emit_json(
+            {"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in all_findings]}
+        )
     else:
-        say(f"{folder.name}: {_sum(bad)}")
+        say(f"{folder.name}: {_summary(bad)}")
     if bad:
         raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
 
@@ -82,7 +84,7 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
         raise InputError(f"--rerun is for bundles, and {name} is no file; `haltsweep bundle` makes one")
 
 
-def findings(folder: SweepFolder) -> Iterator[Finding]:
+def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on all parts of a sweep, in the order of the checks."""
     from orchestrator.cli import verifying
     from orchestrator.cli.display.waiting import Waiting
@@ -90,8 +92,8 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
     from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
 
-    yield from verifying.files(folder)
-    yield from verifying.report(folder)
+    yield from verifying.check_files(folder)
+    yield from verifying.check_report(folder)
     plan = setup = None
     try:
         setup = read_setup(folder)
@@ -100,29 +102,31 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         pass  # reported by the check of the files
     with Waiting("Ctrl-C ends the check", "checking") as waiting:
         try:
-            with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
-                faults = list(verifying.ledger(ledger))
-                if plan is not None and not any(each.verdict == "damaged" for each in faults):
-                    faults += verifying.trials(ledger, folder)
+            with verifying.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
+                faults = list(verifying.check_ledger(ledger))
+                if plan is not None and not any(finding.verdict == "damaged" for finding in faults):
+                    faults += verifying.check_trials(ledger, folder)
                 yield from faults
-                if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
+                if plan is None or setup is None or any(finding.verdict == "damaged" for finding in faults):
                     detail = "not compared: what they must say cannot be read"
-                    for what in ("checkpoints", "data", "parquet", "mlflow"):
-                        yield Finding(what, "unknown", detail, "put right what is above, and check again")
+                    for part in ("checkpoints", "data", "parquet", "mlflow"):
+                        yield Finding(part, "unknown", detail, "put right what is above, and check again")
                     return
-                whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
-                yield from verifying.snapshot(whole)
-                yield from verifying.checkpoints(whole, waiting.update)
-                yield from verifying.data(whole, waiting.update)
-                yield from verifying.parquet(whole)
-                yield from verifying.mlflow(whole, waiting.update)
+                checked_sweep = verifying.CheckedSweep(
+                    folder, plan, setup, ledger, records(ledger.events(), plan)
+                )
+                yield from verifying.check_snapshot(checked_sweep)
+                yield from verifying.check_checkpoints(checked_sweep, waiting.update)
+                yield from verifying.check_data(checked_sweep, waiting.update)
+                yield from verifying.check_parquet(checked_sweep)
+                yield from verifying.check_mlflow(checked_sweep, waiting.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 
 
-def _sum(bad: Sequence[Finding]) -> str:
+def _summary(bad: Sequence[Finding]) -> str:
     """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
-    damaged = sum(each.verdict == "damaged" for each in bad)
+    damaged = sum(finding.verdict == "damaged" for finding in bad)
     unknown = len(bad) - damaged
     parts = [
         amount(damaged, "fault") if damaged else "",
@@ -131,9 +135,9 @@ def _sum(bad: Sequence[Finding]) -> str:
     return ", ".join(filter(None, parts)) or "sound"
 
 
-def _line(finding: Finding) -> str:
-    what = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
-    return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
+def _format_finding(finding: Finding) -> str:
+    line = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
+    return line if finding.verdict == "sound" or not finding.remedy else f"{line}; {finding.remedy}"
 
 
 def _delete_snapshot(folder: SweepFolder) -> None:
@@ -156,14 +160,14 @@ def _repair_plan(folder: SweepFolder) -> None:
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from trainables.atomic import write_atomically
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     finish_extension(folder)
     if not damaged_files(folder.root).get(folder.plan.name):
         return
     read_verified(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
+        add_to_path(Path(code))
     _, plan = plan_file(folder.spec)
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):

@@ -63,17 +63,17 @@ class Bars:
             if self._bars is not None and self._bar is not None:
                 self._bars.remove_task(self._bar)
 
-    def _show(self, what: str, done: int, total: int) -> None:
+    def _show(self, step: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
             self._bars.update(
-                self._bar, description=printable(f"{self._name}: {what}"), completed=done, total=total
+                self._bar, description=printable(f"{self._name}: {step}"), completed=done, total=total
             )
             return
         now = self._clock()
         if done == total:
             return
         if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
-            complain(f"{self._name}: {share(done, total)} of {total:,} {what}")
+            complain(f"{self._name}: {share(done, total)} of {total:,} {step}")
             self._shown_at = now
 
 

@@ -65,9 +65,9 @@ def emit_json(value: Any) -> None:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -90,11 +90,11 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
 
     class EverythingVisible(RenderHook):
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-            return [Visible(each) for each in renderables]
+            return [Visible(renderable) for renderable in renderables]
 
-    made = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
-    made.push_render_hook(EverythingVisible())
-    return made
+    console = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
+    console.push_render_hook(EverythingVisible())
+    return console
 
 
 class Name:

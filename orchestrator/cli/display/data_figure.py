@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestrator.cli.display.data_views import Shown
+from orchestrator.cli.display.data_views import SplitView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,18 +19,18 @@ SHORT_NAME = 3
 """Maximum length of label names that are drawn horizontally."""
 
 
-def draw(found: Sequence[Shown], path: Path) -> None:
+def draw(views: Sequence[SplitView], path: Path) -> None:
     """Write the figure as PNG. Raise `OSError` if `path` cannot be written."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    size = (9.0, 0.6 + ROW_INCHES * len(found))
-    figure, axes = plt.subplots(len(found), 2, figsize=size, squeeze=False, layout="constrained")
-    for row, each in zip(axes, found, strict=True):
-        _lengths(row[0], each)
-        _labels(row[1], each)
+    size = (9.0, 0.6 + ROW_INCHES * len(views))
+    figure, axes = plt.subplots(len(views), 2, figsize=size, squeeze=False, layout="constrained")
+    for row, view in zip(axes, views, strict=True):
+        _lengths(row[0], view)
+        _labels(row[1], view)
         for axis in row:
             axis.tick_params(labelsize="x-small")
     try:
@@ -39,18 +39,18 @@ def draw(found: Sequence[Shown], path: Path) -> None:
         plt.close(figure)
 
 
-def _lengths(axis: "Axes", each: Shown) -> None:
-    lengths, role = each.facts.lengths, each.info.role
+def _lengths(axis: "Axes", view: SplitView) -> None:
+    lengths, role = view.facts.lengths, view.info.role
     _histogram(axis, lengths, LENGTH_COLOUR)
-    count = f"batch of {len(lengths)}" if each.info.streamed else f"n = {len(lengths):,}"
-    name = each.title if each.info.name == role else f"{each.title} ({role})"
+    count = f"batch of {len(lengths)}" if view.info.streamed else f"n = {len(lengths):,}"
+    name = view.title if view.info.name == role else f"{view.title} ({role})"
     axis.set_title(f"{name}, {count}, tokens: mean {lengths.mean():.1f}", fontsize="small")
     axis.set_ylabel("share", fontsize="small")
 
 
-def _labels(axis: "Axes", each: Shown) -> None:
+def _labels(axis: "Axes", view: SplitView) -> None:
     """Draw the shares of labels, or the lengths of answers for tasks with text answers."""
-    facts = each.facts
+    facts = view.facts
     if facts.answer_lengths is not None:
         _histogram(axis, facts.answer_lengths, LABEL_COLOUR)
         words = f"answers of {len(facts.labels):,} tokens: mean {facts.answer_lengths.mean():.1f}"
@@ -65,9 +65,9 @@ def _labels(axis: "Axes", each: Shown) -> None:
         axis.set_xticks(range(len(names)), names, rotation=25, ha="right")
     else:
         axis.set_xticks(range(len(names)), names)
-    more = len(facts.labels) - len(names)
-    rest = f", {more:,} rarer ones not drawn" if more else ""
-    axis.set_title(f"labels; dotted: floor {facts.floor:.1%}{rest}", fontsize="small")
+    num_hidden = len(facts.labels) - len(names)
+    note = f", {num_hidden:,} rarer ones not drawn" if num_hidden else ""
+    axis.set_title(f"labels; dotted: floor {facts.floor:.1%}{note}", fontsize="small")
 
 
 def _histogram(axis: "Axes", values: np.ndarray, colour: str) -> None:

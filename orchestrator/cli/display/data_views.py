@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.cli.subjects import Subject
-from trainables.data.facts import Example, Facts, examples, of_batch, of_split
-from trainables.data.inventory import Found
+from trainables.data.facts import Example, Facts, batch_facts, examples, split_facts
+from trainables.data.inventory import DataFile
 from trainables.data.order import batch_indices
 from trainables.data.split import Split
 from trainables.task_catalog import stream
@@ -29,7 +29,7 @@ TEXT_SHOWN = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SplitView:
     """A split with its statistics and examples, for display."""
 
     subject: Subject
@@ -45,7 +45,7 @@ class Shown:
         return f"{self.subject.name}/{self.info.name}"
 
 
-def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> Shown:
+def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> SplitView:
     """Return a split for display.
 
     Args:
@@ -57,81 +57,83 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
-        return Shown(subject, info, of_batch(batch, subject.config), rows, "")
-    facts = of_split(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
+        return SplitView(subject, info, batch_facts(batch, subject.config), rows, "")
+    facts = split_facts(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if wanted:
-        chosen = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
-        rows = tuple(examples(split.batch(chosen), subject.config))
-    return Shown(subject, info, facts, rows, split.content_hash)
+        indices = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
+        rows = tuple(examples(split.batch(indices), subject.config))
+    return SplitView(subject, info, facts, rows, split.content_hash)
 
 
-def as_plain(each: Shown) -> dict[str, Any]:
+def view_to_json(view: SplitView) -> dict[str, Any]:
     """Return JSON values for scripts."""
-    lengths, facts = each.facts.lengths, each.facts
+    lengths, facts = view.facts.lengths, view.facts
     values, counts = np.unique(lengths, return_counts=True)
     return {
-        "task": each.subject.config.model_dump(mode="json"),
-        "split": each.info.name,
-        "role": each.info.role,
-        "streamed": each.info.streamed,
-        "content_hash": each.content_hash or None,
+        "task": view.subject.config.model_dump(mode="json"),
+        "split": view.info.name,
+        "role": view.info.role,
+        "streamed": view.info.streamed,
+        "content_hash": view.content_hash or None,
         "examples": len(lengths),
         "tokens": int(lengths.sum()),
         "lengths": dict(zip(map(str, values.tolist()), counts.tolist(), strict=True)),
         "labels": facts.labels,
         "floor": facts.floor,
-        "padding": {"batch_size": DRAWN if each.info.streamed else each.subject.batch_size} | facts.padding,
+        "padding": {"batch_size": DRAWN if view.info.streamed else view.subject.batch_size} | facts.padding,
         "shown": [
             {"text": example.text, "answer": example.answer, "length": example.length}
-            for example in each.examples
+            for example in view.examples
         ],
     }
 
 
-def render(found: Sequence[Shown]) -> "Iterator[RenderableType]":
+def render(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
     """Yield a table of all splits, then histograms and examples of each."""
     from rich.text import Text
 
-    yield _table(found)
-    for each in found:
-        yield Text(f"\n{_heading(each)}", style="bold")
-        lengths = each.facts.lengths
+    yield _table(views)
+    for view in views:
+        yield Text(f"\n{_heading(view)}", style="bold")
+        lengths = view.facts.lengths
         yield Text(f"lengths {lengths.min()} {sparkline(lengths)} {lengths.max()}")
-        if each.facts.answer_lengths is not None:
-            answers = each.facts.answer_lengths
+        if view.facts.answer_lengths is not None:
+            answers = view.facts.answer_lengths
             yield Text(f"answers {answers.min()} {sparkline(answers)} {answers.max()}")
-        yield Text(f"labels  {label_words(each.facts.labels)}")
-        for example in each.examples:
-            yield Text(f"{example.picture or cut(example.text)}\n  = {cut(example.answer)}")
+        yield Text(f"labels  {label_text(view.facts.labels)}")
+        for example in view.examples:
+            yield Text(
+                f"{example.picture or shorten_example(example.text)}\n  = {shorten_example(example.answer)}"
+            )
 
 
-def _heading(each: Shown) -> str:
-    if each.info.streamed:
-        return f"{each.title}, a batch of {DRAWN} drawn for step {each.subject.steps - 1:,} of seed {SEED}"
-    return each.title
+def _heading(view: SplitView) -> str:
+    if view.info.streamed:
+        return f"{view.title}, a batch of {DRAWN} drawn for step {view.subject.steps - 1:,} of seed {SEED}"
+    return view.title
 
 
-def _table(found: Sequence[Shown]) -> "RenderableType":
+def _table(views: Sequence[SplitView]) -> "RenderableType":
     from rich.table import Table
 
-    sizes = " or ".join(map(str, sorted({each.subject.batch_size for each in found})))
+    sizes = " or ".join(map(str, sorted({view.subject.batch_size for view in views})))
     table = Table(caption=f"padding in batches of {sizes}; splits that are not trained on are read sorted")
     for header in ("split", "role"):
         table.add_column(header, no_wrap=True)
     for header in ("examples", "tokens", "shortest", "median", "mean", "longest", "floor", "padding"):
         table.add_column(header, justify="right", no_wrap=True)
-    for each in found:
-        table.add_row(*_cells(each))
+    for view in views:
+        table.add_row(*_cells(view))
     return table
 
 
-def _cells(each: Shown) -> Iterator[str]:
-    lengths, facts = each.facts.lengths, each.facts
-    yield each.title
-    yield each.info.role
-    yield "endless" if each.info.streamed else f"{len(lengths):,}"
-    yield "endless" if each.info.streamed else f"{lengths.sum():,}"
+def _cells(view: SplitView) -> Iterator[str]:
+    lengths, facts = view.facts.lengths, view.facts
+    yield view.title
+    yield view.info.role
+    yield "endless" if view.info.streamed else f"{len(lengths):,}"
+    yield "endless" if view.info.streamed else f"{lengths.sum():,}"
     yield str(lengths.min())
     yield f"{np.median(lengths):g}"
     yield f"{lengths.mean():.1f}"
@@ -149,29 +151,29 @@ def sparkline(values: np.ndarray) -> str:
     return "".join(BLOCKS[height] for height in heights)
 
 
-def label_words(labels: Mapping[str, int]) -> str:
+def label_text(labels: Mapping[str, int]) -> str:
     """Return shares of labels in the order of classes, or only the most frequent of many labels."""
     total = sum(labels.values())
-    chosen = list(labels.items())
-    if len(chosen) > LABELS_SHOWN:
-        chosen = sorted(chosen, key=lambda item: -item[1])[:LABELS_SHOWN]
-    words = [f"{name}: {count / total:.1%}" for name, count in chosen]
-    more = len(labels) - len(chosen)
-    return ", ".join(words) + (f", and {more:,} more" if more else "")
+    entries = list(labels.items())
+    if len(entries) > LABELS_SHOWN:
+        entries = sorted(entries, key=lambda item: -item[1])[:LABELS_SHOWN]
+    words = [f"{name}: {count / total:.1%}" for name, count in entries]
+    num_hidden = len(labels) - len(entries)
+    return ", ".join(words) + (f", and {num_hidden:,} more" if num_hidden else "")
 
 
-def cut(text: str) -> str:
+def shorten_example(text: str) -> str:
     """Return at most `TEXT_SHOWN` characters of a text."""
-    left = len(text) - TEXT_SHOWN
-    return text if left <= 0 else f"{text[:TEXT_SHOWN]} ... and {left:,} characters more"
+    num_cut = len(text) - TEXT_SHOWN
+    return text if num_cut <= 0 else f"{text[:TEXT_SHOWN]} ... and {num_cut:,} characters more"
 
 
-def line_of(found: Found, *, removed: bool) -> str:
+def file_line(file: DataFile, *, removed: bool) -> str:
     """Return one output line of `haltsweep data verify`."""
-    verdict = f"{found.verdict}, removed" if removed else found.verdict
-    return f"{verdict}: {found.path}: " + (found.reason or f"{found.size:,} bytes, {found.content_hash}")
+    verdict = f"{file.verdict}, removed" if removed else file.verdict
+    return f"{verdict}: {file.path}: " + (file.reason or f"{file.size:,} bytes, {file.content_hash}")
 
 
-def found_as_plain(found: Found, *, removed: bool) -> dict[str, Any]:
-    """Return the values of `line_of` for scripts."""
-    return asdict(found) | {"path": str(found.path), "removed": removed}
+def file_to_json(file: DataFile, *, removed: bool) -> dict[str, Any]:
+    """Return the values of `file_line` for scripts."""
+    return asdict(file) | {"path": str(file.path), "removed": removed}

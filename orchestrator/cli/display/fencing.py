@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from orchestrator.ledger.store import Ledger
 
 
-def tell_fenced(lease: "Lease") -> None:
+def report_fenced(lease: "Lease") -> None:
     """Print which session held `lease` and can no longer write."""
     complain(
         f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write "
@@ -19,12 +19,12 @@ def tell_fenced(lease: "Lease") -> None:
     )
 
 
-def silence_of(ledger: "Ledger") -> str:
+def describe_silent_holder(ledger: "Ledger") -> str:
     """Return a sentence about a silent holder whose process cannot be checked; empty if there is none."""
-    found = ledger.silent_holder()
-    if found is None:
+    silence = ledger.silent_holder()
+    if silence is None:
         return ""
-    holder, silent_s = found
+    holder, silent_s = silence
     when = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
     return (
         f"{holder} held it and last renewed its lease {when}; whether that process is still alive cannot be "

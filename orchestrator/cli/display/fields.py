@@ -22,12 +22,12 @@ def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
     """Yield a row per field; fields of nested settings follow the field that contains them."""
     for name, field in config.model_fields.items():
         meaning = " ".join((field.description or "").split())
-        yield f"{prefix}{name}", type_words(field), _default(field), meaning
+        yield f"{prefix}{name}", type_text(field), _default(field), meaning
         for nested in _nested(field.annotation):
             yield from rows(nested, f"{prefix}{name}.")
 
 
-def type_words(field: FieldInfo) -> str:
+def type_text(field: FieldInfo) -> str:
     """Return the allowed values in words: `whole number >= 1 or null`, `one of sequence, token`."""
     kinds = _alternatives(field.annotation)
     limits = ", ".join(

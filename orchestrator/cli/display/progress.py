@@ -49,9 +49,9 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
-    made.add_column("arm", overflow="fold")
-    some_infeasible = any(each.infeasible for each in progress)
+    grid = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
+    grid.add_column("arm", overflow="fold")
+    some_infeasible = any(arm.infeasible for arm in progress)
     infeasible = ["infeasible"] if some_infeasible else []
     for header in (
         "done",
@@ -62,40 +62,40 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
         *(["best"] if objective else []),
         "work",
     ):
-        made.add_column(header, justify="right", no_wrap=True)
-    for each in progress:
-        best = "-" if each.best is None else decimals(each.best, 3)
-        made.add_row(
-            Name(each.arm),
-            f"{each.ended}/{each.planned}",
-            str(each.running),
-            str(each.pruned),
-            *([str(each.infeasible)] if some_infeasible else []),
-            Text(str(each.failed), style="red" if each.failed else ""),
+        grid.add_column(header, justify="right", no_wrap=True)
+    for arm in progress:
+        best = "-" if arm.best is None else decimals(arm.best, 3)
+        grid.add_row(
+            Name(arm.arm),
+            f"{arm.ended}/{arm.planned}",
+            str(arm.running),
+            str(arm.pruned),
+            *([str(arm.infeasible)] if some_infeasible else []),
+            Text(str(arm.failed), style="red" if arm.failed else ""),
             *([best] if objective else []),
-            duration(each.seconds),
+            duration(arm.seconds),
         )
-    return made
+    return grid
 
 
-def line(progress: Sequence[Progress], left: str) -> str:
+def line(progress: Sequence[Progress], time_left: str) -> str:
     """Return the progress of the sweep as one line."""
-    ended, planned = sum(each.ended for each in progress), sum(each.planned for each in progress)
-    running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
-    pruned, skipped = sum(each.pruned for each in progress), sum(each.skipped for each in progress)
+    ended, planned = sum(arm.ended for arm in progress), sum(arm.planned for arm in progress)
+    running, failed = sum(arm.running for arm in progress), sum(arm.failed for arm in progress)
+    pruned, skipped = sum(arm.pruned for arm in progress), sum(arm.skipped for arm in progress)
     unneeded = f", {skipped} skipped" if skipped else ""
-    if infeasible := sum(each.infeasible for each in progress):
+    if infeasible := sum(arm.infeasible for arm in progress):
         unneeded += f", {infeasible} infeasible"
-    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{left}"
+    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{time_left}"
 
 
 def duration(seconds: float) -> str:
     """Format a duration, e.g. `42s`, `3m 20s`, `2h 05m`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+    total = round(seconds)
+    if total < 60:
+        return f"{total}s"
+    minutes, remainder = divmod(total, 60)
+    return f"{minutes}m {remainder:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
 
 
 class View:
@@ -144,42 +144,42 @@ class View:
         if self._snapshot is None:
             self._began = now
         self._snapshot = snapshot
-        how = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
-        left = self._left(snapshot, now)
+        progress = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
+        time_left = self._left(snapshot, now)
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
-            self._draw(how + left + hint, *tables(arms, self._objective, snapshot.outlook))
-        elif now - self._last_at >= PLAIN_EVERY_S or sum(each.ended == each.planned for each in arms) == len(
+            self._draw(progress + time_left + hint, *tables(arms, self._objective, snapshot.outlook))
+        elif now - self._last_at >= PLAIN_EVERY_S or sum(arm.ended == arm.planned for arm in arms) == len(
             arms
         ):
-            quiet = how == self._last_text and now - self._last_at >= QUIET_S
+            quiet = progress == self._last_text and now - self._last_at >= QUIET_S
             if quiet:
                 self._last_text = ""
-            self._say(how, now, left + (_moving(snapshot) if quiet else ""))
+            self._say(progress, now, time_left + (_moving(snapshot) if quiet else ""))
 
-    def show_starting(self, what: str) -> None:
+    def show_starting(self, step: str) -> None:
         """Display a step that precedes the trials, e.g. the start of Ray."""
         if self._live is None:
-            say(f"[{duration(self._clock() - self._began)}] {what}")
+            say(f"[{duration(self._clock() - self._began)}] {step}")
             return
         arms = self._snapshot.arms if self._snapshot is not None else ()
-        self._draw(what, *([table(arms, self._objective)] if arms else []))
+        self._draw(step, *([table(arms, self._objective)] if arms else []))
 
     def show_data(self, task: str, split: str, ready: int, total: int) -> None:
         """Display which split is being built."""
-        done = ready == total
+        is_ready = ready == total
         self._data = f"data: {task}/{split} ({ready + 1} of {total})"
         self._data_since, self._last_at = self._clock(), -PLAIN_EVERY_S
-        if done:
+        if is_ready:
             self._data = f"data: {total} splits of {task} ready"
         if self._live is not None:
             self._draw(self._data)
-        elif done:
+        elif is_ready:
             say(self._data)
 
-    def show_build(self, what: str, done: int, total: int) -> None:
+    def show_build(self, step: str, done: int, total: int) -> None:
         """Display the progress of the split being built; in a log only if the build takes long."""
-        text = f"{self._data}: {share(done, total)} of {total:,} {what}"
+        text = f"{self._data}: {share(done, total)} of {total:,} {step}"
         now = self._clock()
         if self._live is not None:
             self._draw(text)
@@ -188,9 +188,9 @@ class View:
         ):
             self._say(text, now)
 
-    def show_interrupt(self, heard: "SignalEffect") -> None:
+    def show_interrupt(self, interrupt: "SignalEffect") -> None:
         """Display the effect of Ctrl-C; called in another thread."""
-        complain(HEARD[heard.name])
+        complain(HEARD[interrupt.name])
 
     def show_outage(self, outage: "Outage | None") -> None:
         """Display that the ledger's database is unreachable or reachable again; called in any thread."""
@@ -232,11 +232,15 @@ class View:
 
     def _left(self, snapshot: "Snapshot", now: float) -> str:
         """Return the estimated time left, or when the wall-clock budget ends the sweep."""
-        worked = sum(each.seconds for each in snapshot.arms)
+        worked = sum(arm.seconds for arm in snapshot.arms)
         speed = self._pace.speed(worked, now, snapshot.running)
-        left = seconds_left(snapshot.outlook, speed)
+        work_left_s = seconds_left(snapshot.outlook, speed)
         hours = self._plan.wall_clock_hours
-        if left is not None and hours is not None and (until := hours * HOUR_S - snapshot.held_open_s) < left:
+        if (
+            work_left_s is not None
+            and hours is not None
+            and (until := hours * HOUR_S - snapshot.held_open_s) < work_left_s
+        ):
             return f", the budget of {hours:g} h ends it in about {roughly(max(0.0, until))}"
         return time_left(snapshot.outlook, speed, shorter=self._shorter)
 
@@ -258,8 +262,8 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         if complained:
             return
         complained = True
-        every = chain(plan.trials, replacements(plan))
-        trial = next(each for each in every if each.trial_id == trial_id)
+        trials = chain(plan.trials, replacements(plan))
+        trial = next(candidate for candidate in trials if candidate.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
         complain(
@@ -285,9 +289,9 @@ def may_end_early(plan: Plan) -> bool:
 def _moving(snapshot: "Snapshot") -> str:
     """Return the progress of running trials, for a log in which no trial has ended for a long time."""
     running = snapshot.outlook.running
-    shown = [each for each in running if silence(each)] or running[:1]
+    trials = [trial for trial in running if silence(trial)] or running[:1]
     return "".join(
-        f"; {each.arm} {each.phase} {numbered(each.repeat, each.number)} is at step {each.step:,}"
-        f"{silence(each)}"
-        for each in shown
+        f"; {trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} is at step {trial.step:,}"
+        f"{silence(trial)}"
+        for trial in trials
     )

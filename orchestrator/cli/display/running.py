@@ -21,20 +21,20 @@ def running_table(outlook: Outlook) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    shown = outlook.running[:SHOWN]
-    metrics = {each.metric for each in shown if each.value is not None}
+    trials = outlook.running[:SHOWN]
+    metrics = {trial_.metric for trial_ in trials if trial_.value is not None}
     common = metrics.pop() if len(metrics) == 1 else ""
-    made = Table(box=SIMPLE_HEAD, pad_edge=False)
-    made.add_column("running trial", overflow="fold")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("running trial", overflow="fold")
     for header in ("step", "steps/s", common or "last value", "its end in"):
-        made.add_column(header, justify="right", no_wrap=True)
-    for each in shown:
-        trial = Name(f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}{silence(each)}")
-        left = "" if each.left_s is None else roughly(each.left_s)
-        made.add_row(trial, _step(each), _rate(each), _value(each, named=not common), left)
-    if (more := len(outlook.running) - SHOWN) > 0:
-        made.add_row(f"... and {more} more", "", "", "", "")
-    return made
+        table.add_column(header, justify="right", no_wrap=True)
+    for trial_ in trials:
+        trial = Name(f"{trial_.arm} {trial_.phase} {numbered(trial_.repeat, trial_.number)}{silence(trial_)}")
+        time_left = "" if trial_.left_s is None else roughly(trial_.left_s)
+        table.add_row(trial, _step(trial_), _rate(trial_), _value(trial_, with_metric=not common), time_left)
+    if (num_hidden := len(outlook.running) - SHOWN) > 0:
+        table.add_row(f"... and {num_hidden} more", "", "", "", "")
+    return table
 
 
 def silence(trial: RunningTrial) -> str:
@@ -65,10 +65,10 @@ def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
         outlook: Running trials and trials still to come.
         speed: Seconds of work per wall-clock second.
     """
-    left = remaining(outlook)
-    if left is None or not speed or not (left.seconds or left.unknown):
+    work = remaining(outlook)
+    if work is None or not speed or not (work.seconds or work.unknown):
         return None
-    return max(left.longest_s, left.seconds / speed)
+    return max(work.longest_s, work.seconds / speed)
 
 
 def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -> str:
@@ -81,10 +81,10 @@ def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -
         speed: Seconds of work per wall-clock second.
         shorter: Whether trials may be skipped or end early.
     """
-    seconds, left = seconds_left(outlook, speed), remaining(outlook)
-    if seconds is None or left is None:
+    seconds, work = seconds_left(outlook, speed), remaining(outlook)
+    if seconds is None or work is None:
         return ""
-    return f", {'at most ' * shorter}about {roughly(seconds)} left ({left.ground})"
+    return f", {'at most ' * shorter}about {roughly(seconds)} left ({work.ground})"
 
 
 def _step(trial: RunningTrial) -> str:
@@ -97,8 +97,8 @@ def _rate(trial: RunningTrial) -> str:
     return "" if trial.rate is None else f"{trial.rate:.3g}"
 
 
-def _value(trial: RunningTrial, *, named: bool) -> str:
-    return "" if trial.value is None else f"{trial.metric} " * named + f"{trial.value:.4g}"
+def _value(trial: RunningTrial, *, with_metric: bool) -> str:
+    return "" if trial.value is None else f"{trial.metric} " * with_metric + f"{trial.value:.4g}"
 
 
 class Pace:

@@ -12,11 +12,11 @@ from orchestrator.tracking.state import is_writing, read_state
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import Opened
+    from orchestrator.cli.reading import StoredSweep
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackingStatus:
     """State of the MLflow projection, from the last note of its writer."""
 
     store: str
@@ -54,14 +54,14 @@ class Tracked:
         return message if held or background else f"{message}\ncatch up with: {sync}"
 
 
-def tracking_of(sweep: "Opened") -> Tracked | None:
+def sweep_tracking_status(sweep: "StoredSweep") -> TrackingStatus | None:
     """Return the state of MLflow; None for a sweep that was never written to MLflow."""
     setup = read_setup(sweep.folder)
-    uri = store_of(sweep.folder, setup)
+    uri = tracking_store(sweep.folder, setup)
     return tracked(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
 
 
-def store_of(folder: SweepFolder, setup: Setup) -> str | None:
+def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
     """Return the URI of MLflow from the launch, or else from the last `sync`; None if there is neither.
 
     A password in the URI of a `sync` is masked, since it is not stored.
@@ -72,15 +72,15 @@ def store_of(folder: SweepFolder, setup: Setup) -> str | None:
     return (state.store or None) if state is not None else None
 
 
-def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
+def tracked(folder: SweepFolder, uri: str, newest: int) -> TrackingStatus:
     """Return the state of MLflow at `uri` relative to the newest event, at position `newest`."""
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
-        return Tracked(store, newest, "", "", None, active)
+        return TrackingStatus(store, newest, "", "", None, active)
     file = sqlite_file(uri)
     if state.position and file is not None and not file.exists():
-        return Tracked(
+        return TrackingStatus(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
         )
     ago = max(0.0, time.time() - state.at)
-    return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago, active)
+    return TrackingStatus(store, max(0, newest - state.position), state.doing, state.error, ago, active)

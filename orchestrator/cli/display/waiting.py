@@ -33,9 +33,9 @@ class Waiting:
         self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
         self._status: Status | None = None
 
-    def update(self, what: str) -> None:
+    def update(self, step: str) -> None:
         """Set the current step of the wait."""
-        self._update = (what, time.monotonic())
+        self._update = (step, time.monotonic())
 
     def __enter__(self) -> Self:
         if err().is_terminal:
@@ -52,10 +52,10 @@ class Waiting:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            what, since = self._update
+            step, since = self._update
             now = time.monotonic()
             age = f" (since {now - since:.0f} s)" if now - since >= FIRST_S else ""
-            text = f"{self._doing}: {what}{age}; {self._hint}"
+            text = f"{self._doing}: {step}{age}; {self._hint}"
             if self._status is not None:
                 from rich.text import Text
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.display.progress import View
-from orchestrator.cli.reading import Opened, opened
+from orchestrator.cli.reading import StoredSweep, opened
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
@@ -34,6 +34,6 @@ def watch_sweep(
                 sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))
 
 
-def _look(sweep: Opened) -> Snapshot:
-    found = sweep.overview()
-    return Snapshot(found.progress(held=True), 0.0, "", found.outlook(held=True, now=time.time()))
+def _look(sweep: StoredSweep) -> Snapshot:
+    overview = sweep.overview()
+    return Snapshot(overview.progress(held=True), 0.0, "", overview.outlook(held=True, now=time.time()))

@@ -32,9 +32,9 @@ def living_nodes() -> list[Mapping[str, Any]]:
 
 @ray.remote(num_cpus=0, max_retries=0)
 def _answer(needs: str) -> str:
-    from orchestrator.execution.ray.node_check import answer
+    from orchestrator.execution.ray.node_check import check_node
 
-    return json.dumps(to_json_values(answer(NodeRequirements.from_json(needs))))
+    return json.dumps(to_json_values(check_node(NodeRequirements.from_json(needs))))
 
 
 @dataclass(slots=True)

@@ -52,9 +52,9 @@ from orchestrator.ledger.lease import LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, require_locks
 from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import digests_of, write_inputs
+from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 
 RAY_LOG = "ray.log"
 """File in the folder of the sweep with the output of Ray."""
@@ -207,7 +207,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
     if setup.code is not None:
-        look_in(Path(setup.code))
+        add_to_path(Path(setup.code))
     load_workload(setup.workload)
     if address is not None:
         check_address(address)
@@ -241,9 +241,9 @@ def _session(
                     means.watch.on_trouble(repeated)
                 inputs = collect_inputs(plan, setup.data_dir)
                 if not changed_code:
-                    require_same_data(plan, session.known(), digests_of(inputs))
+                    require_same_data(plan, session.known(), split_digests(inputs))
                 write_inputs(folder, inputs)
-                session.recorder.data_are_there(digests_of(inputs))
+                session.recorder.data_are_there(split_digests(inputs))
             with heard.draining():
                 _drive(session, means, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished

@@ -48,7 +48,6 @@ from orchestrator.trials import (
     skipped,
     with_usable_metrics,
 )
-from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ANSWER = "answer"
@@ -56,6 +55,8 @@ ANSWER = "answer"
 
 The arm's tag of that name states which outcome it is.
 """
+DECISION = "decision"
+"""Name of the tag with the verdict in one word, `reference` for arms with which others are compared."""
 NOTICE = "notice"
 """Name of the tag with the warnings printed before the results."""
 ANSWERS = {
@@ -232,16 +233,12 @@ def has_confirmed_front(plan: Plan) -> bool:
 
 
 def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
-    """Return the metrics declared by the plan; for older plans, those of the installed tasks and heads."""
+    """Return the metrics declared by the plan; for plans without any, those that every task has."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
-    from trainables.training.measured import metrics_of
+    from trainables.training import measured
 
-    named = [lookup(arm.settings, "task.name") for arm in plan.arms]
-    try:
-        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
-    except (LookupError, ValueError):  # a custom task that no longer exists
-        return metrics_of()
+    return measured.declared_metrics()
 
 
 def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
@@ -497,11 +494,13 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
-    tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
+    references = {each.reference for each in report.verdicts}
+    tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
         tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (

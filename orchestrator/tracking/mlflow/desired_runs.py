@@ -33,13 +33,14 @@ from orchestrator.tracking.mlflow.points import (
     MAX_NAME,
     PREFIX,
     Point,
+    finite_points,
     metric_key,
     milliseconds,
     original_names,
-    points_of,
 )
 from orchestrator.tracking.mlflow.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
+from search_spaces.dimensions import Fixed
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
@@ -87,6 +88,7 @@ class DesiredRuns:
         self._differing = _differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
+        """Outcomes of ended confirm trials, by arm and trial."""
         self._curves = {arm.name: ArmCurves() for arm in plan.arms}
         self._counted: dict[str, CountedReports] = {}
         self._running = {arm.name: RunningTime() for arm in plan.arms}
@@ -115,9 +117,9 @@ class DesiredRuns:
         elif event.kind is EventKind.ASKED:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
-            if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+            if (run := self.runs.get(f"trial/{trial.trial_id}")) is not None:
                 # MLflow cannot change the value of a parameter, so the existing params are retained.
-                known.params = self._trial_run(trial, known.start_ms).params | known.params
+                run.params = self._trial_run(trial, run.start_ms).params | run.params
         elif event.kind is EventKind.RETRIED:
             self._retry(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
@@ -169,8 +171,8 @@ class DesiredRuns:
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
 
     def _open(self, event: Event) -> None:
-        for each in self._running.values():
-            each.abandon()
+        for running_time in self._running.values():
+            running_time.abandon()
         self._source = source_tags(event.payload["provenance"])
         self.runs[SWEEP].tags |= {
             f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
@@ -181,10 +183,10 @@ class DesiredRuns:
 
     def _close(self, event: Event) -> None:
         reason, at_ms = event.payload["reason"], milliseconds(event.at)
-        done = reason == "done"
-        outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
-        self._mark(SWEEP, "FINISHED" if done else "KILLED", at_ms, outcome.value, reason)
-        for arm in self._plan.arms if done else ():
+        is_done = reason == "done"
+        outcome = OutcomeKind.FINISHED if is_done else OutcomeKind.STOPPED
+        self._mark(SWEEP, "FINISHED" if is_done else "KILLED", at_ms, outcome.value, reason)
+        for arm in self._plan.arms if is_done else ():
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
                 self._add(self._arm_run(arm, at_ms))
             if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
@@ -199,7 +201,7 @@ class DesiredRuns:
     def _mark_arm(self, arm: str) -> None:
         """Set an arm's status: that of the sweep while trials are open, then that of its confirm trials."""
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
-        ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
+        ends = [run.end_ms for run in self.runs.values() if run.parent == key and run.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
         failed = Counter(kind.value for kind in kinds if kind.failed)
         if self._to_go[arm] > 0:
@@ -215,7 +217,22 @@ class DesiredRuns:
             reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
             if not finished:
                 status, outcome = "FAILED", failed.most_common(1)[0][0]
+        # MLflow cannot change the value of a parameter, so the existing params are retained.
+        self.runs[key].params = self._chosen_params(arm) | self.runs[key].params
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
+
+    def _chosen_params(self, arm: str) -> dict[str, str]:
+        """Return the values that were confirmed for every searched field, e.g. `0.5, 0.7` of two repeats."""
+        outcomes = self._confirmed.get(arm, {}).items()
+        trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
+        trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
+        texts_by_path = {
+            path: dict.fromkeys(
+                _short_text(trial.assignment[path]) for trial in trials if path in trial.assignment
+            )
+            for path in (dimension.path for dimension in self._plan.arm(arm).space.dimensions)
+        }
+        return as_params({path: ", ".join(texts) for path, texts in texts_by_path.items() if texts})
 
     def _retry(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -251,7 +268,7 @@ class DesiredRuns:
             running.hear(event.trial_id, at_ms)
             measurement = self._with_counted(read_measurement(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
-            self.runs[key].points += points_of(measurement, at_ms)
+            self.runs[key].points += finite_points(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
                 self._curves[planned.arm].hear(event.trial_id, measurement)
@@ -271,14 +288,18 @@ class DesiredRuns:
         Only objectives whose scope is not the last report are added.
         """
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
-        unusual = [each for each in objectives if each.scope != "last"]
+        unusual = [objective for objective in objectives if objective.scope != "last"]
         if planned.phase != "search" or not unusual:
             return measurement
-        counted = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
-        counted.add(measurement)
-        values = counted.measurement.metrics if counted.measurement is not None else {}
-        added = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual if values}
-        return replace(measurement, metrics={**added, **measurement.metrics})
+        reports = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        reports.add(measurement)
+        values = reports.measurement.metrics if reports.measurement is not None else {}
+        values_by_scope = {
+            f"{objective.metric}.{objective.scope}": values[objective.metric]
+            for objective in unusual
+            if values
+        }
+        return replace(measurement, metrics={**values_by_scope, **measurement.metrics})
 
     def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None
@@ -286,7 +307,7 @@ class DesiredRuns:
         if not skipped:
             if planned.phase == "confirm":
                 self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
-            self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
+            self._mark(key, mlflow_status(kind), milliseconds(event.at), kind.value, event.payload["reason"])
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
             self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
@@ -315,6 +336,7 @@ class DesiredRuns:
         ]
         text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name) | self._source
+        searched = {dimension.path for dimension in arm.space.dimensions}
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return DesiredRun(
@@ -323,7 +345,7 @@ class DesiredRuns:
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params(dict(leaves(arm.settings))),
+            params=as_params({path: value for path, value in leaves(arm.settings) if path not in searched}),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
@@ -341,19 +363,27 @@ class DesiredRuns:
         tags |= self._source
         # Users compare trials by params and by the settings in which arms differ.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
-        own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
+        identity = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
             key=f"trial/{planned.trial_id}",
             parent=f"arm/{planned.arm}",
             name=f"{planned.arm} {planned.phase} {numbered(planned.repeat, planned.number)}",
             start_ms=start_ms,
             tags=tags,
-            params=as_params({**settings, **trial.assignment, **planned.overrides, **own}),
+            params=as_params({**settings, **trial.assignment, **planned.overrides, **identity}),
             inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
         )
 
 
-def status_of(kind: OutcomeKind) -> Status:
+def searched_fields(plan: Plan) -> tuple[str, ...]:
+    """Return the paths of the fields that some arm searches, in the order of the spaces."""
+    dimensions = (dimension for arm in plan.arms for dimension in arm.space.dimensions)
+    return tuple(
+        dict.fromkeys(dimension.path for dimension in dimensions if not isinstance(dimension.domain, Fixed))
+    )
+
+
+def mlflow_status(kind: OutcomeKind) -> Status:
     """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
@@ -379,7 +409,7 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Return MLflow's own tags for the source of a run: command without folders, commit."""
     program, *arguments = provenance.get("command") or [""]
     # MLflow displays the part of a source after the last slash.
-    command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
+    command = " ".join(PurePath(argument).name for argument in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
         tags["mlflow.source.git.commit"] = str(commit)
@@ -388,6 +418,10 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _short_text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else _text(value)
 
 
 def _change_text(value: Any) -> str:

@@ -43,14 +43,14 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
         StoreError: The server does not respond.
     """
     base = server.rstrip("/")
-    shown = without_user(base)
+    public = without_user(base)
     name = urllib.parse.urlencode({"experiment_name": sweep})
-    found = _ask(base, f"experiments/get-by-name?{name}")
-    if found is None:
+    experiment_reply = _ask(base, f"experiments/get-by-name?{name}")
+    if experiment_reply is None:
         raise InputError(
-            f"sweep {sweep!r} is not in the MLflow at {shown}; `haltsweep sync {sweep}` puts it there"
+            f"sweep {sweep!r} is not in the MLflow at {public}; `haltsweep sync {sweep}` puts it there"
         )
-    experiment = found["experiment"]["experiment_id"]
+    experiment = experiment_reply["experiment"]["experiment_id"]
     newest = _runs(base, experiment, f"tags.`{PREFIX}kind` = 'sweep'")[:1]
     run_ids: dict[str, str] = {}
     for run in newest:
@@ -60,9 +60,9 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     compared = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
     return Links(
-        runs=_link(shown, page),
-        arms=_link(shown, page, viewStateShareKey=KEY),
-        comparison=_link(shown, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
+        runs=_link(public, page),
+        arms=_link(public, page, viewStateShareKey=KEY),
+        comparison=_link(public, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
     )
 
 
@@ -77,16 +77,16 @@ def _link(base: str, page: str, **query: str) -> str:
     return f"{base}{page}?{urllib.parse.urlencode({**query, 'workflowType': 'machine_learning'})}"
 
 
-def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:
-    """Return the runs that match the filter `which`, newest first."""
+def _runs(base: str, experiment: str, filter_: str) -> list[dict[str, Any]]:
+    """Return the runs that match the filter `filter_`, newest first."""
     wanted = {
         "experiment_ids": [experiment],
-        "filter": which,
+        "filter": filter_,
         "max_results": MOST_RUNS,
         "order_by": ["attributes.start_time DESC"],
     }
-    found = _ask(base, "runs/search", wanted) or {}
-    runs: list[dict[str, Any]] = found.get("runs", [])
+    reply = _ask(base, "runs/search", wanted) or {}
+    runs: list[dict[str, Any]] = reply.get("runs", [])
     return runs
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from orchestrator.files.findings import Finding
 from orchestrator.tracking.mlflow.desired_runs import SWEEP, DesiredRun, DesiredRuns
-from orchestrator.tracking.mlflow.mlflow_reading import Kept
+from orchestrator.tracking.mlflow.mlflow_reading import StoredRun
 from orchestrator.tracking.mlflow.mlflow_runs import MAX_PARAM
 from orchestrator.tracking.mlflow.points import PREFIX, Point
 from search_spaces.wording import amount
@@ -25,7 +25,7 @@ A `missing` item may only be late. An `unreported` item is written with the next
 
 def compare(
     desired_runs: DesiredRuns,
-    kept: Sequence[Kept],
+    stored_runs: Sequence[StoredRun],
     means: Mapping[str, Mapping[str, float]],
     *,
     settled: bool,
@@ -35,47 +35,47 @@ def compare(
 
     Args:
         desired_runs: Desired runs, from at least as many ledger events as MLflow contains.
-        kept: Runs in MLflow.
+        stored_runs: Runs in MLflow.
         means: Metrics of the arms in a report.
         settled: Whether everything was written, so that a missing item is lost and not just late.
         sync: Command that brings MLflow up to date.
     """
-    keys = Counter(each.run.key for each in kept)
-    ids = {each.run.key: each.run.run_id for each in kept}
+    keys = Counter(stored.run.key for stored in stored_runs)
+    ids = {stored.run.key: stored.run.run_id for stored in stored_runs}
     reported = desired_runs.summary_metrics(means)
     remedy = f"delete that run in MLflow, then `{sync}` makes it again from the ledger"
-    found = [
+    findings = [
         Finding(WHAT, "damaged", f"{key} is there {count} times", f"`{sync}` deletes all but one")
         for key, count in keys.items()
         if count > 1
     ]
     behind = len(desired_runs.runs.keys() - keys.keys())
-    for each in kept:
-        key, name = each.run.key, f"run {each.run.run_id} ({each.run.key})"
+    for stored in stored_runs:
+        key, name = stored.run.key, f"run {stored.run.run_id} ({stored.run.key})"
         if key not in desired_runs.runs:
-            found.append(Finding(WHAT, "damaged", f"{name}: nothing in the ledger is called so", remedy))
+            findings.append(Finding(WHAT, "damaged", f"{name}: nothing in the ledger is called so", remedy))
             continue
         desired = desired_runs.current(key)
         parent = ids.get(desired.parent) if desired.parent is not None else None
         at_close = desired_runs.at_close.get(key, ())
-        differing = list(differences(desired, each, parent, reported.get(key, {}), at_close))
+        differing = list(differences(desired, stored, parent, reported.get(key, {}), at_close))
         # If a process died before it closed a run, the last points of that run may be missing, too.
         complete = settled and desired_runs.runs[key].status != "RUNNING"
         damage = [text for kind, text in differing if kind == "wrong" or (complete and kind == "missing")]
         if damage:
-            found.append(Finding(WHAT, "damaged", f"{name}: {_listed(damage)}", remedy))
+            findings.append(Finding(WHAT, "damaged", f"{name}: {_listed(damage)}", remedy))
         elif differing:
             behind += 1
-    points = sum(len(history) for each in kept for history in each.histories.values())
-    text = f"{amount(len(kept), 'run')} with {amount(points, 'point')} compared with the ledger"
+    points = sum(len(history) for stored in stored_runs for history in stored.histories.values())
+    text = f"{amount(len(stored_runs), 'run')} with {amount(points, 'point')} compared with the ledger"
     if behind:
-        found.append(Finding(WHAT, "behind", f"{text}, {behind} of them behind", f"`{sync}` catches up"))
-    return found or [Finding(WHAT, "sound", text)]
+        findings.append(Finding(WHAT, "behind", f"{text}, {behind} of them behind", f"`{sync}` catches up"))
+    return findings or [Finding(WHAT, "sound", text)]
 
 
 def differences(
     desired: DesiredRun,
-    kept: Kept,
+    kept: StoredRun,
     parent: str | None,
     means: Mapping[str, float],
     at_close: Sequence[Point] = (),
@@ -110,19 +110,19 @@ def differences(
             yield "missing" if is_late else "wrong", f"tag {name} is {tag!r}, the ledger says {value!r}"
     if (kept.run.status, kept.run.end_ms) != (desired.status, desired.end_ms or kept.run.end_ms):
         yield "missing", f"status is {kept.run.status}, the ledger says {desired.status}"
-    wanted = {each[:3] for each in desired.inputs}
+    wanted = {dataset[:3] for dataset in desired.inputs}
     for name, digest, context in sorted(wanted - kept.run.inputs):
         yield "missing", f"dataset {name} ({context}, {digest}) is missing"
     for name, digest, context in sorted(kept.run.inputs - wanted) if wanted else ():
         yield "wrong", f"dataset {name} ({context}, {digest}) is none that was read"
 
 
-def _points(points: Sequence[Point], kept: Kept, reported: set[str], *, retried: bool) -> Differences:
+def _points(points: Sequence[Point], stored: StoredRun, reported: set[str], *, retried: bool) -> Differences:
     expected: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         expected.setdefault(point.key, []).append((point.step, point.value))
-    for name in sorted(expected.keys() | kept.histories.keys()):
-        history, wanted = kept.histories.get(name, []), sorted(expected.get(name, []))
+    for name in sorted(expected.keys() | stored.histories.keys()):
+        history, wanted = stored.histories.get(name, []), sorted(expected.get(name, []))
         if name in reported and not wanted:
             continue
         # A retried trial may have measured earlier steps again.
@@ -135,5 +135,5 @@ def _points(points: Sequence[Point], kept: Kept, reported: set[str], *, retried:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    more = len(texts) - SHOWN
-    return "; ".join(texts[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    num_hidden = len(texts) - SHOWN
+    return "; ".join(texts[:SHOWN]) + (f"; and {num_hidden} more" if num_hidden > 0 else "")

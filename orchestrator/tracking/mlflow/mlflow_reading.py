@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.files.sqlite_files import copy_database, sqlite_file, sqlite_url
-from orchestrator.tracking.mlflow.mlflow_runs import Stored, open_client, outages, runs_of
+from orchestrator.tracking.mlflow.mlflow_runs import Stored, find_runs, open_client, outages
 from search_spaces.wording import amount
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRun:
     """One run in MLflow with all of its points."""
 
     run: Stored
@@ -21,7 +21,7 @@ class Kept:
 
 def read_runs(
     uri: str, experiment: str, ledger_uid: str, on_progress: Callable[[str], None] = lambda _: None
-) -> list[Kept] | None:
+) -> list[StoredRun] | None:
     """Return all runs of a ledger; None if database or experiment are missing. Raise `TrackingOutage`."""
     with outages(uri), _readable(uri) as place:
         if place is None:
@@ -30,15 +30,18 @@ def read_runs(
         found = client.get_experiment_by_name(experiment)
         if found is None:
             return None
-        kept = []
-        runs = list(runs_of(client, found.experiment_id, ledger_uid))
+        stored_runs = []
+        runs = list(find_runs(client, found.experiment_id, ledger_uid))
         for number, run in enumerate(runs):
             on_progress(f"{amount(len(runs) - number, 'run')} to read")
             points = {name: client.get_metric_history(run.run_id, name) for name in run.latest}
-            kept.append(
-                Kept(run, {name: sorted((each.step, each.value) for each in points[name]) for name in points})
+            stored_runs.append(
+                StoredRun(
+                    run,
+                    {name: sorted((point.step, point.value) for point in points[name]) for name in points},
+                )
             )
-        return kept
+        return stored_runs
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.files.sqlite_files import sqlite_file
-from orchestrator.tracking.mlflow.mlflow_runs import check_uri, is_server, open_client, outages, runs_of
+from orchestrator.tracking.mlflow.mlflow_runs import check_uri, find_runs, is_server, open_client, outages
 from orchestrator.tracking.mlflow.moved_store import follow_move
 
 
@@ -28,7 +28,7 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
         found = client.get_experiment_by_name(experiment)
         if found is None or found.lifecycle_stage == "deleted":
             return 0
-        runs = list(runs_of(client, found.experiment_id, ledger_uid))
+        runs = list(find_runs(client, found.experiment_id, ledger_uid))
         for run in runs:
             client.delete_run(run.run_id)
             if not is_server(uri):

@@ -116,35 +116,33 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
         InputError: The URI is malformed or of a kind that MLflow does not maintain, or its file is on a
             network file system or belongs to another program.
     """
-    shown = repr(redact_url(uri))
+    masked = repr(redact_url(uri))
     if needs_encoding(uri):
         raise InputError(
             "user and password in --tracking must be percent-encoded (@ as %40, / as %2F, a space as %20), "
-            f"got {shown}; encode them"
+            f"got {masked}; encode them"
         )
     try:
         parts = urlsplit(uri)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise InputError(f"an MLflow store must be at a URL, got {shown}; {_examples()}") from error
+        raise InputError(f"an MLflow store must be at a URL, got {masked}; {_examples()}") from error
     scheme = parts.scheme.partition("+")[0]
     if uri == "databricks":
         return
     if scheme in ("", "file"):
         raise InputError(
-            f"an MLflow store must be a database or a server, and {shown} is a file store, which MLflow no "
+            f"an MLflow store must be a database or a server, and {masked} is a file store, which MLflow no "
             f"longer maintains; {_examples()}"
         )
     if scheme not in (*SERVER_SCHEMES, *DATABASE_SCHEMES) or (scheme in ("http", "https") and not host):
-        raise InputError(
-            f"an MLflow store must be one of {', '.join((*SERVER_SCHEMES, *DATABASE_SCHEMES))}, got {shown}; "
-            f"{_examples()}"
-        )
+        schemes = ", ".join((*SERVER_SCHEMES, *DATABASE_SCHEMES))
+        raise InputError(f"an MLflow store must be one of {schemes}, got {masked}; {_examples()}")
     if scheme == "sqlite":
         file = sqlite_file(uri)
         if file is None:
             raise InputError(
-                f"an MLflow store in SQLite must be a file, without user or host, got {shown}; {_examples()}"
+                f"an MLflow store in SQLite must be a file, without user or host, got {masked}; {_examples()}"
             )
         refuse_network_file_system(file.resolve(), mounts)
         _refuse_foreign_file(file.resolve())
@@ -187,13 +185,14 @@ def _refuse_foreign_file(file: Path) -> None:
 class RunStore:
     """The runs of one experiment in MLflow."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
+    def __init__(self, uri: str, experiment: str, artifacts: Path, view: str = "") -> None:
         """Connect, and create the experiment unless it exists.
 
         Args:
             uri: MLflow's URI of the store.
             experiment: Name of the experiment.
             artifacts: Folder for artifacts of runs in a database. A server stores artifacts itself.
+            view: View of the arms, as `arms_view` returns it; empty for none.
 
         Raises:
             InputError: `check_uri` refuses the URI.
@@ -202,12 +201,12 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         # Texts of trials must be as private in MLflow as in the sweep's folder.
-        mode = _mode_of(artifacts.parent / experiment)
+        mode = _folder_mode(artifacts.parent / experiment)
         with outages(uri):
             follow_move(uri, artifacts)
             self._client: Any = open_client(uri, artifacts, mode & 0o666)
             folder = None if is_server(uri) else artifacts.resolve() / experiment
-            self.experiment_id = self._open_experiment(experiment, folder, mode)
+            self.experiment_id = self._open_experiment(experiment, folder, mode, view)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
         """Return the runs of a ledger, by their key.
@@ -215,15 +214,15 @@ class RunStore:
         If a run is stored twice, because the answer to a request was lost, the run with fewer metrics is
         deleted.
         """
-        found: dict[str, Stored] = {}
+        by_key: dict[str, Stored] = {}
         with outages(self._uri):
-            runs = runs_of(self._client, self.experiment_id, ledger_uid)
+            runs = find_runs(self._client, self.experiment_id, ledger_uid)
             for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
-                if stored.key in found:
+                if stored.key in by_key:
                     self._client.delete_run(stored.run_id)
                 else:
-                    found[stored.key] = stored
-        return found
+                    by_key[stored.key] = stored
+        return by_key
 
     def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:
         """Create a run with `tags` and return it."""
@@ -263,15 +262,16 @@ class RunStore:
         """Write the datasets that a run read."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        made = [
+        dataset_inputs = [
             DatasetInput(
-                Dataset(each.name, each.digest, "local", each.source), [InputTag(CONTEXT, each.context)]
+                Dataset(dataset.name, dataset.digest, "local", dataset.source),
+                [InputTag(CONTEXT, dataset.context)],
             )
-            for each in inputs
+            for dataset in inputs
         ]
         with outages(self._uri):
-            self._client.log_inputs(stored.run_id, made)
-        stored.inputs |= {(each.name, each.digest, each.context) for each in inputs}
+            self._client.log_inputs(stored.run_id, dataset_inputs)
+        stored.inputs |= {(dataset.name, dataset.digest, dataset.context) for dataset in inputs}
 
     def set_status(self, stored: Stored, status: Status, end_ms: int | None) -> None:
         """Set the status of a run; RUNNING reopens it."""
@@ -293,13 +293,13 @@ class RunStore:
         if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
             require_known(stored.artifact_uri, "--tracking")
 
-    def _open_experiment(self, name: str, folder: Path | None, mode: int) -> str:
+    def _open_experiment(self, name: str, folder: Path | None, mode: int, view: str) -> str:
         """Return the id of the experiment; a new one stores artifacts in `folder`, created with `mode`."""
         from mlflow.exceptions import MlflowException
 
         client = self._client
-        found = client.get_experiment_by_name(name)
-        if found is None:
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
             # With this tag, MLflow does not ask whether the experiment is about agents or models.
             kind = {"mlflow.experimentKind": "custom_model_development"}
             try:
@@ -309,21 +309,22 @@ class RunStore:
             except MlflowException as error:  # another sweep may have created it at the same time
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-            found = client.get_experiment_by_name(name)
-        if found.lifecycle_stage == "deleted":
-            client.restore_experiment(found.experiment_id)
-        for key, value in view_tags(str(found.experiment_id), found.tags).items():
+            experiment = client.get_experiment_by_name(name)
+        if experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(experiment.experiment_id)
+        tags = view_tags(str(experiment.experiment_id), experiment.tags, view) if view else {}
+        for key, value in tags.items():
             with suppress(MlflowException):  # another sweep may have set it at the same time
-                client.set_experiment_tag(found.experiment_id, key, value)
-        return str(found.experiment_id)
+                client.set_experiment_tag(experiment.experiment_id, key, value)
+        return str(experiment.experiment_id)
 
 
-def runs_of(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
+def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
     """Yield every active run that was created from a ledger."""
     token: str | None = None
-    ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
+    of_ledger = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
     while True:
-        page = client.search_runs([experiment_id], ours, max_results=PAGE, page_token=token)
+        page = client.search_runs([experiment_id], of_ledger, max_results=PAGE, page_token=token)
         yield from map(_stored, page)
         token = page.token
         if not token:
@@ -360,7 +361,7 @@ def _cause(error: Exception) -> str:
     return text if len(text) <= _MAX_CAUSE else f"{text[:_MAX_CAUSE]}..."
 
 
-def _mode_of(folder: Path) -> int:
+def _folder_mode(folder: Path) -> int:
     """Return the permissions of a folder; those of a private folder if it does not exist."""
     try:
         return folder.stat().st_mode & 0o777
@@ -395,11 +396,11 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
-        made = Path(folder) / file.name
-        SqlAlchemyStore(url_for_mlflow(sqlite_url(made)), artifacts.resolve().as_uri())  # type: ignore[no-untyped-call]
-        with closing(sqlite3.connect(made)) as connection:
+        database = Path(folder) / file.name
+        SqlAlchemyStore(url_for_mlflow(sqlite_url(database)), artifacts.resolve().as_uri())  # type: ignore[no-untyped-call]
+        with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
-        content = made.read_bytes()
+        content = database.read_bytes()
     fresh = file.with_name(f".{file.name}-{process_label()}")
     try:
         fresh.touch(mode)
@@ -422,11 +423,14 @@ def _stored(run: Any) -> Stored:
         tags=dict(run.data.tags),
         params=dict(run.data.params),
         # Only the protocol message of a run contains the steps of its metrics.
-        latest={each.key: (each.step, each.value, each.timestamp) for each in run.data.to_proto().metrics},
+        latest={
+            metric_or_input.key: (metric_or_input.step, metric_or_input.value, metric_or_input.timestamp)
+            for metric_or_input in run.data.to_proto().metrics
+        },
         inputs={
-            (each.dataset.name, each.dataset.digest, tag.value)
-            for each in (run.inputs.dataset_inputs if run.inputs else ())
-            for tag in each.tags
+            (metric_or_input.dataset.name, metric_or_input.dataset.digest, tag.value)
+            for metric_or_input in (run.inputs.dataset_inputs if run.inputs else ())
+            for tag in metric_or_input.tags
             if tag.key == CONTEXT
         },
     )

@@ -16,6 +16,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Inputs
+from orchestrator.tracking.mlflow.arms_view import arms_view
 from orchestrator.tracking.mlflow.desired_runs import NOT_APPLICABLE, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore, Stored
 from orchestrator.tracking.mlflow.points import PREFIX, Point
@@ -45,16 +46,22 @@ class Counts:
     inputs: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counts)))
+        return Counts(
+            *(getattr(self, field_.name) + getattr(other, field_.name) for field_ in fields(Counts))
+        )
 
     def __str__(self) -> str:
-        named = [f"{getattr(self, one.name)} {one.name}" for one in fields(Counts) if getattr(self, one.name)]
-        return f"{', '.join(named)} written" if named else "all was up to date"
+        parts = [
+            f"{getattr(self, field_.name)} {field_.name}"
+            for field_ in fields(Counts)
+            if getattr(self, field_.name)
+        ]
+        return f"{', '.join(parts)} written" if parts else "all was up to date"
 
     @property
     def total(self) -> int:
         """Number of items of all kinds; 0 if everything was up to date."""
-        return sum(getattr(self, one.name) for one in fields(Counts))
+        return sum(getattr(self, field_.name) for field_ in fields(Counts))
 
 
 class MlflowWriter:
@@ -74,7 +81,7 @@ class MlflowWriter:
         self._on_progress = on_progress
         self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
-        self._store = RunStore(uri, plan.name, artifacts)
+        self._store = RunStore(uri, plan.name, artifacts, arms_view(plan))
         self._desired = DesiredRuns(plan, ledger.uid, inputs)
         self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
@@ -87,11 +94,11 @@ class MlflowWriter:
         # Read before the events: if the holder ends now, its last events are read below.
         held = self._ledger.held()
         events = self._ledger.events(self.position)
-        while some := list(islice(events, EVENTS_AT_ONCE)):
-            for event in some:
+        while batch := list(islice(events, EVENTS_AT_ONCE)):
+            for event in batch:
                 self._desired.hear(event)
-            self.position = some[-1].seq or self.position
-            if len(some) == EVENTS_AT_ONCE:
+            self.position = batch[-1].seq or self.position
+            if len(batch) == EVENTS_AT_ONCE:
                 self._write_points()
         self._desired.hold(held=held)
         for key in list(self._desired.dirty):
@@ -133,7 +140,7 @@ class MlflowWriter:
         """
         self._counts = Counts()
         files = list(_sweep_files(folder))
-        figures = [each for each in files if each[0] == folder.report / "report.md" or _is_figure(each[0])]
+        figures = [file for file in files if file[0] == folder.report / "report.md" or _is_figure(file[0])]
         for key in self._stored:
             if key == SWEEP:
                 self._upload(key, files)
@@ -159,7 +166,7 @@ class MlflowWriter:
         """Write the parts of the run that MLflow lacks."""
         stored = self._find(desired)
         self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
-        inputs = [each for each in desired.inputs if each[:3] not in stored.inputs]
+        inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored.inputs]
         if inputs:
             self._store.log_inputs(stored, inputs)
             self._counts.inputs += len(inputs)
@@ -200,7 +207,7 @@ class MlflowWriter:
         retried_ms: int = 0,
     ) -> None:
         """Write points, parameters and tags that the run in MLflow lacks."""
-        points = [each for each in points if _is_new(each, stored, retried_ms)]
+        points = [point for point in points if _is_new(point, stored, retried_ms)]
         params = {name: value for name, value in params.items() if name not in stored.params}
         tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
         if points or params or tags:

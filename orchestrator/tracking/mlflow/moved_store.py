@@ -22,14 +22,14 @@ def follow_move(uri: str, artifacts: Path) -> None:
 
     Databases in other folders, and experiments with other artifact folders, are unchanged.
     """
-    file, here = sqlite_file(uri), artifacts.resolve()
-    if file is None or not file.is_file() or file.resolve().parent != here.parent:
+    file, folder = sqlite_file(uri), artifacts.resolve()
+    if file is None or not file.is_file() or file.resolve().parent != folder.parent:
         return
     with closing(sqlite3.connect(file, timeout=_WAIT_S)) as connection:
-        before = _made_for(connection)
-        if before is None or before.name != here.name or _same(before, here):
+        before = _original_folder(connection)
+        if before is None or before.name != folder.name or _same(before, folder):
             return
-        old, new = f"{before.as_uri()}/", f"{here.as_uri()}/"
+        old, new = f"{before.as_uri()}/", f"{folder.as_uri()}/"
         with connection:
             for table, column in _COLUMNS:
                 connection.execute(
@@ -39,22 +39,22 @@ def follow_move(uri: str, artifacts: Path) -> None:
                 )
 
 
-def _made_for(connection: sqlite3.Connection) -> Path | None:
+def _original_folder(connection: sqlite3.Connection) -> Path | None:
     """Return the artifact folder with which the database was created; None if unknown."""
     query = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
     try:
-        found = connection.execute(query, (_DEFAULT,)).fetchone()
+        row = connection.execute(query, (_DEFAULT,)).fetchone()
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):  # not MLflow's, or not finished
             return None
         raise
-    parts = urlsplit(found[0] if found is not None and found[0] else "")
+    parts = urlsplit(row[0] if row is not None and row[0] else "")
     return Path(unquote(parts.path)).parent if parts.scheme == "file" else None
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(path: Path, second: Path) -> bool:
     """Return whether both paths lead to the same folder, even if the folder does not exist."""
     try:
-        return one.samefile(other)
+        return path.samefile(second)
     except OSError:
-        return one.parent.is_dir() and one.parent.samefile(other.parent)
+        return path.parent.is_dir() and path.parent.samefile(second.parent)

@@ -33,7 +33,7 @@ class Point(NamedTuple):
     step: int
 
 
-def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
+def finite_points(measurement: Measurement, at_ms: int) -> list[Point]:
     """Return the finite values by name, with the time of the event, so that MLflow ignores duplicates."""
     values = {**measurement.metrics, "time/seconds": measurement.seconds}
     return [

@@ -126,7 +126,7 @@ def test_a_trial_that_never_reports_is_given_up_only_if_asked_to(tmp_path):
         runs = ("--runs", tmp_path / "runs")
         shown = haltsweep("stop", "synthetic", *runs, "--timeout", "3")
         assert shown.returncode == 1
-        assert "ask again with --now" in shown.stderr
+        assert "--now" in shown.stderr
         assert process.is_alive()
         shown = haltsweep("stop", "synthetic", *runs, "--now")
         assert (shown.returncode, shown.stderr) == (0, "")
@@ -144,7 +144,7 @@ def test_a_killed_session_is_nobody(tmp_path):
         process.join()
     shown = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "nobody runs it" in shown.stdout
+    assert "no process runs it" in shown.stdout
 
 
 @pytest.mark.slow

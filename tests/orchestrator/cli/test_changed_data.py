@@ -75,7 +75,7 @@ def anew(haltsweep, tmp_path):
     return run
 
 
-def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_path):
+def test_changed_data_are_refused_or_reported(anew, tmp_path):
     assert anew("launch", "tossed.yaml", *INLINE).code == 0
     more = ("extend", "tossed", "--seeds", "[4]", *INLINE)
     shutil.move(tmp_path / "data", tmp_path / "kept")
@@ -105,7 +105,7 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     assert text.index(f"**{sentence}**") < text.index("## Answer")
 
 
-def test_a_sweep_that_was_killed_does_not_go_on_with_other_data(anew, tmp_path, monkeypatch):
+def test_a_killed_sweep_does_not_continue_with_changed_data(anew, tmp_path, monkeypatch):
     with interrupted_in_the_first_trial(monkeypatch):
         assert anew("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
@@ -127,7 +127,7 @@ def test_a_sweep_that_was_killed_does_not_go_on_with_other_data(anew, tmp_path, 
         ({"a/test": "1"}, {}, False),
     ],
 )
-def test_more_to_read_is_no_other_data(one, other, differ):
+def test_additional_splits_are_no_change_of_data(one, other, differ):
     trial = next(each for each in study().records if each.outcome is not None)
     known = [replace(trial, provenance={"data": each}) for each in (one, other)]
     assert bool(data_versions(known)) == differ

@@ -52,7 +52,7 @@ def decided(found):
 
 
 @pytest.mark.slow
-def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep):
+def test_arms_are_compared_on_each_dataset_and_a_context_can_be_added(haltsweep):
     shown = haltsweep("launch", "spec.yaml", *INLINE)
     assert shown.code == 0, shown
     found = report()
@@ -72,7 +72,7 @@ def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep)
     before = {each["arm"]: each for each in found["verdicts"]}
     added = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
     assert added.code == 0, added
-    assert "8 trials to run beside 16" in added.out
+    assert "8 trials added to 16" in added.out
     found = report()
     assert found["answer"]["family"] == 4
     assert decided(found).keys() == {*before, "no-attention[dataset=odd]", "no-attention"}
@@ -84,11 +84,11 @@ def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep)
     arm = "arms.slow={why: less, set: {attention: false, rate: 0.1}}"
     added = haltsweep("extend", "datasets", arm, *INLINE)
     assert added.code == 0, added
-    assert "12 trials to run beside 24" in added.out
+    assert "12 trials added to 24" in added.out
 
 
 @pytest.mark.slow
-def test_each_context_has_a_search_and_a_best_of_its_own(haltsweep):
+def test_each_context_has_its_own_search_and_best_config(haltsweep):
     assert haltsweep("launch", "spec.yaml", SEARCH, *INLINE).code == 0
     found = report()
     assert {each["arm"] for each in found["tallies"] if each["assignment"].keys() == {"rate"}} == {
@@ -108,7 +108,7 @@ def test_each_context_has_a_search_and_a_best_of_its_own(haltsweep):
 
 
 @pytest.mark.slow
-def test_a_grid_over_data_sets_is_as_it_was_and_is_hinted_at(haltsweep):
+def test_a_grid_over_datasets_suggests_contexts(haltsweep):
     Path("spec.yaml").write_text(SPEC.replace("contexts:", "grid:").replace(", pool: contexts", ""))
     assert "under contexts instead of grid" in " ".join(haltsweep("plan", "spec.yaml").out.split())
     assert haltsweep("launch", "spec.yaml", *INLINE).code == 0

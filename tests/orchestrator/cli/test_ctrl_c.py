@@ -74,20 +74,20 @@ def reported(script, folder):
 
 
 @pytest.mark.parametrize("swallowed", [False, True])
-def test_while_modules_are_loaded(tmp_path, swallowed):
+def test_ctrl_c_during_imports_exits_with_130(tmp_path, swallowed):
     done = reported(LOADING.format(swallowed=swallowed), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-def test_in_a_callback_of_the_garbage_collector(tmp_path):
+def test_ctrl_c_in_a_garbage_collector_callback_is_not_lost(tmp_path):
     done = reported(COLLECTED.format(patience=PATIENCE_S), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "raised again\n", "")
 
 
-def test_an_error_that_follows_from_it_is_none(tmp_path):
+def test_an_error_after_ctrl_c_is_reported_as_an_interrupt(tmp_path):
     done = reported(FAILING, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-def test_who_ignores_it_goes_on_ignoring_it(tmp_path):
+def test_an_ignored_ctrl_c_stays_ignored(tmp_path):
     assert reported(IGNORED, tmp_path).returncode == 0

@@ -16,7 +16,13 @@ from matplotlib import image
 
 from orchestrator.cli.display import building, console
 from orchestrator.cli.display.building import Bars
-from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
+from orchestrator.cli.display.data_views import (
+    LABELS_SHOWN,
+    TEXT_SHOWN,
+    label_text,
+    shorten_example,
+    sparkline,
+)
 from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
 from tests.support.processes.commands import TINY, Shell, answer
@@ -48,7 +54,7 @@ class TestBuild:
             for name, text in zip(("valid", "near-iid"), lines, strict=True)
         ] == [True, True]
         again = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
-        assert again.out == re.sub(r"built in \S+ s", "already there", lines[0]) + "\n"
+        assert again.out == re.sub(r"built in \S+ s", "exists", lines[0]) + "\n"
 
     def test_a_spec_stands_for_what_launch_would_build(self, haltsweep, tmp_path):
         shown = haltsweep("data", "build", "tiny.yaml", "--data", "d")
@@ -57,18 +63,16 @@ class TestBuild:
             "listops/valid",
             "listops/near-iid",
         ]
-        assert "already there" not in shown.out
+        assert ": exists:" not in shown.out
         again = haltsweep("data", "build", "tiny.yaml", "--profile", "short", "--data", "d")
-        assert again.out.count("already there") == 3
+        assert again.out.count(": exists:") == 3
 
     def test_what_is_streamed_is_left_out_or_refused(self, haltsweep):
         few = ("test_examples=5", "valid_examples=5", "test_lengths=[30]")
         assert haltsweep("data", "build", "algorithms", *few).out.count("built in") == 2
         shown = haltsweep("data", "build", "algorithms", *few, "--split", "train")
         assert shown.code == 2
-        assert (
-            "the split train of algorithms is drawn anew for every batch, so it cannot be built" in shown.err
-        )
+        assert "--split train: algorithms draws new examples" in shown.err
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),
@@ -178,7 +182,7 @@ def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, 
 
 
 @pytest.mark.slow
-def test_who_waits_for_another_builder_says_so(tmp_path, shell):
+def test_waiting_for_another_builder_is_reported(tmp_path, shell):
     with build(shell, tmp_path / "first") as process:
         answered(process)
     home = next((tmp_path / "first/listops").iterdir())
@@ -343,7 +347,7 @@ class TestVerify:
     def test_a_folder_that_is_not_there_is_refused(self, haltsweep):
         shown = haltsweep("data", "verify", "nowhere")
         assert shown.code == 2
-        assert "the datasets must be in a folder, and nowhere is not there" in shown.err
+        assert "nowhere does not exist" in shown.err
 
 
 class TestBars:
@@ -377,7 +381,7 @@ class TestBars:
         assert re.search(r"listops/\[train\]: trees .* 25%", screen)
 
 
-def test_help_loads_nothing_heavy():
+def test_help_imports_no_slow_modules():
     code = (
         "import sys; from orchestrator.cli.main import run\n"
         "try: run(['data', '--help'])\n"
@@ -389,7 +393,7 @@ def test_help_loads_nothing_heavy():
     assert "verify" in shown.stdout
 
 
-def test_a_spec_may_be_called_like_a_task(haltsweep, tmp_path):
+def test_a_spec_may_have_the_name_of_a_task(haltsweep, tmp_path):
     """And a spec has no suffix that it must have."""
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
     assert [each.batch_size for each in subjects("listops", (), None)] == [32]
@@ -409,12 +413,12 @@ def test_small_histograms():
     assert sparkline(np.asarray([5])) == "█"
     assert sparkline(np.asarray([1, 1, 1, 1, 1, 1, 1, 1, 3])) == "█ ▁"
     assert len(sparkline(np.arange(1000))) == 40
-    assert label_words({"a": 3, "b": 1}) == "a: 75.0%, b: 25.0%"
+    assert label_text({"a": 3, "b": 1}) == "a: 75.0%, b: 25.0%"
     many = {str(number): number + 1 for number in range(LABELS_SHOWN + 1000)}
-    assert label_words(many).startswith("1011: 0.2%")
-    assert label_words(many).endswith(", and 1,000 more")
+    assert label_text(many).startswith("1011: 0.2%")
+    assert label_text(many).endswith(", and 1,000 more")
 
 
-def test_long_examples_are_cut():
-    assert cut("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
-    assert cut("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")
+def test_long_examples_are_shortened():
+    assert shorten_example("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
+    assert shorten_example("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.earlier import found_by
+from orchestrator.cli.earlier import read_best_params
 from orchestrator.cli.reading import opened
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
@@ -35,7 +35,7 @@ SCORE = ["valid/score"]
 AFTER = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
 
 
-def test_a_sweep_that_was_never_launched_is_told_with_the_line(folder, haltsweep):
+def test_a_missing_sweep_is_refused_with_the_line_of_the_spec(folder, haltsweep):
     found = haltsweep("plan", "own.yaml", *AFTER)
     assert found.code == 2
     assert "search.first[0]: no sweep named 'own' in runs" in " ".join(found.err.split())
@@ -61,12 +61,12 @@ def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp
         ledger.release(lease)
         ended = records(ledger.events(), plan)
     best = max((each for each in ended if each.arm == "arm-1"), key=lambda each: each.judged_by(SCORE))
-    assert found_by(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
+    assert read_best_params(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
     assert f"{best.judged_by(SCORE)[0]:.3f}" in haltsweep("status", plan.name).out
 
 
 @pytest.mark.slow
-def test_the_best_points_of_a_finished_sweep_come_first(folder, haltsweep):
+def test_a_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsweep):
     assert haltsweep("launch", "own.yaml", "--driver", "inline").code == 0
     found = haltsweep("launch", "own.yaml", *AFTER, "--driver", "inline")
     assert found.code == 0, found
@@ -101,7 +101,7 @@ def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change
 
 
 @pytest.mark.slow
-def test_a_sweep_s_spread_says_what_the_next_one_s_seeds_can_show(folder, haltsweep):
+def test_the_power_of_a_plan_uses_the_spread_of_an_earlier_sweep(folder, haltsweep):
     own = ("search=null", "confirm={seeds: [1, 2, 3, 4], splits: []}")
     assert haltsweep("launch", "own.yaml", *own, "--driver", "inline").code == 0
     again = ("plan", "own.yaml", "name=after", *own, "answer={spread: {from: own}}")

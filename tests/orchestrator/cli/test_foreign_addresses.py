@@ -75,7 +75,7 @@ def connections(database: socket.socket) -> int:
 
 @pytest.mark.parametrize("arguments", OF_MLFLOW, ids=lambda each: each[0])
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
-def test_an_mlflow_that_only_the_files_name_gets_no_request(
+def test_an_mlflow_named_only_in_files_gets_no_request(
     arguments: tuple[str, ...],
     variable: str,
     tmp_path: Path,
@@ -109,7 +109,7 @@ def test_credentials_in_a_file_count_too(
     [{}, {"MLFLOW_TRACKING_TOKEN": TOKEN, "MLFLOW_TRACKING_URI": ""}],
     ids=["without-credentials", "by-variable"],
 )
-def test_servers_get_requests_where_nothing_is_given_away_or_the_user_names_them(
+def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
     variables: dict[str, str],
     tmp_path: Path,
     haltsweep: Run,
@@ -143,7 +143,7 @@ def test_a_server_that_the_user_has_named_gets_credentials_from_then_on(
 
 
 @pytest.mark.parametrize("arguments", OF_LEDGER, ids=lambda each: each[0])
-def test_a_database_that_only_the_files_name_gets_no_password(
+def test_a_database_named_only_in_files_gets_no_password(
     arguments: tuple[str, ...],
     tmp_path: Path,
     haltsweep: Run,
@@ -174,7 +174,7 @@ def test_a_list_shows_the_other_sweeps(
     assert connections(database) == 0
 
 
-def test_a_url_with_a_password_of_its_own_gives_nothing_away(
+def test_a_url_with_its_own_password_gets_no_other_credentials(
     tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign_ledger(tmp_path, database, user="me:theirs")
@@ -203,7 +203,9 @@ def test_an_experiment_in_a_local_store_may_name_a_server_for_its_files(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["launch", "sync"])
-def test_the_database_of_another_program_is_no_mlflow(command: str, tmp_path: Path, haltsweep: Run) -> None:
+def test_the_database_of_another_program_is_refused_as_mlflow(
+    command: str, tmp_path: Path, haltsweep: Run
+) -> None:
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection:
         connection.execute("CREATE TABLE accounts (name TEXT)")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.cli import hours
-from orchestrator.cli.hours import hours_of
+from orchestrator.cli.hours import estimate_duration
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
@@ -49,36 +49,36 @@ def named(name, *arms, **more):
 OLD, OTHER = make_arm("old"), make_arm("other", fault_at=9)
 
 
-def test_the_same_arm_took_as_long_and_the_sweep_is_named(tmp_path):
+def test_the_estimate_uses_and_names_an_earlier_sweep_with_the_same_arm(tmp_path):
     ran(tmp_path, named("before", OLD))
-    shown = hours_of(named("after", OLD, trials_per_arm=10), tmp_path)
+    shown = estimate_duration(named("after", OLD, trials_per_arm=10), tmp_path)
     assert shown == (  # 10 search and 2 confirm trials of 10 minutes, two at a time
-        "About 1h 00m on this machine, 2 trials at a time: if trials take as long as 3 trials of such arms "
-        "took in before, on this kind of machine."
+        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of such arms "
+        "in before on this kind of machine."
     )
 
 
-def test_a_sweep_that_is_planned_again_takes_as_long_as_it_took_and_others_do_not_matter(tmp_path):
+def test_the_estimate_prefers_an_earlier_run_of_the_same_sweep(tmp_path):
     ran(tmp_path, named("mine", OLD))
     ran(tmp_path, named("other", OLD), (OutcomeKind.FINISHED,) * 2)  # newer
-    shown = hours_of(named("mine", OLD, trials_per_arm=10), tmp_path)
+    shown = estimate_duration(named("mine", OLD, trials_per_arm=10), tmp_path)
     assert shown.startswith("About 1h 00m on this machine")
-    assert "as long as 3 trials of such arms took in mine, on this kind" in shown
+    assert "the durations of 3 trials of such arms in mine on this kind" in shown
     edited = named("mine", make_arm("longer", steps=12), trials_per_arm=10)
-    assert hours_of(edited, tmp_path).startswith("About 3h 00m ")
+    assert estimate_duration(edited, tmp_path).startswith("About 3h 00m ")
 
 
-def test_an_arm_that_has_not_run_is_not_counted_and_named(tmp_path):
+def test_an_arm_without_earlier_runs_is_named_and_excluded(tmp_path):
     ran(tmp_path, named("before", OLD))
-    shown = hours_of(named("after", OLD, OTHER, trials_per_arm=10), tmp_path)
+    shown = estimate_duration(named("after", OLD, OTHER, trials_per_arm=10), tmp_path)
     assert shown.startswith("About 1h 00m on this machine")
-    assert shown.endswith(" Not counted, because no sweep there has run it: other.")
+    assert shown.endswith(" Without arms that no earlier sweep has run: other.")
 
 
-def test_more_steps_take_longer_at_the_rate_of_the_same_system(tmp_path):
+def test_the_estimate_grows_with_the_number_of_steps(tmp_path):
     ran(tmp_path, named("before", OLD))
     longer = make_arm("longer", steps=12)
-    assert hours_of(named("after", longer, trials_per_arm=10), tmp_path).startswith("About 3h 00m ")
+    assert estimate_duration(named("after", longer, trials_per_arm=10), tmp_path).startswith("About 3h 00m ")
 
 
 @pytest.mark.parametrize(
@@ -90,22 +90,22 @@ def test_more_steps_take_longer_at_the_rate_of_the_same_system(tmp_path):
         (HERE, (), "nothing ran"),
     ],
 )
-def test_without_ground_nothing_is_said(tmp_path, machine, kinds, why):
+def test_without_earlier_sweeps_there_is_no_estimate(tmp_path, machine, kinds, why):
     ran(tmp_path, named("before", OLD), kinds, machine)
-    assert hours_of(named("after", OLD), tmp_path) == "", why
+    assert estimate_duration(named("after", OLD), tmp_path) == "", why
 
 
-def test_another_system_and_a_damaged_sweep_are_no_ground(tmp_path):
+def test_other_configs_and_damaged_sweeps_are_ignored(tmp_path):
     ran(tmp_path, named("before", OLD))
     ran(tmp_path, named("broken", OTHER))
     (tmp_path / "broken" / "plan.json").write_text("damaged")
-    assert hours_of(named("after", OTHER), tmp_path) == ""
+    assert estimate_duration(named("after", OTHER), tmp_path) == ""
 
 
-def test_steps_that_were_timed_come_first(tmp_path):
+def test_timed_steps_take_precedence(tmp_path):
     ran(tmp_path, named("before", OLD))
     prices = (ArmEstimate("old", {"search": 3, "confirm": 2, "posthoc": 7}, seconds_per_step=360.0),)
-    shown = hours_of(
+    shown = estimate_duration(
         replace(named("after", OLD), prices=prices), tmp_path
     )  # 5 trials of 4 steps of 6 minutes
-    assert shown.startswith("About 1h 00m on this machine, 2 trials at a time: by the steps as timed")
+    assert shown.startswith("About 1h 00m on this machine, 2 trials at a time, from timed steps")

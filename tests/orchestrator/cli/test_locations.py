@@ -48,7 +48,7 @@ def test_option_before_variable_before_default(monkeypatch, root, variable, defa
     assert root(Path("given")) == Path("given")
 
 
-def test_tracking_is_beside_the_sweeps(here, monkeypatch):
+def test_the_default_tracking_store_is_in_the_runs_folder(here, monkeypatch):
     assert tracking_uri(None, Path("my runs")) == f"sqlite:///{here}/my runs/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
     assert tracking_uri(None, Path("my runs")) == "http://server"
@@ -56,7 +56,7 @@ def test_tracking_is_beside_the_sweeps(here, monkeypatch):
     assert tracking_uri("http://given", Path("my runs")) == "http://given"
 
 
-def test_a_launch_may_track_nothing_and_nothing_else_may(here, monkeypatch):
+def test_only_a_launch_may_disable_tracking(here, monkeypatch):
     assert tracked_by_launch("none", Path("runs")) is None
     with pytest.raises(InputError, match="--tracking none goes with launch alone"):
         tracking_uri("none", Path("runs"))
@@ -69,7 +69,7 @@ def test_a_launch_may_track_nothing_and_nothing_else_may(here, monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])
-def test_a_password_makes_no_folder_of_its_name(here, monkeypatch, by):
+def test_a_password_in_a_sqlite_url_is_refused(here, monkeypatch, by):
     url = "sqlite:///user:pw1@h/x.db"
     if by == "variable":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
@@ -80,7 +80,7 @@ def test_a_password_makes_no_folder_of_its_name(here, monkeypatch, by):
 
 
 @pytest.mark.parametrize("root", [runs_root, data_root])
-def test_a_file_is_no_folder(here, root):
+def test_a_file_instead_of_a_folder_is_refused(here, root):
     (here / "file").write_text("")
     for given in (Path("file"), Path("file") / "below"):
         with pytest.raises(InputError, match=rf"must be kept in a folder, and {here}/file is a file; choose"):
@@ -88,7 +88,7 @@ def test_a_file_is_no_folder(here, root):
 
 
 @pytest.mark.parametrize("root", [runs_root, data_root])
-def test_paths_that_lead_nowhere_are_refused(here, root):
+def test_unusable_paths_are_refused(here, root):
     (here / "loop").symlink_to("loop")
     for given in (Path("loop"), Path("loop") / "below", Path("a" * 300)):
         with pytest.raises(InputError, match="must have a path that can be followed"):
@@ -116,7 +116,7 @@ def test_unknown_sweeps_are_answered_with_all_known():
 
 def test_a_folder_that_was_renamed_is_refused():
     sweep("gates", called="gates-old")
-    with pytest.raises(InputError, match="must bear its name, and runs/gates-old holds 'gates'; call"):
+    with pytest.raises(InputError, match="runs/gates-old must have the name of its sweep, 'gates'"):
         found("gates-old", Path("runs"))
 
 
@@ -131,7 +131,7 @@ def test_a_sweep_without_its_ledger_is_refused_and_none_is_made(here):
     assert not folder.ledger.exists()
 
 
-def test_commands_lead_back_from_here(monkeypatch):
+def test_printed_commands_work_from_the_current_directory(monkeypatch):
     assert command("ui", SweepFolder(Path("runs/one"))) == "haltsweep ui one"
     away = SweepFolder(Path("it's here/one"))
     assert command("resume", away) == """haltsweep resume one --runs 'it'"'"'s here'"""

@@ -90,7 +90,7 @@ def run(tmp_path, haltsweep):
         "eval_accuracy",
     ],
 )
-def test_any_name_can_be_searched_for(run, metric):
+def test_any_metric_name_can_be_an_objective(run, metric):
     answer, report = run(NAMES, SEARCH.replace("OBJECTIVE", json.dumps({"metric": metric, "goal": "max"})))
     assert answer.code == 0, answer
     (best,) = report["searched"]

@@ -41,9 +41,9 @@ def retry(recorder, plan, log, *asked):
 
 def of(plan, phase, **wanted):
     return [
-        each.trial_id
-        for each in plan.trials
-        if each.phase == phase and all(getattr(each, name) == value for name, value in wanted.items())
+        trial.trial_id
+        for trial in plan.trials
+        if trial.phase == phase and all(getattr(trial, name) == value for name, value in wanted.items())
     ]
 
 
@@ -158,7 +158,7 @@ def test_what_is_retried_is_judged_anew_from_every_prefix_of_the_log():
         other = MemoryLog(log.written[:cut])
         drive(record(plan, other), value=lambda planned: float(planned.number))
         ended = other.outcomes()
-        assert set(ended) == {each.trial_id for each in plan.trials}, cut
+        assert set(ended) == {trial.trial_id for trial in plan.trials}, cut
 
 
 def test_seeds_added_after_a_repaired_search_run_once():

@@ -24,7 +24,7 @@ READ = (
 )
 
 
-def test_runs_say_which_data_they_read_and_verify_knows(
+def test_runs_have_their_datasets_and_verify_checks_them(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
     lease = ledger.claim(Holder.current())
@@ -58,7 +58,7 @@ def test_runs_say_which_data_they_read_and_verify_knows(
     assert set(verdicts(inputs=other)) >= {"damaged"}
 
 
-def test_a_trial_reads_the_test_splits_that_it_was_asked_to_read() -> None:
+def test_a_trial_has_the_test_splits_that_it_reads() -> None:
     task = {"name": "synthetic"}
     inputs = {digest(task): (*READ, Input("synthetic/long", "3" * 32, "test", "synthetic/0/long.arrow"))}
     for phase, splits, read in (
@@ -72,7 +72,7 @@ def test_a_trial_reads_the_test_splits_that_it_was_asked_to_read() -> None:
         assert [each.name.rpartition("/")[2] for each in found] == read.split(), (phase, splits)
 
 
-def test_a_damaged_list_of_data_is_told_and_a_missing_one_is_empty(folder: SweepFolder) -> None:
+def test_a_damaged_list_of_data_is_reported_and_a_missing_list_is_empty(folder: SweepFolder) -> None:
     assert read_inputs(folder) == {}
     write_inputs(folder, {"task": READ})
     file = folder.root / "data.json"

@@ -18,7 +18,7 @@ from tests.support.sweeps.histories import DEAD, measurement, trial_of
 from trainables.protocol import Measurement
 
 
-def test_metrics_that_differ_in_what_mlflow_refuses_stay_apart(
+def test_metrics_that_differ_in_refused_characters_have_different_keys(
     folder: SweepFolder, ledger: Ledger, database: Path, uri: str, plan: Plan
 ) -> None:
     metrics = {"mAP@50": 0.5, "mAP_50": 0.25, "valid/точность": 0.1, "valid/точность?": 0.2, "hits": 0.3}
@@ -52,7 +52,7 @@ def test_metrics_that_differ_in_what_mlflow_refuses_stay_apart(
     assert {key: arm.tags.get(f"haltsweep.metric.{key}") for key in names} == names
 
 
-def test_what_counts_of_a_trial_is_shown_beside_its_last_report(
+def test_the_counted_value_of_a_trial_is_logged_with_its_last_report(
     folder: SweepFolder, ledger: Ledger, database: Path, uri: str
 ) -> None:
     objective = Objective(metric="valid/score", goal="max", scope="best")

@@ -264,7 +264,7 @@ def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_outages_neither_lose_nor_double(
+def test_outages_neither_lose_nor_duplicate_points(
     open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
@@ -455,7 +455,7 @@ class TestLimits:
         assert len(run.points) == 1501
 
 
-def test_measurements_go_on_from_where_the_store_ends(
+def test_measurements_continue_after_the_last_stored_step(
     open_writer: Callable[[], MlflowWriter], ledger: Ledger, plan: Plan
 ) -> None:
     trial = trial_of(plan, 0)

@@ -7,7 +7,7 @@ from orchestrator.tracking.summary import ArmSummary, SummaryFile, read_summary
 SUMMARY = ArmSummary({"wide": {"b": 0.5, "a": 0.25}}, {"wide": {"verdict": "one\ntwo"}})
 
 
-def test_what_was_written_is_read_as_often_as_asked_for() -> None:
+def test_a_summary_can_be_read_several_times() -> None:
     file = SummaryFile()
     assert read_summary(file.fd) is None
     file.write(SUMMARY)
@@ -18,7 +18,7 @@ def test_what_was_written_is_read_as_often_as_asked_for() -> None:
     file.close()
 
 
-def test_half_of_it_by_a_process_that_was_killed_is_nothing() -> None:
+def test_an_incomplete_summary_is_ignored() -> None:
     file = SummaryFile()
     file.write(SUMMARY)
     for size in reversed(range(os.fstat(file.fd).st_size)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.commands.extend import arms_of
+from orchestrator.cli.commands.extend import copy_arms
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec.overrides import parse
@@ -34,7 +34,7 @@ def more(tmp_path):
 
 
 def test_only_the_arms_that_are_named_are_taken(folder, more, capsys):
-    found = [parse(each) for each in arms_of(more, " deep, wide,deep", folder)]
+    found = [parse(each) for each in copy_arms(more, " deep, wide,deep", folder)]
     assert [(each.key, each.value["set"]) for each in found] == [
         ("arms.deep", {"model.max_layers": 3}),
         ("arms.wide", {"model.width": 32}),
@@ -46,9 +46,9 @@ def test_only_the_arms_that_are_named_are_taken(folder, more, capsys):
 
 def test_another_baseline_beside_them_is_told(folder, more, capsys):
     more.write_text(more.read_text().replace("steps: 4", "steps: 8"))
-    assert len(arms_of(more, "wide", folder)) == 1
+    assert len(copy_arms(more, "wide", folder)) == 1
     output = " ".join(capsys.readouterr().err.split())
-    assert "arms are changes of the baseline of tiny, not of that in" in output
+    assert "the arms change the baseline of tiny, which differs" in output
     assert "train.steps: 4 -> 8" in output
 
 
@@ -56,12 +56,12 @@ def test_arms_that_are_not_there_or_no_spec(folder, more):
     with pytest.raises(
         InputError, match=r"--arms must name arms under `arms` of .*, got 'wid'\. Did you mean"
     ):
-        arms_of(more, "deep,wid", folder)
+        copy_arms(more, "deep,wid", folder)
     with pytest.raises(
         InputError, match=r"--arms must name arms of a SPEC .*got 'wide' without SPEC; an arm"
     ):
-        arms_of(None, "wide", folder)
+        copy_arms(None, "wide", folder)
     with pytest.raises(
         InputError, match=r"--arms must name arms of a SPEC .*got ' ,'; an arm without a spec"
     ):
-        arms_of(more, " ,", folder)
+        copy_arms(more, " ,", folder)

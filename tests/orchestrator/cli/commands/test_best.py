@@ -52,7 +52,7 @@ def test_by_search_alone_it_says_so_and_can_be_run(haltsweep):
     assert haltsweep("launch", "tiny.yaml", "confirm=null", "--driver", "inline").code == 0
     shown = haltsweep("best", "tiny")
     assert "by its search alone: valid/accuracy" in shown.out
-    assert "# Search trials keep no checkpoint." in shown.out
+    assert "# Search trials store no checkpoint." in shown.out
     Path("best.yaml").write_text(shown.out)
     found = haltsweep("check", "best.yaml")
     assert found.code == 0, found
@@ -81,7 +81,7 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
     assert (whole["confirm"], whole["answer"]) == (kept, answer)
     assert whole["posthoc"] == {"model.halt.threshold": [0.5]}
     assert list(best._left_out(spec.content(), whole)) == [
-        "Left out of the spec of the sweep, as this is one arm with what was chosen: arms; search; budget."
+        "Left out of the sweep's spec, since this spec has one arm with fixed params: arms; search; budget."
     ]
     (tmp_path / "best.yaml").write_text(dump({**whole, "baseline": spec.content()["baseline"]}))
     assert load_spec(tmp_path / "best.yaml").answer == spec.answer
@@ -109,28 +109,28 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
     report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
     lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
     assert len(lines) == expected
-    assert all("left out, said that the highest near-iid/accuracy is best" in each for each in lines)
+    assert all("the highest near-iid/accuracy is best" in each for each in lines)
 
 
 @pytest.mark.parametrize(
     ("assignments", "points", "rank", "of"),
     [
         (1, (), 0, ""),
-        (2, (), 1, ", of the mean over all assignments of baseline that were confirmed and not of this one"),
-        (2, ("some",), 1, ", of point 1 of its front and not of this one"),
+        (2, (), 1, ", on the mean over all confirmed params of baseline, not on these params"),
+        (2, ("some",), 1, ", on point 1 of its front, not on these params"),
         (2, ("some",), 0, ""),
     ],
 )
 def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of, monkeypatch):
     monkeypatch.setattr(
-        "orchestrator.report.caveats.warning_texts.notices", lambda _, of_verdicts: ["Mind the code."]
+        "orchestrator.report.caveats.warning_texts.warning_texts", lambda _, of_verdicts: ["Mind the code."]
     )
     found = chosen({}, "near-iid/accuracy")
     found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))
     verdict = SimpleNamespace(line="baseline: better")
     report = SimpleNamespace(left=0, assignments=assignments, points=points, verdict=lambda _: verdict)
     assert list(best._state(found, report)) == [
-        f"The report says{of}: baseline: better",
+        f"Verdict in the report{of}: baseline: better",
         "Mind the code.",
     ]
 

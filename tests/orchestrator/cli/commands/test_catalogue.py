@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import Field
 
-from orchestrator.cli.display.fields import rows, type_words
+from orchestrator.cli.display.fields import rows, type_text
 from orchestrator.search import space_catalog
 from trainables import catalog
 from trainables.settings import Settings
@@ -129,4 +129,4 @@ def test_bounds_stand_before_null():
     class Bounded(Settings):
         size: int | None = Field(default=None, ge=1, lt=5)
 
-    assert type_words(Bounded.model_fields["size"]) == "whole number >= 1, < 5 or null"
+    assert type_text(Bounded.model_fields["size"]) == "whole number >= 1, < 5 or null"

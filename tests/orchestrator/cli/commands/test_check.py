@@ -47,6 +47,15 @@ def test_all_files_are_looked_at(haltsweep, spec):
     ]
 
 
+def test_a_missing_spec_is_answered_with_the_similar_one(haltsweep, spec):
+    spec("digits.yaml")
+    for command in ("check", "plan", "launch"):
+        shown = haltsweep(command, "digit.yaml")
+        assert (shown.code, shown.out) == (2, "")
+        assert "digits.yaml" in shown.err
+    assert "digits.yaml" not in haltsweep("plan", "other.yaml").err
+
+
 def test_an_override_is_no_spec(haltsweep, spec):
     answer = haltsweep("check", spec(), "search.seed=1")
     assert (answer.code, answer.out) == (2, "")
@@ -106,9 +115,7 @@ def test_a_plan_says_how_many_published_rows_changes_leave_out(haltsweep, spec):
     name = spec(a=("baseline:\n", f"published:\n  - {row}\nbaseline:\n"))
     assert "published row" not in haltsweep("plan", name).out
     shown = " ".join(haltsweep("plan", name, "--profile", "short").out.split())
-    assert (
-        "1 published row is left out: overrides or the profile change what the arm is trained with" in shown
-    )
+    assert "1 published row is left out: overrides or the profile change the arm's training" in shown
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_sweeps_with_other_test_examples_have_no_difference(haltsweep, tmp_path)
 
 def test_a_name_in_both_is_not_said_to_be_in_one_alone():
     found = SimpleNamespace(first="one", second="two", alone=(("base", "a"), ("base", "b")))
-    assert list(compare._unmatched(found)) == [
+    assert list(compare._unmatched_arms(found)) == [
         "of one name and different content: base",
         "only in one: a",
         "only in two: b",
@@ -98,4 +98,4 @@ def test_a_name_in_both_is_not_said_to_be_in_one_alone():
 def test_one_sweep_is_none_to_compare(haltsweep):
     shown = haltsweep("compare", "tiny")
     assert shown.code == 2
-    assert "at least two sweeps must be named, got 1; name another one" in shown.err
+    assert "at least two sweeps are needed, got 1" in shown.err

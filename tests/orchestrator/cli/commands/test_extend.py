@@ -52,8 +52,8 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
     shown = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
     assert shown.code == 0, shown
     assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in shown.out
-    assert "tiny: 10 trials to run beside 8 (2 search, 8 confirm)\n" in shown.out
-    assert "claims that rest on both are marked exploratory" in shown.err
+    assert "tiny: 10 trials added to 8 (2 search, 8 confirm)\n" in shown.out
+    assert "exploratory" in shown.err
     after = list(events("tiny"))
     assert after[: len(before)] == before
     known = {each.trial_id for each in before if each.trial_id}
@@ -130,7 +130,7 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     shown = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
     assert shown.code == 0, shown
     assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in shown.out
-    assert "tiny: 12 trials to run beside 8 (2 confirm, 10 posthoc)\n" in shown.out
+    assert "tiny: 12 trials added to 8 (2 confirm, 10 posthoc)\n" in shown.out
     after = list(events("tiny"))
     assert after[: len(before)] == before
     known = {each.trial_id for each in before if each.trial_id}
@@ -154,7 +154,7 @@ def test_what_cannot_be_added_is_refused_before_anything_is_planned(haltsweep, t
     """Planning proves arms, says how far it is, and need not be begun for a refusal."""
     with_spec(finished(tmp_path, make_plan(1)))
     monkeypatch.setattr(
-        "orchestrator.cli.commands.extend._planned", lambda *_: pytest.fail("nothing to plan")
+        "orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: pytest.fail("nothing to plan")
     )
     shown = haltsweep("extend", "synthetic", "--trials", "9", "--splits", "length-20-40")
     assert (shown.code, shown.out) == (2, "")
@@ -171,15 +171,12 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
     with_spec(launched(tmp_path, plan))
     shown = haltsweep("extend", "synthetic", "--seeds", "1")
     assert (shown.code, shown.out) == (2, "")
-    assert (
-        "2 confirm trials of them have not ended. `haltsweep resume synthetic` goes on with them" in shown.err
-    )
+    assert "2 confirm trials left. Continue them with `haltsweep resume synthetic`" in shown.err
 
     def planned(*_):
         raise InputError("this far")
 
-    monkeypatch.setattr("orchestrator.cli.commands.extend._planned", planned)
-    monkeypatch.setattr("orchestrator.cli.commands.extend._refuse_unplanned", lambda *_: None)
+    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", planned)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
     with_spec(finished(tmp_path / "elsewhere", plan))
     shown = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
@@ -215,12 +212,12 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     before = tree(Path("runs/tiny"))
     shown = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
     assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 2 trials to run beside 4 (2 confirm)\nnothing was written\n")
+    assert shown.out.endswith("tiny: 2 trials added to 4 (2 confirm)\nnothing was written\n")
     assert tree(Path("runs/tiny")) == before
     Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
     shown = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
     assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 5 trials to run beside 4 (5 confirm)\nnothing was written\n")
+    assert shown.out.endswith("tiny: 5 trials added to 4 (5 confirm)\nnothing was written\n")
     refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
     assert refused.code == 2
     assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
@@ -231,7 +228,7 @@ def test_a_sweep_that_runs_is_extended_only_if_taken_over(haltsweep, tmp_path, m
     plan = make_plan(1)
     folder = with_spec(launched(tmp_path, plan))
     asked = SimpleNamespace(spec=load_spec(folder.spec))
-    monkeypatch.setattr("orchestrator.cli.commands.extend._planned", lambda *_: (asked, plan))
+    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (asked, plan))
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append([log.closed(1.0, "done")], lease)
@@ -252,7 +249,7 @@ def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
     plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
     folder = with_spec(launched(tmp_path, plan, **{where: url}))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
-    monkeypatch.setattr("orchestrator.cli.commands.extend._planned", lambda *_: (None, plan))
+    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (None, plan))
     shown = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
     assert shown.code == 2
     assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
@@ -273,7 +270,7 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
 @pytest.mark.parametrize(
     ("seeds", "why"),
     [
-        ("many", "--seeds must be how many, or a list of further ones such as '[105, 106]', got many"),
+        ("many", "--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got many"),
         ("0", "--seeds must be how many"),
         ("[1", "--seeds: "),
     ],
@@ -286,12 +283,15 @@ def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
 
 
 def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
-    from orchestrator.cli.commands.extend import _options
+    from orchestrator.cli.commands.extend import _seed_and_trial_overrides
     from orchestrator.identity import derive_seed
 
     drawn = [derive_seed("confirm", number) for number in range(4)]
     plan = make_plan(1, seeds=tuple(drawn[:2]))
-    assert _options(plan, (), "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]
+    assert _seed_and_trial_overrides(plan, (), "2", 5) == [
+        "search.trials_per_arm=5",
+        f"confirm.seeds={json.dumps(drawn)}",
+    ]
 
 
 SLOW = """\
@@ -321,10 +321,8 @@ def test_what_was_left_of_the_sweep_is_told_too(haltsweep, untracked, tmp_path, 
         haltsweep("launch", "slow.yaml", *INLINE)
         shown = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
         assert shown.code == 0, shown
-        assert "slow: 0 trials to run beside 6\n" in shown.out
-        left = int(
-            shown.out.partition(" of those 6 have not ended: what may still run of them")[0].split()[-1]
-        )
+        assert "slow: 0 trials added to 6\n" in shown.out
+        left = int(shown.out.partition(" of the 6 earlier trials have not ended")[0].split()[-1])
         assert 0 < left < 6
         assert haltsweep("extend", "slow", "budget.device_hours=1").code == 0
         shown = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")

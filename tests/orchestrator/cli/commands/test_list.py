@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.commands.status import SweepState, state_of
+from orchestrator.cli.commands.status import SweepState, sweep_state
 from orchestrator.errors import InputError
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
@@ -70,13 +70,13 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     ],
 )
 def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
-    assert state_of(held=held, planned=planned, ended=ended, failed=failed) is state
+    assert sweep_state(held=held, planned=planned, ended=ended, failed=failed) is state
 
 
 def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
     for _ in range(2):
         shown = haltsweep("list")
-        assert (shown.code, shown.out) == (0, "no sweeps in runs; start one with `haltsweep launch SPEC`\n")
+        assert (shown.code, shown.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
         (tmp_path / "runs").mkdir(exist_ok=True)
 
 
@@ -119,7 +119,7 @@ def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_pat
     assert listed(haltsweep)["early"] == row
     shown = haltsweep("status", "early")
     assert shown.code == 1
-    assert "ledger.db must be there, and is empty: if the sweep was killed before it began, `" in shown.err
+    assert "ledger.db is missing or empty" in shown.err
 
 
 def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
@@ -152,7 +152,10 @@ def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
     assert "plan.json must be a file, and is a pipe" in rows["full-of-pipes"]["why"]
     shown = haltsweep("list")
     assert shown.code == 0
-    assert "damaged: other: the folder must bear the name of its sweep, which is 'renamed'\n" in shown.out
+    assert (
+        "damaged: other: the folder must have the name of its sweep, 'renamed'; rename the folder\n"
+        in shown.out
+    )
     assert "\x1b" not in shown.out
 
 

@@ -171,7 +171,7 @@ def test_rows_without_a_folder_here(haltsweep, tmp_path):
     assert "no sweep 'far' in the ledger at" in shown.err
 
 
-def runs_of(database):
+def find_runs(database):
     """Experiments of the runs that MLflow shows."""
     with sqlite3.connect(database) as connection:
         query = (
@@ -188,16 +188,16 @@ def test_mlflow_loses_the_runs_of_this_sweep_if_asked_to(haltsweep, tmp_path):
     for name in ("one", "two", "three"):
         make(tmp_path, name, tracking=uri)
     assert haltsweep("remove", "one", "--yes").code == 0
-    assert {"one", "two", "three"} == set(runs_of(database))
+    assert {"one", "two", "three"} == set(find_runs(database))
     assert (tmp_path / "runs" / "mlartifacts" / "two").exists()
     assert haltsweep("remove", "two", "--yes", "--mlflow").code == 0
-    assert {"one", "three"} == set(runs_of(database))
+    assert {"one", "three"} == set(find_runs(database))
     assert not (tmp_path / "runs" / "mlartifacts" / "two").exists()
     assert (tmp_path / "runs" / "mlartifacts" / "three").exists()
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT * FROM experiments WHERE name = 'two'").fetchall() == []
     make(tmp_path, "two", tracking=uri)
-    assert "two" in runs_of(database)
+    assert "two" in find_runs(database)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def ledger(tmp_path):
 def test_a_sweep_that_nobody_runs_is_no_error(haltsweep, ledger):
     shown = haltsweep("stop", "synthetic")
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out == "synthetic: nobody runs it; continue with: haltsweep resume synthetic\n"
+    assert shown.out == "synthetic: no process runs it; continue with: haltsweep resume synthetic\n"
 
 
 @pytest.mark.parametrize(("options", "at_once"), [((), False), (("--now",), True)])
@@ -26,7 +26,7 @@ def test_the_holder_is_asked_without_its_lease(haltsweep, ledger, options, at_on
     lease = ledger.claim(Holder.current())
     shown = haltsweep("stop", "synthetic", "--no-wait", *options)
     assert shown.code == 0
-    how = "at once" if at_once else "when its trials have been saved at their next report"
+    how = "at once" if at_once else "after each trial has stored a checkpoint at its next report"
     assert shown.out.endswith(f" was asked to stop {how}\n")
     request = ledger.stop_asked(lease)
     assert request.at_once is at_once
@@ -39,7 +39,7 @@ def test_it_waits_until_the_holder_has_let_go(haltsweep, ledger, monkeypatch):
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
     shown = haltsweep("stop", "synthetic")
     assert shown.code == 0
-    assert "waiting for its trials to report, 0 s so far; --now would not wait for them\n" in shown.out
+    assert "waiting 0 s for the next report of its trials; --now does not wait for it\n" in shown.out
     assert shown.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
 
 
@@ -58,8 +58,8 @@ def test_waiting_has_an_end(haltsweep, ledger):
     ledger.claim(Holder.current())
     shown = haltsweep("stop", "synthetic", "--timeout", "0")
     assert shown.code == 1
-    assert "must be let go of within 0 s, and process" in shown.err
-    assert "it stays asked to stop: wait, ask again with --now" in shown.err
+    assert "has not stopped within 0 s" in shown.err
+    assert "repeat with --now" in shown.err
 
 
 def test_a_database_is_enough_where_the_folder_is_not_here(haltsweep, tmp_path):

@@ -53,9 +53,7 @@ def test_an_unknown_sweep_is_answered_with_the_nearest(runs: Path) -> None:
 
 
 def test_a_store_that_is_not_there_is_not_made(runs: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"there must be an MLflow store at .*mlflow\.db, found none; launch"
-    ):
+    with pytest.raises(InputError, match=r"mlflow\.db"):
         ui("gates", runs)
     assert sorted(path.name for path in runs.iterdir()) == ["gates"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.reading import Opened
+from orchestrator.cli.reading import StoredSweep
 from orchestrator.conductor.overview import FAILURES_KEPT, Overview
 from orchestrator.conductor.retrying import choose
 from orchestrator.execution.sweep.sweep_fold import SweepFold
@@ -60,7 +60,7 @@ def seen(folder: Path, plan: Plan, written: Sequence[Event], snapshot_at: int) -
         ledger.save_snapshot(LedgerSnapshot(snapshot_at, "a plan", fold.content()), lease)
         ledger.append(list(written[snapshot_at:]), lease)
         planned = Counter((each.arm, each.phase) for each in plan.trials)
-        return Opened(SweepFolder(folder), replace(plan, trials=()), planned, ledger, url).overview()
+        return StoredSweep(SweepFolder(folder), replace(plan, trials=()), planned, ledger, url).overview()
 
 
 @pytest.mark.parametrize("plan", [*PLANS.values(), stopped_early()], ids=[*PLANS, "early stopper"])

@@ -11,7 +11,6 @@ from orchestrator.cli.display.progress import tables
 from orchestrator.cli.display.running import SHOWN, Pace, roughly, running_table
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
-from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -57,7 +56,7 @@ def test_a_name_keeps_its_parts_and_all_its_characters():
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(None, False), (599.0, False), (720.0, True)])
-def test_who_has_reported_nothing_for_ten_minutes_is_shown_with_the_time(seconds, shown):
+def test_a_trial_without_reports_for_ten_minutes_is_marked(seconds, shown):
     text = drawn(120, running_table(Outlook((replace(trial(arm="a"), silent_s=seconds),))))
     assert ("a confirm 0, silent for 12m" in text) == shown
     assert ("silent" in text) == shown
@@ -71,7 +70,7 @@ def test_different_metrics_are_named_and_a_common_one_is_a_header():
     assert text.count("valid/accuracy") == 1
 
 
-def test_of_many_the_first_are_listed():
+def test_only_the_first_running_trials_are_listed():
     text = drawn(120, running_table(Outlook(tuple(trial(each) for each in range(SHOWN + 3)))))
     assert "... and 3 more" in text
 
@@ -97,7 +96,7 @@ def test_a_pace_begins_with_the_first_work_seen_and_is_bounded_by_what_runs():
 PLAN = make_plan(1, trials_per_arm=6, seeds=())
 
 
-def test_a_sweep_is_watched_until_nobody_runs_it(tmp_path, monkeypatch):
+def test_a_sweep_is_watched_until_its_session_ends(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sweep = launched(tmp_path, PLAN)
     said = []
@@ -128,11 +127,3 @@ def test_a_sweep_is_watched_until_nobody_runs_it(tmp_path, monkeypatch):
     assert [line.partition("] ")[2] for line in said] == [
         f"{ended}/6 done, 0 running, 0 pruned, 0 failed" for ended in range(3)
     ]
-
-
-def test_watching_is_for_people(haltsweep):
-    found = haltsweep("status", "any", "--watch", "--json")
-    assert found.code == 2
-    assert "--watch is for people and --json for scripts, got both; give one of them" in found.err
-    with pytest.raises(InputError, match="no sweep named"):
-        watching.watch_sweep("any", watching.Path("nowhere"))

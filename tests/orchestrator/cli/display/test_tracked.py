@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.display.tracked import store_of, tracked
+from orchestrator.cli.display.tracked import tracked, tracking_store
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import TrackingState, write_state
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_database_that_is_gone_has_nothing(tmp_path: Path, there: bool) -> None:
+def test_a_deleted_mlflow_database_counts_as_empty(tmp_path: Path, there: bool) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     if there:
         (tmp_path / "mlflow.db").touch()
@@ -27,10 +27,10 @@ def test_a_database_that_is_gone_has_nothing(tmp_path: Path, there: bool) -> Non
         assert line.endswith("\ncatch up with: haltsweep sync it")
 
 
-def test_what_sync_brought_into_an_mlflow_is_tracked_there(tmp_path: Path) -> None:
+def test_the_store_of_the_last_sync_is_shown(tmp_path: Path) -> None:
     (tmp_path / "sweep").mkdir()
     folder, without = SweepFolder(tmp_path / "sweep"), Setup(tmp_path)
-    assert store_of(folder, without) is None
+    assert tracking_store(folder, without) is None
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store="http://here"))
-    assert store_of(folder, without) == "http://here"
-    assert store_of(folder, Setup(tmp_path, tracking_uri="http://there")) == "http://there"
+    assert tracking_store(folder, without) == "http://here"
+    assert tracking_store(folder, Setup(tmp_path, tracking_uri="http://there")) == "http://there"

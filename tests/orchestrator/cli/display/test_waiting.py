@@ -30,7 +30,7 @@ def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool)
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
+def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
     with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
@@ -40,7 +40,7 @@ def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch,
     assert shown[0].endswith("; Ctrl-C ends it")
 
 
-def test_what_is_soon_done_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_wait_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
     with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as doing:

@@ -47,7 +47,7 @@ def kept(folder):
         return files, ledger.last_seq()
 
 
-def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_path):
+def test_extend_refuses_changed_code_and_the_report_discloses_it(code, anew, tmp_path):
     assert anew("launch", "changing.yaml", *INLINE).code == 0
     assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text(BONUS.replace("0.5", "0.7"))

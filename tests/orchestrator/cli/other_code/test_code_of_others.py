@@ -53,7 +53,7 @@ def folder(tmp_path):
     ],
     ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
 )
-def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
+def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
     (folder / "theirs.py").write_text(TRAIN + code)
     (folder / "fine.py").write_text(TRAIN)
     (folder / "others.yaml").write_text(SPEC)
@@ -68,7 +68,7 @@ def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, ex
     assert expected in planned.err
 
 
-def test_what_it_prints_is_no_part_of_an_answer(folder, haltsweep):
+def test_output_of_custom_code_goes_to_standard_error(folder, haltsweep):
     (folder / "theirs.py").write_text("print('imported')\n" + TRAIN)
     (folder / "others.yaml").write_text(SPEC)
     planned = haltsweep("plan", "others.yaml", "--json")
@@ -78,7 +78,7 @@ def test_what_it_prints_is_no_part_of_an_answer(folder, haltsweep):
 
 
 @pytest.mark.parametrize("package", [False, True], ids=["module", "package"])
-def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatch, package):
+def test_faults_of_installed_code_name_its_file(folder, haltsweep, monkeypatch, package):
     site = folder / "lib" / "site-packages"
     if package:
         (site / "theirs").mkdir(parents=True)
@@ -97,7 +97,7 @@ def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatc
 
 
 @pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "Mine"])
-def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep, raised):
+def test_a_trial_that_raises_a_base_exception_has_crashed(folder, haltsweep, raised):
     code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
@@ -129,7 +129,7 @@ def train(settings, trial):
 """
 
 
-def test_trials_that_never_began_are_not_said_to_have_crashed(folder, haltsweep):
+def test_trials_that_never_started_are_not_reported_as_crashed(folder, haltsweep):
     (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
     (folder / "others.yaml").write_text(FAILING_SEARCH)
     shown = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
@@ -154,7 +154,7 @@ class Encoder(nn.Module):
 """
 
 
-def test_a_model_that_cannot_be_built_is_told_once_and_by_its_place(folder, haltsweep):
+def test_a_model_that_cannot_be_built_is_reported_once_with_its_file(folder, haltsweep):
     """Whatever else the spec has that builds it: a search, posthoc settings."""
     (folder / "kit_of_models").mkdir()
     (folder / "kit_of_models" / "broken.py").write_text(MODEL)

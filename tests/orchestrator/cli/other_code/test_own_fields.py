@@ -68,7 +68,7 @@ def told_of(tmp_path, monkeypatch, haltsweep):
         yield check
 
 
-def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of):
+def test_a_wrong_baseline_value_hides_no_unknown_field(told_of):
     shown = told_of(
         CONFIG,
         ("  width: 8", "  width: null\n  widht: 8"),
@@ -86,19 +86,19 @@ def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of)
     ]
 
 
-def test_a_wrong_value_of_an_arm_hides_none_of_its_own(told_of):
+def test_a_wrong_value_of_an_arm_hides_no_unknown_field(told_of):
     shown = told_of(CONFIG, ("set: {width: 9}", "set: {width: wide, widht: 9}"))
     assert [each.split(":")[1].strip() for each in shown] == ["arms.one.set.width", "arms.one.set.widht"]
 
 
-def test_the_same_slip_in_two_arms_is_told_of_both(told_of):
+def test_the_same_unknown_field_is_reported_for_both_arms(told_of):
     shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
     assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
 
 
 @pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
 @pytest.mark.parametrize("beside", [(), (("  width: 8", "  width: wide"),)], ids=["alone", "beside a fault"])
-def test_a_slip_inside_of_a_mapping_that_an_arm_sets_is_told(told_of, config, beside):
+def test_an_unknown_field_in_a_mapping_of_an_arm_is_reported(told_of, config, beside):
     sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
     (shown,) = (each for each in told_of(config, sets, *beside) if "arms.one" in each)
     where, message = shown.split(" Known")[0].split(": ", 2)[1:]
@@ -113,7 +113,7 @@ def test_a_slip_inside_of_a_mapping_that_an_arm_sets_is_told(told_of, config, be
     ["{optimiser: {lr: 0.2}}", "{extra: {lr: 0.2}}", "{weights: {a: 1.0, b: 2.0}}"],
     ids=["fewer fields", "in place of null", "keys that are data"],
 )
-def test_a_mapping_of_fields_that_are_there_is_none(told_of, sets):
+def test_a_mapping_of_known_fields_is_accepted(told_of, sets):
     assert told_of(CONFIG, ("{width: 9}", sets)) == []
 
 
@@ -134,12 +134,12 @@ def test_a_mapping_of_fields_that_are_there_is_none(told_of, sets):
     ],
     ids=["an alias", "a validator"],
 )
-def test_a_field_that_is_read_by_another_name_is_none(told_of, config):
+def test_a_field_with_an_alias_is_accepted(told_of, config):
     wrong = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
     assert [each.split(": ")[1] for each in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
 
 
-def test_a_slip_inside_of_a_list_is_told(told_of):
+def test_an_unknown_field_in_a_list_is_reported(told_of):
     wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
     shown = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
     assert [each.split(" Known")[0] for each in shown] == [
@@ -148,13 +148,13 @@ def test_a_slip_inside_of_a_list_is_told(told_of):
     ]
 
 
-def test_the_nearest_field_is_one_of_what_the_arm_has(told_of):
+def test_the_suggested_field_is_one_of_the_arm(told_of):
     other = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
     (shown,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
     assert "has no field either.momentun. Did you mean 'either.momentum'?" in shown
 
 
-def test_a_grid_is_no_slip_of_the_baseline(told_of):
+def test_fields_of_a_grid_are_accepted(told_of):
     grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
     assert told_of(CONFIG, grid) == []
     (shown,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))

@@ -46,7 +46,7 @@ TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module 
         ),
     ],
 )
-def test_several_are_for_code_that_says_that_it_uses_them(
+def test_several_gpus_need_code_that_declares_their_use(
     tmp_path, monkeypatch, haltsweep, says, gpus, expected
 ):
     monkeypatch.chdir(tmp_path)

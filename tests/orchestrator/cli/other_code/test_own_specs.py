@@ -31,11 +31,11 @@ def write(folder, form, *changes):
             "torch",
             ["differs in outputs, gradient", "+ 1: Identity", "built by the build(settings) of digits:tr"],
         ),
-        ("sklearn", ["Not proved: that the arms of forest:fit differ in more than their settings"]),
-        ("workload", ["Not proved: that the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
+        ("sklearn", ["Not checked: whether the arms of forest:fit differ in more than their settings"]),
+        ("workload", ["Not checked: whether the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
     ],
 )
-def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, form, expected):
+def test_every_form_of_custom_code_is_planned(folder, haltsweep, form, expected):
     write(folder, form)
     found = haltsweep("plan", "own.yaml")
     assert found.code == 0, found
@@ -49,7 +49,7 @@ def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, fo
 def test_without_an_example_only_weights_are_compared(folder, haltsweep):
     write(folder, "torch", ('"example": example, ', ""))
     words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "not proved: that models of equal weights work differently" in words
+    assert "not checked: whether models of equal weights compute differently" in words
     assert "differs in" not in words
 
 
@@ -198,7 +198,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(folder, haltsweep, form, changes, expected):
+def test_faults_are_reported_with_file_and_line(folder, haltsweep, form, changes, expected):
     write(folder, form, *changes)
     before = sorted(folder.iterdir())
     for command in ("plan", "check"):
@@ -220,7 +220,7 @@ def test_another_trainable_gives_other_trials(folder, haltsweep):
 
 
 @pytest.mark.parametrize("form", ["torch", "sklearn"])
-def test_an_override_of_a_field_that_the_file_lacks_is_a_slip(folder, haltsweep, form):
+def test_an_override_of_an_unknown_field_is_refused(folder, haltsweep, form):
     """Without a Config nobody else would notice."""
     write(folder, form)
     field, slip = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
@@ -248,21 +248,21 @@ def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltswe
     assert haltsweep("check", "own.yaml").code == 0
 
 
-def test_texts_that_python_takes_for_true_are_told(folder, haltsweep):
+def test_texts_that_are_true_in_python_are_warned_of(folder, haltsweep):
     write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
-    shown = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
+    shown = "Warning: gate is the text 'no', true for Python: write false if that is meant."
     assert shown in " ".join(haltsweep("plan", "own.yaml").out.split())
     checked = haltsweep("check", "own.yaml")
     assert (checked.code, checked.out) == (0, "own.yaml: ok\n")
     assert shown in " ".join(checked.err.split())
 
 
-def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
+def test_a_launch_prints_warnings_first(folder, haltsweep):
     write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
     found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
     assert found.code == 1, "no trial reports it"
     look, first, why = map(
-        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", " failed; why: ")
+        found.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
     )
     assert look < first < why
     assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
@@ -274,22 +274,20 @@ def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
     write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
     words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert (
-        "Look twice: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
-    )
+    assert "Warning: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
     assert "A trial has 1 CPU core." in words
     write(folder, "torch")
     asked = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
-    assert "Look twice: test/acuracy is a primary outcome and not declared in the metrics of" in asked
+    assert "Warning: test/acuracy is a primary outcome and not declared in the metrics of" in asked
     assert "Look twice" not in haltsweep("plan", "own.yaml").out
 
 
-def test_published_values_stand_beside_readings_of_own_code_too(folder, haltsweep):
+def test_published_values_are_shown_for_custom_code(folder, haltsweep):
     row = "{{arm: baseline, metric: {}, values: {{valid: {}}}, source: a table}}"
     rows = [row.format("acuracy", 0.5), row.format("accuracy", 0.9), row.format("accuracy", 0.8)]
     write(folder, "torch")
     words = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
-    assert "Look twice: acuracy is published and not declared in the metrics of digits:train" in words
+    assert "Warning: acuracy is published and not declared in the metrics of digits:train" in words
     found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
     assert found.code == 2
     shown = "accuracy of baseline must be given once, also in published[1]"
@@ -345,7 +343,7 @@ search:
         ),
     ],
 )
-def test_what_a_config_makes_something_else_of_is_not_searched(folder, haltsweep, searched, more, expected):
+def test_values_that_a_config_changes_cannot_be_searched(folder, haltsweep, searched, more, expected):
     """A trial of a search has what was drawn, an arm what the Config made of it."""
     (folder / "sized.py").write_text(SIZED.replace("self.lr = min", f"{more}self.lr = min"))
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
@@ -355,7 +353,7 @@ def test_what_a_config_makes_something_else_of_is_not_searched(folder, haltsweep
     assert expected in " ".join(found.err.split())
 
 
-def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):
+def test_values_that_a_config_keeps_can_be_searched(folder, haltsweep):
     (folder / "sized.py").write_text(SIZED)
     searched = "width: {int: [8, 32]}, lr: {choice: [0.25, 0.5]}"
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
@@ -372,7 +370,7 @@ CLAMPED = "must be kept as it is written, and config of sized:train makes lr 0.5
         (("search:", "grid: {lr: [0.2, 0.7]}\nsearch:"), 6, "0.7"),
     ],
 )
-def test_a_number_that_a_config_clamps_is_not_trained_under_its_name(folder, haltsweep, change, line, given):
+def test_a_value_that_a_config_clamps_is_refused(folder, haltsweep, change, line, given):
     (folder / "sized.py").write_text(SIZED)
     spec = SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}")
     (folder / "own.yaml").write_text(spec.replace(*change))
@@ -400,13 +398,13 @@ def train(settings, trial):
 
 
 @pytest.mark.parametrize("example", ["None", "lambda settings: torch.ones(1, 4)"])
-def test_models_that_are_others_each_time_prove_nothing(folder, haltsweep, example):
+def test_models_that_differ_between_builds_fail_the_ablation_check(folder, haltsweep, example):
     """What no arm did would be told as what its change does."""
     (folder / "sized.py").write_text(BUILT_ANEW + f"\nhaltsweep = {{'build': build, 'example': {example}}}\n")
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
     found = haltsweep("plan", "own.yaml")
     assert found.code == 0, found
     words = " ".join(found.out.split())
-    assert "look twice: build(settings) makes another model each time" in words
+    assert "warning: build(settings) makes another model each time" in words
     assert "differs in weights" not in words
     assert "+ weight" not in words

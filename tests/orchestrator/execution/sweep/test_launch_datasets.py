@@ -9,7 +9,7 @@ from orchestrator.execution.datasets import build_datasets, collect_inputs, data
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.tracking.inputs import digests_of, inputs_for
+from orchestrator.tracking.inputs import inputs_for, split_digests
 from tests.support.specs.plans import make_arm, make_plan
 from trainables.data.progress import Watcher
 from trainables.data.store import open_split, split_path
@@ -113,6 +113,6 @@ def test_what_arms_read_is_listed_with_digests_of_its_content(tmp_path):
 
 def test_digests_of_what_was_listed_are_those_of_the_data_themselves(tmp_path):
     plan = plan_on(SMALL, {**SMALL, "data_seed": 1}, dict(SMALL), splits=("near-iid",))
-    found = digests_of(collect_inputs(plan, tmp_path))
+    found = split_digests(collect_inputs(plan, tmp_path))
     assert found == data_digests(plan, Setup(tmp_path))
     assert [len(each.split(", ")) for each in found.values()] == [2, 2, 2]

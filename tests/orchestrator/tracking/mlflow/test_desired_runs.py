@@ -1,6 +1,7 @@
 """Names and texts that MLflow takes, whatever they are made of."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -30,7 +31,7 @@ PROVENANCE = {"command": ["/a/bin/haltsweep", "launch", "spec.yaml"], "commit": 
 @example("../x")
 @example("/")
 @example("x" * 300)
-def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
+def test_mlflow_accepts_the_key_of_any_metric_name(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
     assert _validate_metric_name(metric_key(name)) is None, "MLflow raises for others"
@@ -41,11 +42,11 @@ def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
 @example(["mAP@50", "mAP_50"])
 @example(["a_x4@", "a\x04x40_"])
 @example(["a//b", "a/_x_/b"])
-def test_no_two_names_have_one_key(names: list[str]) -> None:
+def test_different_names_have_different_keys(names: list[str]) -> None:
     assert metric_key(names[0]) != metric_key(names[1])
 
 
-def test_long_names_stay_apart() -> None:
+def test_different_long_names_have_different_keys() -> None:
     assert metric_key("x" * 300) != metric_key("x" * 301)
 
 
@@ -60,16 +61,16 @@ def test_long_names_stay_apart() -> None:
         "mAP_50",
     ],
 )
-def test_common_names_are_left_alone(name: str) -> None:
+def test_common_names_are_unchanged(name: str) -> None:
     assert metric_key(name) == name
 
 
-def test_texts_are_shown_as_they_stand() -> None:
+def test_control_characters_in_params_are_escaped() -> None:
     assert as_params({"train.note": "\x1b[2J<b>"}) == {"train.note": r"\x1b[2J<b>"}
 
 
 @pytest.mark.parametrize(("kind", "runs"), [(OutcomeKind.SKIPPED, 0), (OutcomeKind.CRASHED, 1)])
-def test_a_trial_that_need_not_run_has_no_run(kind: OutcomeKind, runs: int) -> None:
+def test_a_skipped_trial_has_no_run(kind: OutcomeKind, runs: int) -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
@@ -107,6 +108,23 @@ def test_an_arm_says_how_many_of_its_seeds_failed(
     shown = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
     assert shown == (status, outcome, reason)
     assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
+
+
+def test_an_arm_has_the_confirmed_values_of_searched_fields_as_parameters() -> None:
+    plan = make_plan(1, seeds=(101, 102))
+    (path,) = (dimension.path for dimension in plan.arms[0].space.dimensions)
+    desired = DesiredRuns(plan, "ledger")
+    confirmed = 0
+    for number, planned in enumerate(plan.trials):
+        trial = trial_of(plan, number)
+        if planned.phase == "confirm":
+            confirmed += 1
+            trial = replace(trial, assignment={path: 0.25 * confirmed})
+        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.started(1.0, trial.trial_id, 1))
+        assert path not in desired.runs["arm/arm-0"].params, "nothing is confirmed yet"
+        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
+    assert desired.runs["arm/arm-0"].params[path] == "0.25, 0.5"
 
 
 def test_a_verdict_is_a_tag_of_its_arm() -> None:
@@ -188,7 +206,7 @@ def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
     assert (more.runs, more.at_close) == (plain.runs, plain.at_close)
 
 
-def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
+def test_an_arm_without_started_trials_has_a_run_at_the_end() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     desired = DesiredRuns(plan, "ledger")
     desired.hear(log.opened(0.0, HOLDER, "d", {}))
@@ -198,7 +216,7 @@ def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
     assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
 
 
-def test_nobody_may_have_told_mlflow_that_a_process_is_gone(
+def test_verify_expects_no_killed_status_before_it_was_written(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
     """As where a launcher and its tracker are killed together."""

@@ -48,7 +48,7 @@ def test_a_store_that_was_moved_or_copied_has_its_files_beside_it(move: object, 
     ]
 
 
-def test_what_is_where_it_was_or_is_elsewhere_stays(tmp_path: Path) -> None:
+def test_unmoved_and_unrelated_stores_are_unchanged(tmp_path: Path) -> None:
     uri = made(tmp_path / "runs")
     before = places_in(uri)
     (tmp_path / "link").symlink_to(tmp_path / "runs")
@@ -62,7 +62,7 @@ def test_what_is_where_it_was_or_is_elsewhere_stays(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_whoever_writes_or_deletes_there_goes_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_and_removals_use_the_moved_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no whole MLflow")
 

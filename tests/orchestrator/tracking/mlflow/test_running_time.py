@@ -11,7 +11,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow.arms_view import WIDTHS
+from orchestrator.tracking.mlflow.arms_view import OTHER_WIDTHS
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.mlflow.running_time import KEY, RunningTime
 from orchestrator.tracking.summary import ArmSummary
@@ -29,7 +29,7 @@ def reported(time: RunningTime) -> list[float]:
     return [point.value for point in time.points(0)]
 
 
-def test_trials_side_by_side_count_once() -> None:
+def test_parallel_trials_count_once() -> None:
     time = RunningTime()
     time.start("a", 1_000)
     time.start("b", 2_000)
@@ -41,7 +41,7 @@ def test_trials_side_by_side_count_once() -> None:
     assert reported(time) == [], "told once"
 
 
-def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
+def test_a_lost_trial_counts_until_its_last_event() -> None:
     time = RunningTime()
     time.start("a", 1_000)
     time.hear("a", 3_000)
@@ -53,7 +53,7 @@ def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
     assert [(point.value, point.step) for point in time.points(5)] == [(3.0, 1)]
 
 
-def test_a_clock_that_goes_back_takes_nothing_away() -> None:
+def test_a_clock_that_is_set_back_subtracts_no_time() -> None:
     time = RunningTime()
     time.start("a", 5_000)
     time.end("a", 4_000)
@@ -94,4 +94,4 @@ def test_mlflow_has_an_arms_duration_without_the_time_before_an_extension(
     assert arm.latest == {KEY: 30.0}
     points = [(step, at_ms, value) for _, step, at_ms, value in arm.points]
     assert points == [(0, 120_000, 20.0), (1, round((night + 10) * 1000), 30.0)]
-    assert f"metrics.`{KEY}`" in WIDTHS, "a column of the view"
+    assert f"metrics.`{KEY}`" in OTHER_WIDTHS, "a column of the view"

@@ -35,7 +35,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 
 
 @pytest.mark.parametrize("more", ["", CHILD, CHILD + STUBBORN], ids=["alone", "with-child", "stubborn"])
-def test_nothing_is_left_running(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_and_its_children_end(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, SERVES + more + LISTENS)
     monkeypatch.setattr(server, "END_S", 0.5)
     with server.serving("sqlite:///x.db", tmp_path, None) as running:
@@ -46,17 +46,7 @@ def test_nothing_is_left_running(more: str, tmp_path: Path, monkeypatch: pytest.
     assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_nothing_is_left_running_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, SERVES + LISTENS)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        server.serving("sqlite:///x.db", tmp_path, None) as running,
-    ):
-        raise KeyboardInterrupt
-    assert running.process.poll() is not None
-
-
-def test_a_server_that_does_not_start_is_told_with_its_words(
+def test_a_failed_start_of_the_server_is_reported_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, "import sys; sys.exit('no such table')")
@@ -67,7 +57,7 @@ def test_a_server_that_does_not_start_is_told_with_its_words(
         raise AssertionError("nothing answers")
 
 
-def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_answers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
@@ -77,15 +67,7 @@ def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest
         raise AssertionError("nothing answers")
 
 
-def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, SERVES + LISTENS)
-    with server.serving("sqlite:///x.db", tmp_path, None) as running:
-        running.process.kill()
-        with pytest.raises(StoreError, match="-9"):
-            running.wait()
-
-
-def test_a_port_that_is_taken_is_refused_if_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_port_is_refused_if_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     with server.listen(0) as other:
         taken = other.getsockname()[1]
         with pytest.raises(InputError, match=f"--port {taken}"):

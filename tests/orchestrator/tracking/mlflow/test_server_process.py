@@ -75,7 +75,7 @@ def test_nothing_outside_the_secret_path_reaches_mlflow(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/version", "/a-token/", "/é/b"])
-def test_the_secret_path_leads_to_mlflow_and_to_no_other_site(path: str) -> None:
+def test_only_mlflow_is_below_the_secret_path(path: str) -> None:
     seen, sent = call(f"/{TOKEN}{path}")
     assert [(each["path"], each["raw_path"]) for each in seen] == [(path, path.encode())]
     assert (b"referrer-policy", b"same-origin") in sent[0]["headers"]
