@@ -9,7 +9,7 @@ from trainables import catalog
 from trainables.testing import ModelContract
 from trainables.testing.arms import BASE, base, fits, variations
 from trainables.testing.cases import SHAPE
-from trainables.testing.contract import made
+from trainables.testing.contract import contract_class
 
 
 class BoxContract(ModelContract):
@@ -49,7 +49,7 @@ def one(model: str, label: str) -> dict[str, Any]:
 
 
 MODELS: dict[str, type[ModelContract]] = {
-    name: made(BoxContract, model=name, arms=arms_of(name)) for name in catalog.names("models")
+    name: contract_class(BoxContract, model=name, arms=arms_of(name)) for name in catalog.names("models")
 }
 """By name."""
 
