@@ -190,8 +190,8 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     "a table of lengths that the host uploads": (
         "test_replayed_steps_are_those_that_are_run",
         {
-            "states": "from trainables.layers.host import uploaded; "
-            "states = states + uploaded(mask.sum(1).numpy(), x.device)[:, None, None]"
+            "states": "from trainables.layers.host import upload; "
+            "states = states + upload(mask.sum(1).numpy(), x.device)[:, None, None]"
         },
         "tables that the host makes must not depend on the batch",
     ),
