@@ -14,10 +14,17 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from orchestrator.cli.display import building, console
-from orchestrator.cli.display.building import Bars
-from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_text, sparkline
-from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
+from orchestrator.cli.display import console
+from orchestrator.cli.display import data_progress as building
+from orchestrator.cli.display.data_progress import Bars
+from orchestrator.cli.display.data_views import (
+    LABELS_SHOWN,
+    TEXT_SHOWN,
+    label_text,
+    shorten_example,
+    sparkline,
+)
+from orchestrator.cli.task_data import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
 from tests.support.processes.commands import TINY, Shell, answer
 from tests.support.processes.logs import Clock
@@ -414,5 +421,5 @@ def test_small_histograms():
 
 
 def test_long_examples_are_shortened():
-    assert cut("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
-    assert cut("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")
+    assert shorten_example("x" * TEXT_SHOWN) == "x" * TEXT_SHOWN
+    assert shorten_example("x" * (TEXT_SHOWN + 1234)).endswith("x ... and 1,234 characters more")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator import read
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.ledger import events as log
@@ -283,12 +283,15 @@ def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
 
 
 def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
-    from orchestrator.cli.commands.extend import _options
+    from orchestrator.cli.commands.extend import _seed_and_trial_overrides
     from orchestrator.identity import derive_seed
 
     drawn = [derive_seed("confirm", number) for number in range(4)]
     plan = make_plan(1, seeds=tuple(drawn[:2]))
-    assert _options(plan, (), "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]
+    assert _seed_and_trial_overrides(plan, (), "2", 5) == [
+        "search.trials_per_arm=5",
+        f"confirm.seeds={json.dumps(drawn)}",
+    ]
 
 
 SLOW = """\

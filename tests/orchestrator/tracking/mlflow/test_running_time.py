@@ -11,7 +11,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow.arms_view import WIDTHS
+from orchestrator.tracking.mlflow.arms_view import OTHER_WIDTHS
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.mlflow.running_time import KEY, RunningTime
 from orchestrator.tracking.summary import ArmSummary
@@ -94,4 +94,4 @@ def test_mlflow_has_an_arms_duration_without_the_time_before_an_extension(
     assert arm.latest == {KEY: 30.0}
     points = [(step, at_ms, value) for _, step, at_ms, value in arm.points]
     assert points == [(0, 120_000, 20.0), (1, round((night + 10) * 1000), 30.0)]
-    assert f"metrics.`{KEY}`" in WIDTHS, "a column of the view"
+    assert f"metrics.`{KEY}`" in OTHER_WIDTHS, "a column of the view"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.verifying import data, snapshot
+from orchestrator.cli.sweep_checks import check_data, check_snapshot
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.sweep.sweep_fold import SweepFold
@@ -32,7 +32,7 @@ def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], wh
         plan=SimpleNamespace(confirm=None, arms=[SimpleNamespace(settings={"task": task})]),
         records=[],
     )
-    (found,) = data(whole, lambda _: None)
+    (found,) = check_data(whole, lambda _: None)
     assert found.verdict == "unknown"
     assert why in found.detail
     assert "\n" not in found.detail
@@ -51,4 +51,4 @@ def test_a_snapshot_is_compared_with_a_fold_of_all_events(tmp_path: Path) -> Non
         contents = {"sound": kept.content, "damaged": SweepFold(plan).content()}
         for verdict, content in contents.items():
             ledger.save_snapshot(replace(kept, seq=ledger.last_seq(), content=content), lease)
-            assert [each.verdict for each in snapshot(whole)] == [verdict]
+            assert [each.verdict for each in check_snapshot(whole)] == [verdict]
