@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from orchestrator.errors import InputError
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import DECLARES
 
 PACKAGE = "haltsweep_code"
@@ -44,13 +44,13 @@ def module_path(trainable: Any, sweep: str) -> str:
     module, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", None)
     if not callable(trainable) or name is None:
         raise InputError(f"a trainable must be a function or a class, or its module:name, got {trainable!r}")
-    found = sys.modules.get(str(module))
-    if found is not None and "<" not in name:
+    source = sys.modules.get(str(module))
+    if source is not None and "<" not in name:
         if module == "__main__":
-            module = _module_of_script(found)
-        if module is not None and _is_file_of(module, found):
+            module = _module_of_script(source)
+        if module is not None and _is_file_of(module, source):
             return f"{module}:{name}"
-    return _write_module(trainable, found, sweep)
+    return _write_module(trainable, source, sweep)
 
 
 def _module_of_script(main: ModuleType) -> str | None:
@@ -64,17 +64,17 @@ def _module_of_script(main: ModuleType) -> str | None:
     below = script.with_suffix("").relative_to(Path.cwd()).parts if script.is_relative_to(Path.cwd()) else ()
     if not all(part.isidentifier() for part in (*below, script.stem)):
         return None
-    look_in(script.parent)
+    add_to_path(script.parent)
     return ".".join(below) or script.stem
 
 
-def _is_file_of(module: str, found: ModuleType) -> bool:
+def _is_file_of(module: str, source: ModuleType) -> bool:
     """Return whether an import of `module` in another process loads the file of `found`."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return False
-    file = getattr(found, "__file__", None)
+    file = getattr(source, "__file__", None)
     return bool(spec and spec.origin and file and Path(spec.origin).resolve() == Path(file).resolve())
 
 

@@ -18,7 +18,7 @@ from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec import scalars
 from orchestrator.spec.document import read_file
-from trainables.custom.extensions import is_importing, look_in
+from trainables.custom.extensions import add_to_path, is_importing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +164,7 @@ class Sweep:
                 "a script must not start a sweep when it is imported, since every trial imports it; put the "
                 'code that starts the sweep below `if __name__ == "__main__":`'
             )
-        look_in(Path.cwd())
+        add_to_path(Path.cwd())
         spec, trainable = self._spec, self._trainable
         if trainable is None and isinstance(spec, dict) and callable(spec.get("trainable")):
             trainable = spec["trainable"]
@@ -183,7 +183,7 @@ class Sweep:
             try:
                 return plan(file)
             except FaultyInput as error:
-                faults = [replace(each, file="spec", line=None) for each in error.faults]
+                faults = [replace(fault, file="spec", line=None) for fault in error.faults]
                 raise type(error)(faults) from None
 
 

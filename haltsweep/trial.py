@@ -35,9 +35,9 @@ class Trial(FunctionTrial):
         """
         self.reports: list[dict[str, Any]] = []
         """One row per report: `step` and the metrics."""
-        own = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
+        place = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
         job = Job({}, seed, "confirm" if splits else "search", tuple(splits), Path(data))
-        super().__init__(job, own, self._collect)
+        super().__init__(job, place, self._collect)
         seed_generators(seed)
 
     def _collect(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from search_spaces.dimensions import Assignment, Dimension, Formula, Predicate, Rule, Space, among, same
+from search_spaces.dimensions import Assignment, Dimension, Formula, Predicate, Rule, Space, is_among, same
 from search_spaces.formulas import holds
 from search_spaces.paths import MISSING, lookup, with_values
 from search_spaces.predicates import admits_settings
@@ -19,14 +19,14 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
     """Return the value of a trial at `path`: from the assignment, else from the settings, else `MISSING`."""
     if path in assignment:
         return assignment[path]
-    if (outer := around(path, assignment)) is not None:
+    if (outer := find_parent(path, assignment)) is not None:
         return lookup({outer: assignment[outer]}, path)
     return lookup(settings, path)
 
 
-def around(path: str, known: Iterable[str]) -> str | None:
+def find_parent(path: str, known: Iterable[str]) -> str | None:
     """Return the path in `known` that is a parent of `path`; None if there is none."""
-    return next((each for each in known if path.startswith(f"{each}.")), None)
+    return next((parent for parent in known if path.startswith(f"{parent}.")), None)
 
 
 def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
@@ -38,7 +38,7 @@ def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, 
         settings: Settings of the arm, for fields that are not in `assignment`.
     """
     return all(
-        among(effective(condition.path, assignment, settings), condition.values)
+        is_among(effective(condition.path, assignment, settings), condition.values)
         for condition in dimension.when
     )
 
@@ -78,17 +78,17 @@ def merge(*spaces: Space) -> Space:
     """
     by_path = {dimension.path: dimension for space in spaces for dimension in space.dimensions}
     constraints = dict.fromkeys(constraint for space in spaces for constraint in space.constraints)
-    return Space(ordered(by_path.values()), tuple(constraints))
+    return Space(order_dimensions(by_path.values()), tuple(constraints))
 
 
 def without(space: Space, paths: Iterable[str]) -> Space:
     """Return `space` without the dimensions at `paths`."""
-    gone = frozenset(paths)
-    kept = tuple(dimension for dimension in space.dimensions if dimension.path not in gone)
-    return Space(kept, space.constraints)
+    removed = frozenset(paths)
+    rest = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
+    return Space(rest, space.constraints)
 
 
-def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
+def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     """Return `dimensions` with each one after all dimensions that it depends on, else in the given order.
 
     Raises:
@@ -99,8 +99,12 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         {
             path: [
                 needed
-                for each in dimension.when
-                if (needed := each.path if each.path in by_path else around(each.path, by_path))
+                for condition in dimension.when
+                if (
+                    needed := condition.path
+                    if condition.path in by_path
+                    else find_parent(condition.path, by_path)
+                )
             ]
             for path, dimension in by_path.items()
         }
@@ -111,15 +115,15 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         circle = " -> ".join(error.args[1])
         raise CyclicSpace(f"conditions must not run in a circle, got {circle}") from error
     rank = {path: position for position, path in enumerate(by_path)}
-    found: list[Dimension] = []
+    order: list[Dimension] = []
     ready = set(sorter.get_ready())
     while ready:
         path = min(ready, key=rank.__getitem__)
         ready.remove(path)
-        found.append(by_path[path])
+        order.append(by_path[path])
         sorter.done(path)
         ready.update(sorter.get_ready())
-    return tuple(found)
+    return tuple(order)
 
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

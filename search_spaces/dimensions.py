@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from search_spaces.formulas import parsed, path_needs_quotes
+from search_spaces.formulas import parse_formula, path_needs_quotes
 from search_spaces.paths import path_problem
 from search_spaces.wording import shown
 
@@ -93,10 +93,10 @@ class Powers:
     @property
     def values(self) -> tuple[float | int, ...]:
         """Return all values in ascending order."""
-        found = [self.low]
-        while (following := _times(found[-1], self.factor)) <= self.high * (1 + 1e-9):
-            found.append(following)
-        return tuple(found)
+        powers = [self.low]
+        while (following := _times(powers[-1], self.factor)) <= self.high * (1 + 1e-9):
+            powers.append(following)
+        return tuple(powers)
 
     @property
     def log(self) -> bool:
@@ -196,15 +196,15 @@ class Constraint:
 
     def __str__(self) -> str:
         left, right = (
-            f"`{each}`" if isinstance(each, str) and path_needs_quotes(each) else each
-            for each in (self.left, self.right)
+            f"`{side}`" if isinstance(side, str) and path_needs_quotes(side) else side
+            for side in (self.left, self.right)
         )
         return f"{left} {self.op} {right}"
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the compared fields."""
-        return tuple(each for each in (self.left, self.right) if isinstance(each, str))
+        return tuple(side for side in (self.left, self.right) if isinstance(side, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Formula:
     formula: str
 
     def __post_init__(self) -> None:
-        parsed(self.formula)
+        parse_formula(self.formula)
 
     def __str__(self) -> str:
         return self.formula
@@ -222,7 +222,7 @@ class Formula:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the fields of the formula."""
-        return tuple(parsed(self.formula).fields.values())
+        return tuple(parse_formula(self.formula).fields.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,24 +280,24 @@ Assignment = Mapping[str, Value]
 
 def same(first: Value, second: Value) -> bool:
     """Return whether two values are equal; 1 equals 1.0, but True does not equal 1."""
-    return key_of(first) == key_of(second)
+    return equality_key(first) == equality_key(second)
 
 
-def key_of(value: Any) -> Hashable:
+def equality_key(value: Any) -> Hashable:
     """Return a hashable key that is equal for equal values, including lists and mappings.
 
     1 and 1.0 have the same key; True and 1 do not.
     """
     match value:
         case Mapping():
-            return "mapping", frozenset((key, key_of(each)) for key, each in value.items())
+            return "mapping", frozenset((key, equality_key(item)) for key, item in value.items())
         case list() | tuple():
-            return "list", tuple(map(key_of, value))
+            return "list", tuple(map(equality_key, value))
         case _:
             return isinstance(value, bool), value
 
 
-def is_real(domain: "Domain") -> bool:
+def is_continuous(domain: "Domain") -> bool:
     """Return whether `domain` is a continuous range, in which no value is drawn twice."""
     return isinstance(domain, Float) and domain.step is None
 
@@ -306,13 +306,13 @@ def _repeated(values: Iterable[Value]) -> Iterator[Value]:
     """Yield every value that equals an earlier one."""
     seen: set[Hashable] = set()
     for value in values:
-        key = key_of(value)
+        key = equality_key(value)
         if key in seen:
             yield value
         seen.add(key)
 
 
-def among(value: Value, values: Iterable[Value]) -> bool:
+def is_among(value: Value, values: Iterable[Value]) -> bool:
     """Return whether `value` equals one of `values`, as defined by `same`."""
     return any(same(value, other) for other in values)
 
@@ -324,14 +324,14 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
     """
     match domain:
         case Choice(values):
-            return among(value, values)
+            return is_among(value, values)
         case Fixed(fixed):
             return same(value, fixed)
         case Powers():
             whole = isinstance(domain.low, int)
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
                 return False
-            return any(math.isclose(value, each, rel_tol=1e-9) for each in domain.values)
+            return any(math.isclose(value, power, rel_tol=1e-9) for power in domain.values)
         case Int(low, high, _, step):
             if isinstance(value, bool) or not isinstance(value, int):
                 return False
@@ -389,6 +389,6 @@ def _is_finite(value: Any) -> bool:
 
 def _refuse(*problems: str) -> None:
     """Raise a ValueError that lists all non-empty `problems`."""
-    found = [problem for problem in problems if problem]
-    if found:
-        raise ValueError("; ".join(found))
+    faults = [problem for problem in problems if problem]
+    if faults:
+        raise ValueError("; ".join(faults))

@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
 )
 _WORDS: Final = frozenset({"and", "or", "not", "in"})
 _CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"} | {
-    each: each for each in ("True", "False", "None")
+    item: item for item in ("True", "False", "None")
 }
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"abs": abs, "max": max, "min": min}
 _ALLOWED: Final = (
@@ -44,7 +44,7 @@ class BadFormula(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedFormula:
     """A parsed formula."""
 
     tree: ast.expr
@@ -54,12 +54,12 @@ class Parsed:
 
 def path_needs_quotes(path: str) -> bool:
     """Return whether `path` needs backticks in a formula."""
-    found = _TOKEN.fullmatch(path)
-    return found is None or found["path"] is None or path in _WORDS or path in _CONSTANTS
+    match = _TOKEN.fullmatch(path)
+    return match is None or match["path"] is None or path in _WORDS or path in _CONSTANTS
 
 
 @lru_cache(maxsize=1024)
-def parsed(text: str) -> Parsed:
+def parse_formula(text: str) -> ParsedFormula:
     """Return the parsed formula; raise `BadFormula` if the text is not valid."""
     if len(text) > MOST_CHARACTERS:
         raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
@@ -73,15 +73,15 @@ def parsed(text: str) -> Parsed:
         fields[name] = path
         return f" {name} "
 
-    def translated(found: re.Match[str]) -> str:
-        if (quoted := found["quoted"]) is not None:
+    def translated(match: re.Match[str]) -> str:
+        if (quoted := match["quoted"]) is not None:
             return name_of(quoted)
-        if (number := found["number"]) is not None:
+        if (number := match["number"]) is not None:
             return number.lstrip("0") or "0" if number.isdecimal() else number
-        word = found["path"]
-        is_call = text[found.end() :].lstrip().startswith("(")
+        word = match["path"]
+        is_call = text[match.end() :].lstrip().startswith("(")
         if word is None or word in _WORDS or (is_call and word in _FUNCTIONS):
-            return found[0]
+            return match[0]
         return _CONSTANTS[word] if word in _CONSTANTS else name_of(word)
 
     try:
@@ -93,7 +93,7 @@ def parsed(text: str) -> Parsed:
         raise BadFormula(f"must compare something, e.g. 'width % heads == 0', got {text!r}")
     if not fields:
         raise BadFormula(f"must name a field, got {text!r}")
-    return Parsed(tree, fields)
+    return ParsedFormula(tree, fields)
 
 
 def holds(text: str, value_of: Callable[[str], Any]) -> bool:
@@ -110,18 +110,18 @@ def holds(text: str, value_of: Callable[[str], Any]) -> bool:
         BadFormula: The formula is not valid.
         TypeError: Operands have unsuitable types.
     """
-    found = parsed(text)
-    values = {name: value_of(path) for name, path in found.fields.items()}
+    formula = parse_formula(text)
+    values = {name: value_of(path) for name, path in formula.fields.items()}
     if MISSING in values.values():
         return True
     try:
-        return bool(_value(found.tree, values))
+        return bool(_value(formula.tree, values))
     except (ZeroDivisionError, OverflowError, ValueError):
         return False
     except TypeError as error:
         if None in values.values():
             return True
-        given = ", ".join(f"{path} = {values[name]!r}" for name, path in found.fields.items())
+        given = ", ".join(f"{path} = {values[name]!r}" for name, path in formula.fields.items())
         raise TypeError(f"{text} cannot be decided, got {given}") from error
 
 
@@ -141,7 +141,7 @@ def _check(tree: ast.expr) -> None:
         case ast.Name(id=name) if name.startswith("field"):
             return
         case ast.Compare(left=left, ops=operators, comparators=others):
-            if not all(type(each) in _COMPARE for each in operators):
+            if not all(type(operation) in _COMPARE for operation in operators):
                 raise SyntaxError
             parts = [left, *others]
         case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
@@ -229,6 +229,6 @@ _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.NotEq: lambda one, other: not _same(one, other),
     ast.GtE: operator.ge,
     ast.Gt: operator.gt,
-    ast.In: lambda one, others: any(_same(one, each) for each in others),
-    ast.NotIn: lambda one, others: not any(_same(one, each) for each in others),
+    ast.In: lambda one, others: any(_same(one, item) for item in others),
+    ast.NotIn: lambda one, others: not any(_same(one, item) for item in others),
 }

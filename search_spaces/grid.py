@@ -59,15 +59,15 @@ def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignme
         space: A space whose domains are finite.
         settings: Settings of the arm, which conditions and constraints may refer to.
     """
-    for assignment in _assigned(space, settings, 0, {}):
-        if all(admits(each, assignment, settings) for each in space.constraints):
+    for assignment in _assignments(space, settings, 0, {}):
+        if all(admits(rule, assignment, settings) for rule in space.constraints):
             yield assignment
 
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
     """Return the number of combinations; above `COUNTED_MAX`, ignore conditions and constraints."""
-    most = prod(count_values(each.domain) for each in space.dimensions)
-    if most > COUNTED_MAX or not (space.constraints or any(each.when for each in space.dimensions)):
+    most = prod(count_values(dimension.domain) for dimension in space.dimensions)
+    if most > COUNTED_MAX or not (space.constraints or any(dimension.when for dimension in space.dimensions)):
         return most
     return sum(1 for _ in islice(combinations(space, settings), COUNTED_MAX))
 
@@ -82,7 +82,7 @@ def count_values(domain: Domain) -> int:
     return len(values(domain))
 
 
-def _assigned(
+def _assignments(
     space: Space, settings: Mapping[str, Any], place: int, before: Assignment
 ) -> Iterator[Assignment]:
     """Yield the assignments that start with `before`, the values of the first `place` dimensions."""
@@ -91,7 +91,7 @@ def _assigned(
         return
     dimension = space.dimensions[place]
     if not exists(dimension, before, settings):
-        yield from _assigned(space, settings, place + 1, before)
+        yield from _assignments(space, settings, place + 1, before)
         return
     for value in values(dimension.domain):
-        yield from _assigned(space, settings, place + 1, {**before, dimension.path: value})
+        yield from _assignments(space, settings, place + 1, {**before, dimension.path: value})

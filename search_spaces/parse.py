@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from search_spaces.algebra import CyclicSpace, ordered
+from search_spaces.algebra import CyclicSpace, order_dimensions
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Powers, Value, When
 from search_spaces.paths import built_in_problem
 from search_spaces.wording import hint, shown
@@ -58,11 +58,11 @@ def parse_space(
     for path, form in written.items():
         if problem := path_problem(path):
             problems.append(Problem((path,), problem))
-        found = _Reader(path, problems, path_problem).dimension(form)
-        if found is not None:
-            dimensions.append(found)
+        dimension = _Reader(path, problems, path_problem).dimension(form)
+        if dimension is not None:
+            dimensions.append(dimension)
     try:
-        return ordered(dimensions), tuple(problems)
+        return order_dimensions(dimensions), tuple(problems)
     except CyclicSpace as error:
         return tuple(dimensions), (*problems, Problem((), str(error)))
 
@@ -215,15 +215,15 @@ class _Reader:
         if not isinstance(given, Mapping):
             self._note(f"must be a mapping from field path to a list of values, got {shown(given)}", "when")
             return ()
-        found: list[When] = []
+        conditions: list[When] = []
         for path, values in given.items():
             wanted = self._listed(values, "when", path)
             if problem := self.path_problem(str(path)):
                 self._note(problem, "when", path)
             elif wanted is not None:
-                made = self._made(partial(When, path, wanted), "when", path)
-                found.extend([made] if made is not None else [])
-        return tuple(found)
+                condition = self._made(partial(When, path, wanted), "when", path)
+                conditions.extend([condition] if condition is not None else [])
+        return tuple(conditions)
 
     def _listed(self, values: Any, *at: str | int) -> tuple[Value, ...] | None:
         if isinstance(values, list | tuple):

@@ -69,8 +69,8 @@ def _find_item(items: Sequence[Any], parts: Sequence[str]) -> tuple[str | int, .
     head, *rest = parts
     if not head.isdecimal() or not head.isascii() or int(head) >= len(items):
         return None
-    found = find_keys(items[int(head)], ".".join(rest)) if rest else ()
-    return None if found is None else (int(head), *found)
+    keys = find_keys(items[int(head)], ".".join(rest)) if rest else ()
+    return None if keys is None else (int(head), *keys)
 
 
 def lookup(settings: Mapping[str, Any], path: str) -> Any:
@@ -100,11 +100,11 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
     keys = find_keys(settings, path)
     if keys is None:
         outer, dot, last = path.rpartition(".")
-        found = find_keys(settings, outer) if dot else ()
-        if found is None or not isinstance(_at(settings, found), Mapping):
+        parent = find_keys(settings, outer) if dot else ()
+        if parent is None or not isinstance(_at(settings, parent), Mapping):
             raise ValueError(f"{path} is nowhere: {_obstacle(settings, path)}")
-        keys = (*found, last)
-    changed: dict[str, Any] = _replaced(settings, keys, value)
+        keys = (*parent, last)
+    changed: dict[str, Any] = _replace(settings, keys, value)
     return changed
 
 
@@ -129,15 +129,15 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
     return f"{path} is not there"
 
 
-def _replaced(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
+def _replace(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
     """Return a copy of `inside` with `value` at `keys`; other values are shared."""
     if not keys:
         return value
     head, *rest = keys
     if isinstance(inside, Mapping):
-        return {**inside, head: _replaced(inside.get(head), rest, value)}
+        return {**inside, head: _replace(inside.get(head), rest, value)}
     assert isinstance(head, int), "items of lists are found by position"
-    return [*inside[:head], _replaced(inside[head], rest, value), *inside[head + 1 :]]
+    return [*inside[:head], _replace(inside[head], rest, value), *inside[head + 1 :]]
 
 
 def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,9 +170,9 @@ class Paths:
 
     def touching(self, path: str) -> list[str]:
         """Return the paths that `overlap` with `path`, in order."""
-        found = dict(self._inside.get(path, {}))
-        found |= {part: self._places[part] for part in _from_root(path) if part in self._places}
-        return sorted(found, key=found.__getitem__)
+        places = dict(self._inside.get(path, {}))
+        places |= {part: self._places[part] for part in _from_root(path) if part in self._places}
+        return sorted(places, key=places.__getitem__)
 
 
 def _from_root(path: str) -> Iterator[str]:

@@ -26,23 +26,23 @@ def predicate_at(target: str) -> Callable[..., bool]:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
     try:
-        found: Any = importlib.import_module(module)
+        named_object: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            named_object = getattr(named_object, part)
     except (Exception, SystemExit) as error:  # user code may raise any exception
         raise PredicateFailed(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
-    if isinstance(found, type) and hasattr(found, "model_validate"):
-        return _validates(found)
-    if isinstance(found, type) or not callable(found):
+    if isinstance(named_object, type) and hasattr(named_object, "model_validate"):
+        return _model_predicate(named_object)
+    if isinstance(named_object, type) or not callable(named_object):
         raise PredicateFailed(
             f"{target} must be a function of the settings that returns True or False, or a pydantic model, "
-            f"got {type(found).__name__}"
+            f"got {type(named_object).__name__}"
         )
-    predicate: Callable[..., bool] = found
+    predicate: Callable[..., bool] = named_object
     return predicate
 
 
-def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
+def _model_predicate(model: Any) -> Callable[[dict[str, Any]], bool]:
     def validates(settings: dict[str, Any]) -> bool:
         try:
             model.model_validate(settings)

@@ -18,10 +18,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     A name whose initials equal the other name is the most similar: `lr` and `learning_rate`.
     """
     folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known}
-    short = (each for each in by_folded if _initials(folded) == each or _initials(each) == folded)
-    if (found := next(short, None)) is None:
-        found = next(iter(difflib.get_close_matches(folded, by_folded, n=1)), None)
-    return None if found is None else by_folded[found]
+    short = (
+        candidate
+        for candidate in by_folded
+        if _initials(folded) == candidate or _initials(candidate) == folded
+    )
+    if (match := next(short, None)) is None:
+        match = next(iter(difflib.get_close_matches(folded, by_folded, n=1)), None)
+    return None if match is None else by_folded[match]
 
 
 @cache  # each message about an unknown name needs the initials of all known names

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trainables import catalog
-from trainables.custom.extensions import place, said
+from trainables.custom.extensions import describe_error, error_location
 from trainables.layers.linear import Initialised
 from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, reset
 from trainables.seeds import derive
@@ -229,9 +229,13 @@ def as_fault(config: Settings, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         name = vars(config)["name"]
-        if not catalog.is_outside("models", name) or (isinstance(error, ValueError) and not place(error)):
+        if not catalog.is_outside("models", name) or (
+            isinstance(error, ValueError) and not error_location(error)
+        ):
             raise
-        raise ValueError(f"the model {name!r} must {what}, got {said(error)}; correct it") from error
+        raise ValueError(
+            f"the model {name!r} must {what}, got {describe_error(error)}; correct it"
+        ) from error
 
 
 def misfit(config: Settings, shape: TaskShape) -> str | None:

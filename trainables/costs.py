@@ -2,12 +2,12 @@
 
 A model file may state its costs in three functions. `depth_range(config, length)` returns the least and the
 greatest number of layers that the model runs on a sequence of `length` tokens. `forward_flops(config, length,
-layers)` returns FLOPs of a forward pass. `saved_bytes(config, rows, length)` returns the bytes that a forward
-pass stores for the backward pass if no unit halts early.
+layers)` returns FLOPs of a forward pass. `activation_bytes(config, rows, length)` returns the bytes that a
+forward pass stores for the backward pass if no unit halts early.
 
 Further functions are optional:
 
-- `decoder_flops(config, length, memory_length, layers)` and `decoder_saved_bytes(config, rows, length,
+- `decoder_flops(config, length, memory_length, layers)` and `decoder_activation_bytes(config, rows, length,
   memory_length)`: costs of a decoder for answers of `length` tokens.
 - `memory_length(config, length)`: number of encoder states, if it differs from the number of tokens.
 - `states_between(config)`: states stored per layer and position when layers are recomputed in the backward
@@ -156,20 +156,20 @@ def _at_layers(found: Counted, layers: int) -> float:
     return found.flops * layers / found.computed if found.computed else found.flops
 
 
-def _saved_bytes(config: Settings, rows: int, length: int) -> float:
-    stated: Callable[[Settings, int, int], float] | None = _stated(config, "saved_bytes")
+def _activation_bytes(config: Settings, rows: int, length: int) -> float:
+    stated: Callable[[Settings, int, int], float] | None = _stated(config, "activation_bytes")
     return (
-        rows * _counted(config, "Encoder", length).saved_bytes
+        rows * _counted(config, "Encoder", length).activation_bytes
         if stated is None
         else stated(config, rows, length)
     )
 
 
-def _decoder_saved_bytes(config: Settings, rows: int, length: int, memory_length: int) -> float:
-    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_saved_bytes")
+def _decoder_activation_bytes(config: Settings, rows: int, length: int, memory_length: int) -> float:
+    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_activation_bytes")
     if stated is not None:
         return stated(config, rows, length, memory_length)
-    return rows * _counted(config, "Decoder", length, memory_length).saved_bytes
+    return rows * _counted(config, "Decoder", length, memory_length).activation_bytes
 
 
 def _stated(config: Settings, what: str) -> Any:
@@ -213,7 +213,7 @@ def peak_memory_bytes(
     copies = ADAM_COPIES * FLOAT_BYTES * weights
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
-    saved = _saved_bytes(config, rows * batch_size, tokens)
+    saved = _activation_bytes(config, rows * batch_size, tokens)
     if recomputes:
         saved = _between(config, saved, rows * batch_size, tokens)
     if shape.head == "sequence":
@@ -235,7 +235,7 @@ def _answer_bytes(
     """Return the bytes stored by decoder and readout: logits, log-probabilities, three widths per token."""
     tokens = answer_length(shape, length)
     memory = _memory_length(config, length)
-    decoder = _decoder_saved_bytes(config, batch_size, tokens, memory)
+    decoder = _decoder_activation_bytes(config, batch_size, tokens, memory)
     if recomputes:
         decoder = _between(config, decoder, batch_size, tokens)
     readout = (6 * config.width + 2 * shape.num_classes) * tokens * batch_size

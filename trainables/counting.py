@@ -41,7 +41,7 @@ class Counted:
     """Cost of one input."""
 
     flops: float
-    saved_bytes: float
+    activation_bytes: float
     """Bytes stored for the backward pass, without weights."""
     computed: float
     """Number of layers run, as reported by the model."""
@@ -112,7 +112,7 @@ def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: i
     computed, bound = float(encoded.computed.mean()), float(encoded.bound.mean())
     return Counted(
         flops=counter.get_total_flops() / rows,
-        saved_bytes=sum(kept.values()) / rows,
+        activation_bytes=sum(kept.values()) / rows,
         computed=computed,
         bound=bound,
         halts=float(encoded.ponder.requires_grad or computed < bound),

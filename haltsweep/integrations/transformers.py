@@ -40,8 +40,8 @@ class TransformersTrialCallback(TrainerCallback):
     @property
     def checkpoint(self) -> str | None:
         """Path for `resume_from_checkpoint` of `Trainer.train`; None if the trial is not resumed."""
-        found: str | None = get_last_checkpoint(str(self._trial.folder))
-        return found
+        folder: str | None = get_last_checkpoint(str(self._trial.folder))
+        return folder
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Enable reports, since training has begun."""

@@ -36,7 +36,7 @@ from orchestrator.cli.commands import (
 from orchestrator.cli.ctrl_c import hear, was_heard
 from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible
@@ -207,9 +207,9 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except BaseException as error:
         if was_heard():
             raise _Interrupted("interrupted") from None
-        from trainables.custom.extensions import fault_of_others
+        from trainables.custom.extensions import custom_code_error
 
-        fault = fault_of_others(error)
+        fault = custom_code_error(error)
         if not fault or isinstance(error, HaltsweepError | OSError | USAGE_ERROR | typer.Abort):
             raise
         raise InputError(fault) from None

@@ -202,11 +202,11 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
 
 
 def _check_split(path: Path) -> Finding:
-    from trainables.data.inventory import look_at
+    from trainables.data.inventory import inspect_file
 
     if not path.exists():
         return Finding("data", "absent", f"{path} is not there; it is built when it is tasks_with_splits")
-    data_file = look_at(path)
+    data_file = inspect_file(path)
     assert data_file is not None, "data are looked at themselves"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(data_file.verdict, "unknown" if data_file.verdict == "unknown" else "damaged")

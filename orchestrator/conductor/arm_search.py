@@ -30,7 +30,7 @@ from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 
 TRIES = 1000
 """Maximum number of draws before the search reports that a constraint cannot be satisfied."""
@@ -61,7 +61,9 @@ class ArmSearch:
             warnings.simplefilter("ignore")
             self._study = optuna.create_study(
                 study_name=arm.name,
-                directions=["maximize" if each.goal == "max" else "minimize" for each in plan.objectives],
+                directions=[
+                    "maximize" if objective.goal == "max" else "minimize" for objective in plan.objectives
+                ],
                 sampler=self._neutral,
                 pruner=pruner,
             )
@@ -75,19 +77,19 @@ class ArmSearch:
         """
         if self._sampler.is_grid or number < len(self._arm.first):
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
-            self.asked(number, assignment)
+            self.record_assignment(number, assignment)
             return assignment
         with self._working("sampler", number):
             try:
                 trial, assignment = self._draw(number)
-            except NothingAdmitted:  # leave the study as a replay by `asked` and `failed` does
+            except NothingAdmitted:  # leave the study as a replay by `record_assignment` and `failed` does
                 self._enqueue(number, {})
                 self.failed(number)
                 raise
         self._trials[number] = trial
         return assignment
 
-    def asked(self, number: int, assignment: Assignment) -> None:
+    def record_assignment(self, number: int, assignment: Assignment) -> None:
         """Record that trial `number` ran with `assignment`; leave the study in the state that `ask` leaves.
 
         Raises:
@@ -119,7 +121,7 @@ class ArmSearch:
         self._seen.pop(number, None)
         self._enqueue(number, assignment)
 
-    def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
+    def report(self, number: int, step: int, values: Sequence[float]) -> bool:
         """Report the objective values so far to the early stopper; return whether it ends the trial.
 
         Raises:
@@ -135,7 +137,7 @@ class ArmSearch:
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
-        """Record that the trial finished with the values of its last `hear`."""
+        """Record that the trial finished with the values of its last `report`."""
         self._tell(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
             self._tell(waiting, TrialState.COMPLETE, self._worst())
@@ -177,7 +179,7 @@ class ArmSearch:
             assert given is not None, "only what there is can fail"
             raise SearchError(
                 f"the {part} {given['name']} failed at search trial {number} of arm {self._arm.name!r}, with "
-                f"{said(error)}"
+                f"{describe_error(error)}"
             ) from error
 
     def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
@@ -241,7 +243,14 @@ class ArmSearch:
 
     def _broken(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
-        return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
+        return next(
+            (
+                constraint
+                for constraint in constraints
+                if not admits(constraint, assignment, self._arm.settings)
+            ),
+            None,
+        )
 
 
 def _first_first(arm: Arm) -> Iterator[Assignment]:

@@ -48,7 +48,7 @@ class Attempts:
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.kept is not None
 
-    def saw(self, event: Event) -> bool:
+    def apply(self, event: Event) -> bool:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
         has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
@@ -79,7 +79,7 @@ class Attempts:
     def to_json(self) -> list[Any]:
         """Return the state as a list of JSON values, in the order of the fields."""
         values = [getattr(self, each.name) for each in fields(self)]
-        return [dict(each) if isinstance(each, Mapping) else each for each in values]
+        return [dict(value) if isinstance(value, Mapping) else value for value in values]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> "Attempts":

@@ -142,7 +142,7 @@ class WallClock:
         self._opened_at: float | None = None
         self._last_at = 0.0
 
-    def saw(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply an event; a session lasts from its `opened` event to its last event.
 
         A killed process writes no `closed` event.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Conductor:
     """State machine of a sweep.
 
-    Drivers call `ask` for trials, `hear` for measurements and `tell` for the ends of trials.
+    Drivers call `next_trial` for trials, `report` for measurements and `record_end` for the ends of trials.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -77,7 +77,7 @@ class Conductor:
         """Return whether every planned trial has ended."""
         return not self._left
 
-    def ask(self, waiting: Container[str] = ()) -> Trial | None:
+    def next_trial(self, waiting: Container[str] = ()) -> Trial | None:
         """Return the next trial to run that is not in `waiting`; None if no trial can run now."""
         if self._refused:
             return None
@@ -94,7 +94,7 @@ class Conductor:
                 return self._run(state)
         return None
 
-    def hear(self, trial_id: str, measurement: Measurement) -> TrialDecision:
+    def report(self, trial_id: str, measurement: Measurement) -> TrialDecision:
         """Process a measurement and return whether the trial continues.
 
         Steps of a trial must increase. A stop, once decided, is returned for all later measurements.
@@ -114,15 +114,17 @@ class Conductor:
             self._skip_if_over(arm_state)
         return state.standing or Continue()
 
-    def settle(self, trial_id: str, outcome: Outcome) -> Outcome:
+    def judge_outcome(self, trial_id: str, outcome: Outcome) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial without objective values, or a trial with an invalid report, counts as crashed.
         """
-        return self._judge.settle(self._open(trial_id), outcome, wants_flops=self._spending.wants_flops)
+        return self._judge.judge_outcome(
+            self._open(trial_id), outcome, wants_flops=self._spending.wants_flops
+        )
 
-    def tell(self, trial_id: str, outcome: Outcome) -> None:
-        """Record how a trial ended; a stopped trial is returned by `ask` again, before any new trial."""
+    def record_end(self, trial_id: str, outcome: Outcome) -> None:
+        """Record how a trial ended; `next_trial` returns a stopped trial before any new one."""
         state = self._open(trial_id)
         if state.status is TrialStatus.RUNNING:
             self._repeat_of(state.planned).running -= 1
@@ -136,7 +138,7 @@ class Conductor:
         else:
             self._again[trial_id] = None
 
-    def saved(self, trial_id: str) -> None:
+    def record_checkpoint(self, trial_id: str) -> None:
         """Record that a checkpoint was written at the trial's last measurement."""
         state = self._states[trial_id]
         state.saved = state.last
@@ -216,11 +218,11 @@ class Conductor:
         state.values = state.standing = None
         state.evaluated = False
 
-    def running(self, trial_id: str) -> bool:
-        """Return whether a trial was returned by `ask` and has neither ended nor stopped since."""
+    def is_running(self, trial_id: str) -> bool:
+        """Return whether a trial was returned by `next_trial` and has neither ended nor stopped since."""
         return self._states[trial_id].status is TrialStatus.RUNNING
 
-    def standing(self, trial_id: str) -> Stop | None:
+    def pending_stop(self, trial_id: str) -> Stop | None:
         """Return the stop that was decided for an open trial; None if there is none."""
         return self._open(trial_id).standing
 
@@ -247,7 +249,7 @@ class Conductor:
         return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
-        """Make `ask` return no further trial, for `reason`."""
+        """Make `next_trial` return no further trial, for `reason`."""
         self._refused = self._refused or reason
 
     def progress(self) -> tuple[Progress, ...]:
@@ -260,7 +262,7 @@ class Conductor:
         return outlook(self._plan, self._states.values())
 
     def replay(self, event: Event) -> None:
-        """Apply an event of the ledger; trials that have not ended will be returned by `ask` again.
+        """Apply an event of the ledger; trials that have not ended will be returned by `next_trial` again.
 
         Raises:
             StoreError: If the event is of a trial that is not in the plan.
@@ -283,15 +285,17 @@ class Conductor:
         elif event.kind is EventKind.ASKED:
             self._replay_asked(state, trial_from_json(event.payload))
         elif event.kind is EventKind.MEASURED:
-            self.hear(event.trial_id, Measurement(**event.payload))
+            self.report(event.trial_id, Measurement(**event.payload))
         elif event.kind is EventKind.CHECKPOINTED:
-            self.saved(event.trial_id)
+            self.record_checkpoint(event.trial_id)
         else:
-            self.tell(event.trial_id, Outcome(OutcomeKind(event.payload["kind"]), event.payload["reason"]))
+            self.record_end(
+                event.trial_id, Outcome(OutcomeKind(event.payload["kind"]), event.payload["reason"])
+            )
 
     def _replay_asked(self, state: TrialState, trial: Trial) -> None:
         if trial.planned.phase == "search":
-            self._search_of(trial.planned).asked(trial.planned.number, trial.assignment)
+            self._search_of(trial.planned).record_assignment(trial.planned.number, trial.assignment)
         state.trial = trial
         state.status = TrialStatus.AGAIN
         self._again[trial.trial_id] = None
@@ -365,7 +369,7 @@ class Conductor:
         if not state.counted.add(measurement):
             return None
         state.values = state.counted.values
-        if not self._search_of(planned).hear(planned.number, measurement.step, state.values):
+        if not self._search_of(planned).report(planned.number, measurement.step, state.values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
         value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
@@ -452,7 +456,7 @@ class Conductor:
         waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
         if not waiting:
             return
-        distinct = {canonical(dict(each.assignment)) for each in arm_state.candidates}
+        distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
         wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
         why = self._spending.search_over(waiting[0].planned, len(distinct), wanted)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
@@ -465,7 +469,7 @@ class Conductor:
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:
-                assert state.values is not None, "settle must come first"
+                assert state.values is not None, "judge_outcome must come first"
                 assert state.trial is not None, "only a trial that was asked for can finish"
                 search.finished(number)
                 candidate = Candidate(number, state.trial.assignment, state.values)

@@ -244,7 +244,7 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
 def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
-    wanted = [each.metric for each in plan.search.objectives] if plan.search else []
+    wanted = [objective.metric for objective in plan.search.objectives] if plan.search else []
     splits = (*VALIDATION_SPLITS, "", TRAIN)
     by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
     near = [name for each in splits for split, name in by_split if split == each]

@@ -153,17 +153,17 @@ class Overview:
         """Return the overview of `records`; ended trials are added to the sums in `ended`."""
         ended, others = ended or EndedTotals(), []
         objectives = plan.search.objectives if plan.search is not None else ()
-        wanted = [each.metric for each in objectives]
-        for each in records:
-            if each.outcome is None or not each.outcome.final:
-                others.append(each)
+        wanted = [objective.metric for objective in objectives]
+        for record in records:
+            if record.outcome is None or not record.outcome.final:
+                others.append(record)
                 continue
             ended.add(
-                each,
-                Outcome(each.outcome, each.reason),
-                each.last,
-                values=each.judged_by(wanted) if wanted else (),
-                attempts=each.attempts,
+                record,
+                Outcome(record.outcome, record.reason),
+                record.last,
+                values=record.judged_by(wanted) if wanted else (),
+                attempts=record.attempts,
                 objectives=objectives,
             )
         return cls(plan, planned, ended, others)
@@ -188,8 +188,8 @@ class Overview:
 
     def _of_arm(self, arm: str, planned: int, others: Sequence[Record], *, held: bool) -> Progress:
         phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()
-        for each in phases.values():
-            outcomes.update(each.outcomes)
+        for phase in phases.values():
+            outcomes.update(phase.outcomes)
         return Progress(
             arm=arm,
             planned=planned,
@@ -198,7 +198,7 @@ class Overview:
             pruned=outcomes[OutcomeKind.PRUNED],
             failed=sum(count for kind, count in outcomes.items() if kind.failed),
             best=phases["search"].best if "search" in phases else None,
-            seconds=sum(each.seconds for each in phases.values())
+            seconds=sum(phase.seconds for phase in phases.values())
             + sum(each.last.seconds for each in others if each.last),
             skipped=outcomes[OutcomeKind.SKIPPED],
             infeasible=outcomes[OutcomeKind.INFEASIBLE],

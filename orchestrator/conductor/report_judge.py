@@ -42,7 +42,7 @@ class ReportJudge:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
         return Stop(OutcomeKind.TIMED_OUT, used)
 
-    def settle(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
+    def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial that finished without its objectives, or after an invalid report, counts as crashed.
@@ -61,7 +61,7 @@ class ReportJudge:
         if state.planned.phase != "search" or state.values:
             return outcome
         assert self._plan.search is not None
-        wanted = ", ".join(each.metric for each in self._plan.search.objectives)
+        wanted = ", ".join(objective.metric for objective in self._plan.search.objectives)
         given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
         reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
         return Outcome(OutcomeKind.CRASHED, reason)
@@ -107,7 +107,7 @@ def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
 
 def decisive(plan: Plan) -> tuple[str, ...]:
     """Return the metrics that must stay finite: objectives, primary outcomes and the training loss."""
-    objectives = [each.metric for each in plan.search.objectives] if plan.search is not None else []
+    objectives = [objective.metric for objective in plan.search.objectives] if plan.search is not None else []
     outcomes = plan.answer.outcomes if plan.answer is not None else ()
     return tuple(dict.fromkeys([*objectives, *outcomes, TRAINING_LOSS]))
 
@@ -130,7 +130,7 @@ def evaluates(measurement: Measurement) -> bool:
 def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
     reported = sorted(measurement.metrics)
-    missing = [each.metric for each in objectives if each.metric not in measurement.metrics]
+    missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]
     if not missing or not evaluates(measurement):
         return None
     # The message already lists the reported names.

@@ -51,17 +51,17 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
         InputError: For an unknown name, and for a named trial that cannot run again.
     """
     known = {each.trial_id: each for each in records}
-    planned = [*plan.trials, *(each for each in replacements(plan) if each.trial_id in known)]
+    planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in known)]
     failed = [
-        known[each.trial_id]
-        for each in planned
-        if each.trial_id in known and _has_failed(known[each.trial_id])
+        known[trial.trial_id]
+        for trial in planned
+        if trial.trial_id in known and _has_failed(known[trial.trial_id])
     ]
     confirming = {
-        (arm, each.repeat)
-        for each in plan.trials
-        if each.phase in {"confirm", "cross"} and each.trial_id in known and known[each.trial_id].attempts
-        for arm in (each.arm, each.settings_of)
+        (arm, trial.repeat)
+        for trial in plan.trials
+        if trial.phase in {"confirm", "cross"} and trial.trial_id in known and known[trial.trial_id].attempts
+        for arm in (trial.arm, trial.settings_of)
     }
     chosen: set[str] = set()
     left_out: dict[str, int] = {}
@@ -76,7 +76,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
             else:
                 left_out[why] = left_out.get(why, 0) + 1
     return RetryChoice(
-        tuple(each.trial_id for each in planned if each.trial_id in chosen),
+        tuple(trial.trial_id for trial in planned if trial.trial_id in chosen),
         tuple(f"{amount(count, 'trial')} not retried: {why}" for why, count in left_out.items()),
     )
 
@@ -86,7 +86,7 @@ def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Re
 
     Trials that never began are reopened with the trials that they depend on.
     """
-    return [each for each in failed if each.outcome in kinds and each.attempts]
+    return [record for record in failed if record.outcome in kinds and record.attempts]
 
 
 def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
@@ -103,8 +103,8 @@ def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
 def _named(
     planned: Sequence[PlannedTrial], known: Mapping[str, Record], failed: Sequence[Record], word: str
 ) -> Record:
-    found = [each for each in planned if word in (each.trial_id, each.place)]
-    found = found or [each for each in planned if word and each.trial_id.startswith(word)]
+    found = [trial for trial in planned if word in (trial.trial_id, trial.place)]
+    found = found or [trial for trial in planned if word and trial.trial_id.startswith(word)]
     listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed[:LISTED])
     more = f" and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
     there = f"failed trials: {listed or 'none'}{more}"

@@ -12,10 +12,21 @@ from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.plan.types import Arm, SearchPlan
 from search_spaces.dimensions import Assignment
 
-_OPERATIONS = ("asked", "hear", "finished", "pruned", "infeasible", "diverged", "failed", "retried")
+_OPERATIONS = (
+    "record_assignment",
+    "report",
+    "finished",
+    "pruned",
+    "infeasible",
+    "diverged",
+    "failed",
+    "retried",
+)
 _PLACES = 8
 """Factor that encodes a call as one number: trial number * _PLACES + operation."""
-_ASKED, _HEAR, _FAILED, _RETRIED = map(_OPERATIONS.index, ("asked", "hear", "failed", "retried"))
+_ASKED, _HEAR, _FAILED, _RETRIED = map(
+    _OPERATIONS.index, ("record_assignment", "report", "failed", "retried")
+)
 
 
 class SearchJournal:
@@ -26,7 +37,7 @@ class SearchJournal:
         self._objectives = len(plan.objectives)
         self._can_stop = plan.stopper is not None and self._objectives == 1
         self._calls = array("d")
-        """Operation and trial number of each call; `hear` adds the step and the objective values."""
+        """Operation and trial number of each call; `report` adds the step and the objective values."""
         self._assignments: dict[int, Assignment] = {}
         self._passed_on = 0
         """Position in `_calls` up to which calls were passed to the search."""
@@ -51,7 +62,7 @@ class SearchJournal:
             self._passed_on = len(self._calls)
         return assignment
 
-    def asked(self, number: int, assignment: Assignment) -> None:
+    def record_assignment(self, number: int, assignment: Assignment) -> None:
         """Record that trial `number` has run with `assignment`."""
         self._add(_ASKED, number, assignment)
 
@@ -59,7 +70,7 @@ class SearchJournal:
         """Record that the failed trial `number` runs again."""
         self._add(_RETRIED, number, assignment)
 
-    def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
+    def report(self, number: int, step: int, values: Sequence[float]) -> bool:
         """Record the objective values so far; return whether the early stopper ends the trial."""
         if self._can_stop:
             self._catch_up()
@@ -67,7 +78,7 @@ class SearchJournal:
         if not self._can_stop:
             return False
         self._passed_on = len(self._calls)
-        return self._search.hear(number, step, values)
+        return self._search.report(number, step, values)
 
     def finished(self, number: int) -> None:
         """Record that the trial finished."""
@@ -122,7 +133,7 @@ class SearchJournal:
                 yield _OPERATIONS[operation], number, self._assignments[number]
             elif operation == _HEAR:
                 end = at + 1 + self._objectives
-                yield "hear", number, int(calls[at]), tuple(calls[at + 1 : end])
+                yield "report", number, int(calls[at]), tuple(calls[at + 1 : end])
                 at = end
             else:
                 yield _OPERATIONS[operation], number

@@ -121,10 +121,10 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "ready": sorted(ready),
         "searching": arm_state.searching,
         "winners": arm_state.winners,
-        "candidates": [[each.number, each.values] for each in arm_state.candidates],
+        "candidates": [[candidate.number, candidate.values] for candidate in arm_state.candidates],
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
-        "drawn": [[each.planned.number, each.place] for each in arm_state.trials[planned:]],
+        "drawn": [[trial.planned.number, trial.place] for trial in arm_state.trials[planned:]],
     }
 
 

@@ -161,7 +161,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
         repeats: All repeats of the arm.
         goal: Goal of the first objective.
     """
-    firsts = [each.values[0] for state in repeats for each in state.candidates]
+    firsts = [candidate.values[0] for state in repeats for candidate in state.candidates]
     best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
     ended = sum((state.ended for state in repeats), Counter[OutcomeKind]())
     return Progress(

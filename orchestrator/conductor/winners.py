@@ -25,7 +25,7 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     by the first objective, then the front of the remaining candidates, and so on. Candidates with equal
     values keep the order in which they were asked for.
     """
-    goals = [1.0 if each.goal == "max" else -1.0 for each in objectives]
+    goals = [1.0 if objective.goal == "max" else -1.0 for objective in objectives]
     scored = [
         (tuple(goal * value for goal, value in zip(goals, each.values, strict=True)), each)
         for each in sorted(candidates, key=lambda each: each.number)

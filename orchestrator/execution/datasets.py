@@ -88,7 +88,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
             split = open_or_build_split(config, name, data_dir)
             if shared := split.repeated_in(train):
                 yield (
-                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
+                    f"Warning: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
                     f"are in {trained.name} too: what is measured there may be remembered"
                 )
 
@@ -235,7 +235,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     """Return digests of the splits that the arms read, by task and split; empty for custom training code."""
     if setup.workload != DEFAULT_WORKLOAD:
         return {}
-    from trainables.data.inventory import look_at
+    from trainables.data.inventory import inspect_file
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -246,7 +246,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue
-                seen = look_at(path)
+                seen = inspect_file(path)
                 assert seen is not None, "data are looked at themselves"
                 found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in found.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.execution.checkpoints.checkpoint_stores import store_at
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import Attempt, JobEncoder, WorkerJob
+from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.execution.trial.worker import Harness, load_workload
@@ -62,7 +62,7 @@ def run_inline(
 
     Raises:
         InputError: The trainable cannot be imported.
-        Unreachable: The store of checkpoints does not respond.
+        StoreUnreachable: The store of checkpoints does not respond.
     """
     load_workload(workload)
     stop, folder = stop or threading.Event(), launch_folder or Path.cwd()

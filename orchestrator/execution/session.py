@@ -14,7 +14,7 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.execution.inline import INTERRUPTED
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from orchestrator.files.abandoned import is_own_file
+from orchestrator.files.abandoned_folders import is_own_file
 from orchestrator.files.redact import redact
 from orchestrator.files.regular_files import non_file_kind
 from search_spaces.wording import printable

@@ -28,9 +28,9 @@ from orchestrator.isolation.memory_kills import memory_kills
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
-from trainables.custom.extensions import imported
+from trainables.custom.extensions import import_named
 from trainables.custom.fork_safety import num_unforkable_threads
-from trainables.custom.source_files import mentions
+from trainables.custom.source_files import source_contains
 
 CHECK_S = 0.5
 """Seconds between two checks of a child's log size and of memory."""
@@ -92,12 +92,12 @@ def prepare(module: str) -> str:
     """
     threads = num_unforkable_threads()
     with suppress(Exception):
-        imported(module, "a trainable's module", with_siblings=True)
+        import_named(module, "a trainable's module", with_siblings=True)
     if (started := num_unforkable_threads() - threads) > 0:
         return f"importing {module} starts {amount(started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
-    if TORCH in sys.modules or mentions(module, TORCH):
+    if TORCH in sys.modules or source_contains(module, TORCH):
         importlib.import_module("torch")
         # The first optimizer of a process imports torch._dynamo, which takes longer than a short trial.
         importlib.import_module("torch._dynamo")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from orchestrator.isolation.file_events import FileListener
-from orchestrator.isolation.unseen_writes import (
+from orchestrator.isolation.file_versions import (
     Version,
     may_write_unseen,
     version_of,

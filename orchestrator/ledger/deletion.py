@@ -6,7 +6,7 @@ from orchestrator.ledger import snapshots
 from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, database_file, store_time, transaction
 from orchestrator.ledger.sql.schema import events, sweeps
-from orchestrator.ledger.stops import stops
+from orchestrator.ledger.stop_requests import stops
 from orchestrator.ledger.store import read_lease
 
 
@@ -16,7 +16,7 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
     Nothing is deleted if the sweep is missing, or if its name now belongs to another sweep.
 
     Raises:
-        LeaseHeld: If another process holds the sweep.
+        LeaseHeldError: If another process holds the sweep.
         StoreError: If the database fails.
     """
     engine = connect(url)

@@ -10,18 +10,18 @@ from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
 from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
-from orchestrator.ledger import chain, opening, snapshots, stops
-from orchestrator.ledger.admission import filter_new_events
+from orchestrator.ledger import chain, snapshots, stop_requests, sweep_row
+from orchestrator.ledger.event_filter import filter_new_events
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeldError
+from orchestrator.ledger.ledger_reader import Reader
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
-from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.sql.database import Database
 from orchestrator.ledger.sql.engine import connect, store_time
 from orchestrator.ledger.sql.outage import OnOutage
 from orchestrator.ledger.sql.rows import from_row, to_row
 from orchestrator.ledger.sql.schema import events, sweeps
-from orchestrator.ledger.stops import StopRequest
+from orchestrator.ledger.stop_requests import StopRequest
 from trainables.process_identity import ProcessState
 
 WATCHED_S = LEASE_S / 2
@@ -84,7 +84,7 @@ class Ledger:
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
-            found = opening.create(database, sweep) if create else opening.find(database, sweep)
+            found = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
             return cls(database, sweep, found, clock)
         except BaseException:
             database.close()
@@ -168,9 +168,9 @@ class Ledger:
             The lease, with which only its holder can write.
 
         Raises:
-            LeaseHeld: Another process holds the sweep, or may hold it.
+            LeaseHeldError: Another process holds the sweep, or may hold it.
         """
-        opening.bring_up_to_date(self._database)
+        sweep_row.bring_up_to_date(self._database)
         unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
         fenced: list[Lease] = []
@@ -258,7 +258,7 @@ class Ledger:
             now = self._now(connection)
             if lease is None or not lease.stands(now):
                 return None
-            stops.write(connection, self._id, lease.token, StopRequest(by, now, at_once))
+            stop_requests.write(connection, self._id, lease.token, StopRequest(by, now, at_once))
             return lease
 
         return self._database.run(ask, write=True)
@@ -270,7 +270,9 @@ class Ledger:
             StoreError: If the database fails.
         """
         return self._database.run(
-            lambda connection: stops.read(connection, self._id, lease.token), write=False, patient=False
+            lambda connection: stop_requests.read(connection, self._id, lease.token),
+            write=False,
+            patient=False,
         )
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:

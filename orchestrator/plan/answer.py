@@ -41,7 +41,7 @@ def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None
         search: Its goal for the same quantity is used if the metric declares none.
     """
     objectives = search.objectives if search is not None else ()
-    goals = {split_and_quantity(each.metric)[1]: each.goal for each in objectives}
+    goals = {split_and_quantity(objective.metric)[1]: objective.goal for objective in objectives}
     return known.better or goals.get(split_and_quantity(metric)[1])
 
 
@@ -93,14 +93,18 @@ def default_outcome(
     confirm: "ConfirmPlan | Confirm", search: "SearchPlan | Search | None", metrics: Sequence[Metric]
 ) -> str | None:
     """Return the headline quantity on the first confirm split; None if none is declared."""
-    headline = next((each for each in metrics if "headline" in each.shown), None)
+    headline = next((metric for metric in metrics if "headline" in metric.shown), None)
     if headline is not None and headline.split:
         return metric_name(headline.split, headline.name)
     objectives = search.objectives if search else ()
     names = [
         *([headline.name] if headline else []),
-        *(quantity for each in objectives if (quantity := _quantity_on_other_splits(each, confirm.splits))),
-        *(each.name for each in metrics if not each.split),
+        *(
+            quantity
+            for objective in objectives
+            if (quantity := _quantity_on_other_splits(objective, confirm.splits))
+        ),
+        *(metric.name for metric in metrics if not metric.split),
     ]
     splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
     return metric_name(splits[0], names[0]) if names and splits else None

@@ -19,7 +19,7 @@ from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
 from trainables.custom.extensions import BadName
@@ -204,7 +204,7 @@ def resolve_by(
 
 
 def _same_context(one: ArmRequest, other: ArmRequest) -> bool:
-    return key_of(one.context) == key_of(other.context)
+    return equality_key(one.context) == equality_key(other.context)
 
 
 def _cell_key(request: ArmRequest) -> str:
@@ -245,7 +245,7 @@ def _refuse_what_is_there(
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
         before, after = lookup(home, path), lookup(system.settings, path)
-        if before is not MISSING and key_of(before) == key_of(after):
+        if before is not MISSING and equality_key(before) == equality_key(after):
             faults.add(
                 f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
                 *request.keys(path),

@@ -125,12 +125,12 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
     ):
         if given is not None and given >= most:
-            yield (f"Look twice: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
+            yield (f"Warning: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
 
 
 def _varies(arm: Arm) -> bool:
     """Return whether a search of `arm` draws a field that changes the FLOPs of a trial."""
-    sized = (each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+    sized = (dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed))
     return any(not path.startswith("train.") or path in _SIZES for path in sized)
 
 

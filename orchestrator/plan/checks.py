@@ -42,7 +42,7 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
         return checked
 
     sampler, stopper = search.sampler, search.stopper
-    space = [each.domain for each in common_space(search).dimensions]
+    space = [dimension.domain for dimension in common_space(search).dimensions]
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
     for keyword in DRAWN_AT_RANDOM:
         if isinstance(many := sampler.get(keyword), int) and many >= search.trials_per_arm > 1:
@@ -141,7 +141,7 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
     """Note confirm splits that are not test splits of the task."""
     if spec.confirm is None:
         return
-    known = [each.name for each in splits(task) if each.role == "test"]
+    known = [split.name for split in splits(task) if split.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
         if name not in known:
             faults.add(

@@ -31,12 +31,12 @@ def _faults(plan: Plan) -> Iterator[str]:
     if 2 ** len(plan.factors) > MOST_ARMS:
         yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"
     yield from _repeated("arms", (each.name for each in plan.arms))
-    yield from _repeated("trials", (each.trial_id for each in plan.trials))
+    yield from _repeated("trials", (trial.trial_id for trial in plan.trials))
     names = {each.name for each in plan.arms}
     for arm in plan.arms:
         if arm.reference and arm.reference not in names:
             yield f"an arm must be compared with an arm of the plan, got {arm.reference!r} for {arm.name}"
-        always = (each.path for each in arm.space.dimensions if not each.when)
+        always = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
         yield from _unsettable(arm.name, arm.settings, always)
     if plan.search is not None:
         named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
@@ -52,38 +52,44 @@ def _faults(plan: Plan) -> Iterator[str]:
 
 
 def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
-    yield from _repeated("trials", ((each.arm, each.phase, each.repeat, each.number) for each in plan.trials))
+    yield from _repeated(
+        "trials", ((trial.arm, trial.phase, trial.repeat, trial.number) for trial in plan.trials)
+    )
     of_phase = {"search": plan.search is not None}
     confirmed: set[tuple[str, int, int]] = set()
-    for each in plan.trials:
-        if each.arm not in arms or each.number < 0 or not of_phase.get(each.phase, plan.confirm is not None):
-            yield f"a trial must be of an arm and a phase of the plan, got {each}"
-        if not 0 <= each.repeat < plan.repeats:
-            yield f"a trial must be of a repeat below {plan.repeats}, got {each}"
-        if each.phase == "search":
+    for trial in plan.trials:
+        if (
+            trial.arm not in arms
+            or trial.number < 0
+            or not of_phase.get(trial.phase, plan.confirm is not None)
+        ):
+            yield f"a trial must be of an arm and a phase of the plan, got {trial}"
+        if not 0 <= trial.repeat < plan.repeats:
+            yield f"a trial must be of a repeat below {plan.repeats}, got {trial}"
+        if trial.phase == "search":
             continue
-        if each.rank is None or plan.confirm is None or not 0 <= each.rank < plan.confirm.best:
-            yield f"a trial after the search must have a rank below confirm.best, got {each}"
+        if trial.rank is None or plan.confirm is None or not 0 <= trial.rank < plan.confirm.best:
+            yield f"a trial after the search must have a rank below confirm.best, got {trial}"
             continue
-        place = (each.arm, each.rank, each.seed)
-        if each.phase == "confirm" and place in confirmed:
-            yield f"a rank is confirmed once with each seed, got {each} again"
-        if each.phase == "confirm":
+        place = (trial.arm, trial.rank, trial.seed)
+        if trial.phase == "confirm" and place in confirmed:
+            yield f"a rank is confirmed once with each seed, got {trial} again"
+        if trial.phase == "confirm":
             confirmed.add(place)
-    settings = {each.name: each.settings for each in plan.arms}
-    for each in plan.trials:
-        if (each.phase == "cross") != (each.settings_of in arms):
-            yield f"a trial of the phase cross alone must be at the settings of another arm, got {each}"
-        yield from _unsettable(each.arm, settings[each.arm], each.overrides)
-        if each.phase == "posthoc" and (each.arm, each.rank, each.seed) not in confirmed:
-            yield f"a posthoc trial must have a confirm trial to read again, got {each}"
+    settings = {arm.name: arm.settings for arm in plan.arms}
+    for trial in plan.trials:
+        if (trial.phase == "cross") != (trial.settings_of in arms):
+            yield f"a trial of the phase cross alone must be at the settings of another arm, got {trial}"
+        yield from _unsettable(trial.arm, settings[trial.arm], trial.overrides)
+        if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
+            yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
         known = plan.confirm.splits if plan.confirm is not None else ()
-        if each.late_splits and (each.phase != "posthoc" or not set(each.late_splits) <= set(known)):
-            yield f"late splits must be those of a posthoc trial and of confirm, got {each}"
+        if trial.late_splits and (trial.phase != "posthoc" or not set(trial.late_splits) <= set(known)):
+            yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 
 
 def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:
-    yield from (f"{what} must be told apart, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
+    yield from (f"{what} must be unique, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
 
 
 def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:

@@ -37,7 +37,9 @@ def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
 
 def searched_fields(arm: Arm) -> tuple[str, ...]:
     """Return the paths that the search of `arm` varies."""
-    return tuple(each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+    return tuple(
+        dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
+    )
 
 
 def shared_fields(arm: Arm, other: Arm) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -
 
 def num_points(arm: Arm) -> int | None:
     """Return the number of different assignments of a search of `arm`; None if it is infinite."""
-    if not all(is_finite(each.domain) for each in arm.space.dimensions):
+    if not all(is_finite(dimension.domain) for dimension in arm.space.dimensions):
         return None
     return count_combinations(arm.space, arm.settings)
 
@@ -164,7 +164,7 @@ def replacements(plan: Plan) -> Iterator[PlannedTrial]:
     """Yield all trials that may replace infeasible search trials of `plan`."""
     if plan.search is None:
         return
-    planned = Counter((each.repeat, each.arm) for each in plan.trials if each.phase == SEARCH)
+    planned = Counter((trial.repeat, trial.arm) for trial in plan.trials if trial.phase == SEARCH)
     for (repeat, name), many in planned.items():
         for number in range(many, many * (1 + INFEASIBLE_MAX) + 1):
             yield search_trial(plan.arm(name), plan.search, repeat, number)
@@ -215,8 +215,8 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [
-            [each.metric, each.goal, *([each.scope] if each.scope != "last" else [])]
-            for each in search.objectives
+            [objective.metric, objective.goal, *([objective.scope] if objective.scope != "last" else [])]
+            for objective in search.objectives
         ],
         "seed": search.seed,
     }

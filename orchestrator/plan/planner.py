@@ -130,7 +130,7 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
+    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
@@ -175,7 +175,7 @@ def _proved(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and prove"
+        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{left}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = ArmSpace()
@@ -211,7 +211,7 @@ def _prices(
 ) -> tuple[ArmEstimate, ...]:
     counts, prices = by_arm(trials), []
     for number, arm in enumerate(arms):
-        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to price")
+        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to estimate")
         prices.append(trainable.price(arm, counts.get(arm.name), calibrate=calibrate))
     return tuple(prices)
 

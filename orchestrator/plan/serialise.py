@@ -86,7 +86,7 @@ def read_outline(folder: SweepFolder) -> tuple[Plan, Counter[tuple[str, Phase]]]
     counts: Counter[tuple[str, Phase]] = Counter()
 
     def count(trials: list[dict[str, Any]]) -> None:
-        counts.update((each["arm"], each["phase"]) for each in trials)
+        counts.update((trial["arm"], trial["phase"]) for trial in trials)
         trials.clear()
 
     return _read(folder, partial(from_json, on_trials=count)), counts

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Fixed, Space, Value, key_of
+from search_spaces.dimensions import Fixed, Space, Value, equality_key
 from trainables.metrics import Metric
 
 
@@ -56,7 +56,7 @@ class Arm:
     @property
     def is_searched(self) -> bool:
         """Return whether the search has a dimension with more than one value."""
-        return not all(isinstance(each.domain, Fixed) for each in self.space.dimensions)
+        return not all(isinstance(dimension.domain, Fixed) for dimension in self.space.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Plan:
         """
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
-            groups.setdefault(key_of(arm.context), []).append(arm)
+            groups.setdefault(equality_key(arm.context), []).append(arm)
         return tuple(map(tuple, groups.values()))
 
     @property

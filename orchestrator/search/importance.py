@@ -41,19 +41,23 @@ def importance(
         assignments: Assignment of each trial.
         values: Value of the objective for each trial.
     """
-    shared = [each for each in dimensions if all(each.path in one for one in assignments)]
-    varied = [each for each in shared if len({repr(one[each.path]) for one in assignments}) > 1]
+    shared = [dimension for dimension in dimensions if all(dimension.path in one for one in assignments)]
+    varied = [
+        dimension for dimension in shared if len({repr(one[dimension.path]) for one in assignments}) > 1
+    ]
     if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
         return None
     import optuna  # imported late: loading the evaluators takes longer than a report of few trials
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    distributions = {each.path: _distribution(each.domain) for each in varied}
+    distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied}
     study = optuna.create_study()
     study.add_trials(
         [
             optuna.trial.create_trial(
-                params={each.path: _internal(each.domain, one[each.path]) for each in varied},
+                params={
+                    dimension.path: _internal(dimension.domain, one[dimension.path]) for dimension in varied
+                },
                 distributions=distributions,
                 value=value,
             )

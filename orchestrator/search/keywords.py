@@ -72,7 +72,7 @@ def fits(value: Any, parameter: inspect.Parameter) -> bool:
 def type_words(parameter: inspect.Parameter) -> str:
     """Return the types that a spec can express as text, such as `None or bool`."""
     parts = _parts(parameter.annotation)
-    plain = [each for each in parts if each is type(None) or (typing.get_origin(each) or each) in _WRITTEN]
+    plain = [part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN]
     return " or ".join(sorted("None" if each is type(None) else _named(each) for each in plain))
 
 

@@ -26,7 +26,7 @@ from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 
 Checked = TypeVar("Checked")
 
@@ -123,7 +123,7 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
         raise
     except BaseException as error:  # an error of the library: with any error, the search could not run
         refuses = type(error) in (ValueError, TypeError)  # messages that the library addresses to its user
-        return str(error).partition("\n")[0] if refuses else said(error)
+        return str(error).partition("\n")[0] if refuses else describe_error(error)
     return ""
 
 

@@ -22,7 +22,7 @@ from optuna.samplers import BaseSampler
 from orchestrator.search.keywords import can_be_written, fits, is_required, parameters, type_words
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
-from trainables.custom.extensions import BadName, imported
+from trainables.custom.extensions import BadName, import_named
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -361,7 +361,7 @@ class NamedComponent:
 
     @property
     def _takes_any(self) -> bool:
-        return any(each.kind is each.VAR_KEYWORD for each in self.parameters.values())
+        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
     def _known(self) -> list[str]:
         return sorted(
@@ -381,7 +381,7 @@ def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
     try:
         chosen_stopper(_component(value))
     except SamplerRefused as error:
-        yield from (Refusal(written, f"{written}: {each.message}") for each in error.refusals)
+        yield from (Refusal(written, f"{written}: {refusal.message}") for refusal in error.refusals)
 
 
 def named(given: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
@@ -430,7 +430,7 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
     module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
     try:
-        found: Any = imported(module_name, f"a {kind.noun}'s module")
+        found: Any = import_named(module_name, f"a {kind.noun}'s module")
         for part in inner.split("."):
             found = getattr(found, part)
     except BadName as error:

@@ -208,7 +208,7 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
         return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
     split = outcome_split(name, given, splits)
-    objectives = [each.metric for each in spec.search.objectives] if spec.search is not None else []
+    objectives = [objective.metric for objective in spec.search.objectives] if spec.search is not None else []
     if name in objectives and prefix != split and given is not None:
         return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
     if split == TRAIN or split in splits or spec.search is None:

@@ -42,7 +42,7 @@ def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
     if len(away) == len(names) > 1:
         return ALL
     if way == "add-one-in" and len(names) > 1:
-        return f"only-{next(each for each in names if each not in away)}"
+        return f"only-{next(name for name in names if name not in away)}"
     return f"minus-{'-and-'.join(away)}"
 
 
@@ -109,7 +109,7 @@ def _asked(found: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
     written = _section(found)
     names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
-    if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, list) or way not in WAYS or not all(isinstance(name, str) for name in names):
         return None
     return names, way
 
@@ -133,7 +133,7 @@ def combined(data: Any) -> Sequence[str]:
     """Return the names of the components under `combine` in the spec `data`."""
     section = data.get(COMBINE) if isinstance(data, dict) else None
     names = section.get("of") if isinstance(section, Mapping) else None
-    return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _count(names: int, way: str) -> int:
@@ -205,7 +205,7 @@ def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None
 
 def _why(components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str) -> str:
     reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in away)
-    kept = [each for each in names if each not in away]
+    kept = [name for name in names if name not in away]
     if way == "add-one-in" and len(kept) == 1:
         return f"{kept[0]} alone, without {reasons}"
     return f"without {reasons}"

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical, derive_seed
-from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, Rule, key_of
-from search_spaces.formulas import BadFormula, Parsed, parsed
+from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, Rule, equality_key
+from search_spaces.formulas import BadFormula, ParsedFormula, parse_formula
 from search_spaces.parse import FACTOR_PATTERN, FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
@@ -97,7 +97,7 @@ def repetition(values: Iterable[Any]) -> str | None:
     seen: set[Hashable] = set()
     double = []
     for value in values:
-        key = key_of(value)
+        key = equality_key(value)
         if key in seen:
             double.append(shown(str(value) if isinstance(value, Rule) else value))
         seen.add(key)
@@ -356,7 +356,7 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
     if _TRAINABLE.fullmatch(text):
         return Predicate(text)
     try:
-        formula = parsed(text)
+        formula = parse_formula(text)
     except BadFormula as error:
         raise refusal(str(error)) from error
     for path in formula.fields.values():
@@ -364,7 +364,7 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
     return _comparison(formula) or Formula(text)
 
 
-def _comparison(formula: Parsed) -> Constraint | None:
+def _comparison(formula: ParsedFormula) -> Constraint | None:
     """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
@@ -379,7 +379,7 @@ def _comparison(formula: Parsed) -> Constraint | None:
     return None
 
 
-def _side(tree: ast.expr, formula: Parsed) -> str | float | None:
+def _side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
     """Return one side of a comparison as a path or a number; None for anything else."""
     match tree:
         case ast.Name(id=name):

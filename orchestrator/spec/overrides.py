@@ -63,7 +63,7 @@ def parse(text: str) -> Override:
     written = parts[2]
     found = read_text(written, said(text), lines=False)
     if found.faults:
-        messages, oversized = zip(*((each.message, each.oversized) for each in found.faults), strict=True)
+        messages, oversized = zip(*((fault.message, fault.oversized) for fault in found.faults), strict=True)
         raise BadOverride("; ".join(messages), oversized=any(oversized))
     return Override(key, found.data, Origin(said(text)))
 

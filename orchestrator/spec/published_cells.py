@@ -27,10 +27,10 @@ def cell_problems(
     for path in axes if isinstance(cell, dict) and row.get("arm") is not None else ():
         if path not in cell:
             wanted = f"must name its cell of contexts and grid, cell: {{{path}: ...}}"
-            yield (), f"{wanted}: a value stands beside the one reading it belongs to"
+            yield (), f"{wanted}: a value belongs to one evaluation"
     if isinstance(reading, dict) and len(reading) > 1:
         wanted = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
-        yield ("posthoc",), f"{wanted}: checkpoints are read again with one setting changed at a time"
+        yield ("posthoc",), f"{wanted}: checkpoints are evaluated again with one changed setting at a time"
     for part, section, known, given in (
         ("cell", "contexts or grid", axes, cell),
         ("posthoc", "posthoc", posthoc, reading),

@@ -395,7 +395,7 @@ class Spec(Section):
     confirm: Confirm | None = None
     answer: Answer | None = None
     posthoc: Mapping[Path, NonEmptyDistinct[Scalar]] = Field(default_factory=dict)
-    """Field path to values under which confirmed checkpoints are read again, without training."""
+    """Field path to values with which confirmed checkpoints are evaluated again, without training."""
     resources: Resources = Field(default_factory=Resources)
     keep: Distinct[Pattern] = ()
     """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are

@@ -17,7 +17,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.testing.session import ChaosSession
+from orchestrator.testing.chaos_session import ChaosSession
 from orchestrator.testing.spec_under_test import SpecUnderTest
 from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.grid import NAME as GRID
@@ -230,7 +230,7 @@ class Sessions:
             self._surroundings = surroundings
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
             self._process = subprocess.Popen(  # our own interpreter and module  # nosec B603
-                [sys.executable, "-m", "orchestrator.testing.session"],
+                [sys.executable, "-m", "orchestrator.testing.chaos_session"],
                 env=os.environ | {"PYTHONPATH": path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

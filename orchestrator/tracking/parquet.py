@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import Fold

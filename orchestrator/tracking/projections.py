@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from orchestrator.errors import StoreError
-from orchestrator.files.abandoned import is_own_file
+from orchestrator.files.abandoned_folders import is_own_file
 from orchestrator.files.file_digests import digest_of, seal_json, unseal_json
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder

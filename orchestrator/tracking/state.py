@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.file_digests import seal_json, unseal_json
 from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.files.regular_files import describe_non_file, read_regular

@@ -9,7 +9,7 @@ import pytest
 from tests.architecture.code_counts import code_lines
 from tests.architecture.source import calls, found, imported, packaged, parsed, text, tracked, with_tests
 from trainables import catalog
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 60
@@ -168,7 +168,7 @@ def test_the_repository_speaks_of_the_product_alone(subject):
 
 def test_the_orchestrator_knows_no_metric_by_name():
     """What is known of a quantity is declared beside what computes it, and looked up."""
-    names = {each.name for each in metrics_of(catalog.names("tasks"))}
+    names = {each.name for each in declared_metrics(catalog.names("tasks"))}
     files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
     said = [
         (place.rpartition(":")[0], place, node.value.rpartition("/")[2])

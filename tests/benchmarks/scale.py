@@ -37,7 +37,7 @@ from orchestrator.conductor.messages import Reply
 from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

@@ -16,7 +16,7 @@ import pytest
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.session import Session
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import JobEncoder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import hang_reason, silence_limit
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.search import space_catalog as catalog
-from search_spaces.algebra import admits, exists, merge, ordered
+from search_spaces.algebra import admits, exists, merge, order_dimensions
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Space, Value, contains
 from search_spaces.parse import parse_space, render_space
 
@@ -24,7 +24,7 @@ def test_every_range_says_where_it_comes_from(name: str) -> None:
 @pytest.mark.parametrize("name", catalog.full_names())
 def test_order_is_that_of_dependence(name: str) -> None:
     space = catalog.load(name)
-    assert ordered(space.dimensions) == space.dimensions
+    assert order_dimensions(space.dimensions) == space.dimensions
 
 
 @pytest.mark.parametrize("name", catalog.full_names())

@@ -179,11 +179,11 @@ def test_the_page_fits_the_screen_and_texts_do_not_overlap(
 
 
 EXTREMES = {
-    "many": study(16, 16, 3, readings=()),
-    "one seed": study(2, 1, 0, readings=()),
-    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, readings=()),
-    "nothing": study(2, 2, 2, readings=(), fate=lambda *_: None),
-    "failures": study(2, 2, 2, readings=(), fate=lambda *_: OutcomeKind.DIVERGED),
+    "many": study(16, 16, 3, thresholds=()),
+    "one seed": study(2, 1, 0, thresholds=()),
+    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "nothing": study(2, 2, 2, thresholds=(), fate=lambda *_: None),
+    "failures": study(2, 2, 2, thresholds=(), fate=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')

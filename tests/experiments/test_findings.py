@@ -54,7 +54,7 @@ def test_no_claim_on_longer_inputs_is_judged_where_an_arm_has_not_learnt_its_tra
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_is_whole(name):
+def test_study_is_complete(name):
     folder = SweepFolder(STUDIES[name] / "sweep")
     assert report(STUDIES[name]).left == 0, "every trial has ended"
     assert folder.records.stat().st_size < LARGEST

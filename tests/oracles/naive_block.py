@@ -97,8 +97,8 @@ def block(
     gathered = attention(p, f"{at}.attention", queries, sources, heads, causal)
     attended = [new + before for before, new in zip(x, gathered, strict=True)]
     if memory is not None:
-        recalled = recall(p, f"{at}.recall", attended, memory, heads)
-        attended = [new + before for before, new in zip(attended, recalled, strict=True)]
+        cross_kv = recall(p, f"{at}.recall", attended, memory, heads)
+        attended = [new + before for before, new in zip(attended, cross_kv, strict=True)]
     result = []
     for before, a in zip(x, attended, strict=True):
         z = layer_norm(p, f"{at}.feedforward_norm", a)

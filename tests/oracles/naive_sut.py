@@ -117,7 +117,7 @@ def _think(
         code = _sinusoid if config["position_layout"] == "alternating" else _fairseq_sinusoid
         x = [each + code(t, len(each)) for t, each in enumerate(x)]
     tokens = [Token(each) for each in x]
-    recalled = None if memory is None else _keys_values(p, "block.recall", memory)
+    cross_kv = None if memory is None else _keys_values(p, "block.recall", memory)
     choices: list[Choice] = []
     halts = config["halt"] is not None
     for step in range(1, config["max_layers"] + 1):
@@ -131,7 +131,7 @@ def _think(
                 visible = [each[: t + 1] if config["causal"] else each for each in shown]
                 weigh = token.survival() if halts else ZERO + 1
                 record = Record(choices, weigh, noise and partial(noise, layer=step, token=t))
-                new[t] = _layer(p, config, token.last, t, visible, recalled, record)
+                new[t] = _layer(p, config, token.last, t, visible, cross_kv, record)
         for t, state in new.items():
             tokens[t].states.append(state)
     states = [token.mixture() if halts else token.last for token in tokens]
@@ -174,10 +174,10 @@ def _layer(
     h: Tensor,
     t: int,
     shown: Seen,
-    recalled: Seen | None,
+    cross_kv: Seen | None,
     record: Record,
 ) -> Tensor:
-    """The next state of the token at position `t`, which may look at `shown` and `recalled`."""
+    """The next state of the token at position `t`, which may look at `shown` and `cross_kv`."""
     pre, sizes = config["norm"] == "pre", config["attention"]
 
     def part(name: str, x: Tensor, made: Any) -> Tensor:
@@ -187,8 +187,8 @@ def _layer(
         return layer_norm(p, norm, x + made(x))
 
     x = part("attention", h, lambda z: _attention(p, "block.attention", sizes, z, shown, t, record))
-    if recalled is not None:
-        x = part("recall", x, lambda z: _attention(p, "block.recall", sizes, z, recalled, None, record))
+    if cross_kv is not None:
+        x = part("recall", x, lambda z: _attention(p, "block.recall", sizes, z, cross_kv, None, record))
     return part("feedforward", x, lambda z: _experts(p, config["feedforward"], z, record))
 
 

@@ -12,7 +12,7 @@ from tests.oracles.test_naive_twins import LENGTHS, WIDTH, gradients, inputs, ob
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 from trainables.layers.dropout import KeyedNoise, set_dropout_context
-from trainables.layers.mask_draws import scattered
+from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import ROW_STRIDE
 from trainables.types import Encoded
 
@@ -81,7 +81,7 @@ def build(arm: str, part: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
 
 def numbers(row: int, name: str, layer: int, token: int) -> list[float]:
     """What experts are drawn by, read from the same stream."""
-    noise, place = KeyedNoise(), scattered(torch.tensor([row * ROW_STRIDE + token]))
+    noise, place = KeyedNoise(), hash_numbers(torch.tensor([row * ROW_STRIDE + token]))
     noise.begin(0, "dropout", STEP, 0, f"{name}.router.noise")
     noise.skip_to(layer - 1)
     return noise(place, 9)[0].tolist()

@@ -16,7 +16,7 @@ from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog
 from trainables.custom.extensions import BadModule, UnknownName
-from trainables.data.inventory import look_at
+from trainables.data.inventory import inspect_file
 from trainables.data.store import open_split, split_path
 
 WORKLOAD = "trainables.training:Training"
@@ -79,8 +79,8 @@ def test_a_module_of_the_current_directory_needs_no_installation(
 
 def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
     gru_kit(installed)
-    offered = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
-    distribution(installed, "other-kit", offered)
+    project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
+    distribution(installed, "other-kit", project_memory)
     two = r"the model 'gru' must be in one place, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
     with pytest.raises(BadModule, match=two):
         catalog.load("models", "gru")
@@ -210,11 +210,11 @@ def test_data_of_an_unimportable_task_are_not_removed(installed: Path, tmp_path:
     config = catalog.config_class("tasks", "gru_kit.majority")()
     assert len(open_split(config, "test", tmp_path)) == 67
     path = split_path(config, "test", tmp_path)
-    assert look_at(path).verdict == "whole"
+    assert inspect_file(path).verdict == "whole"
     for name in ("gru_kit.majority", "gru_kit"):
         sys.modules.pop(name)  # monkeypatch would bring them back when all others are forgotten
     (installed / "gru_kit" / "majority.py").write_text("import nowhere_at_all\n")
-    found = look_at(path)
+    found = inspect_file(path)
     assert found.verdict == "unknown"
     assert "nowhere_at_all" in found.reason
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered
+from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, order_dimensions
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Formula, Int, Space, When
 from search_spaces.grid import combinations
 from search_spaces.paths import MISSING
@@ -75,7 +75,7 @@ def test_a_circle_is_named() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
     with pytest.raises(CyclicSpace, match="must not run in a circle"):
-        ordered((one, two))
+        order_dimensions((one, two))
     with pytest.raises(CyclicSpace, match="must not run in a circle"):
         merge(Space((one,)), Space((two,)))
 
@@ -91,9 +91,9 @@ def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> Non
         )
         for place in range(count)
     ]
-    assert ordered(dimensions) == tuple(dimensions)
+    assert order_dimensions(dimensions) == tuple(dimensions)
     shuffled = rng.sample(dimensions, count)
-    found = [dimension.path for dimension in ordered(shuffled)]
+    found = [dimension.path for dimension in order_dimensions(shuffled)]
     assert sorted(found) == sorted(dimension.path for dimension in dimensions)
     for dimension in dimensions:
         for condition in dimension.when:

@@ -18,8 +18,8 @@ from search_spaces.dimensions import (
     Powers,
     Space,
     When,
-    among,
     contains,
+    is_among,
     same,
 )
 
@@ -85,10 +85,10 @@ def test_refused(make: Callable[[], Any], message: str) -> None:
 
 def test_true_is_no_number() -> None:
     assert same(1, 1.0)
-    assert not among(1, (True,))
+    assert not is_among(1, (True,))
     assert not contains(Choice((0,)), value=False)
     assert Choice((1, True)).values == (1, True)
-    assert not among(None, (0, "", False))
+    assert not is_among(None, (0, "", False))
 
 
 @pytest.mark.parametrize(

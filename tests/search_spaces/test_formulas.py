@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from search_spaces.formulas import BadFormula, holds, parsed
+from search_spaces.formulas import BadFormula, holds, parse_formula
 from search_spaces.paths import lookup
 
 SETTINGS = {
@@ -88,7 +88,7 @@ def test_formulas(text: str, expected: bool) -> None:
 )
 def test_what_is_no_formula_is_refused(text: str) -> None:
     with pytest.raises(BadFormula):
-        parsed(text)
+        parse_formula(text)
 
 
 @pytest.mark.parametrize("text", ["optimizer < 3", "optimizer * 3 == 3", "layers + 1 > 0", "on < 'x'"])

@@ -54,7 +54,7 @@ class BadModule(BadName):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class EntryPoint:
     """An entry point of an installed distribution."""
 
     distribution: str
@@ -83,7 +83,7 @@ class Catalogue:
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of built-in entries and entry points, without importing them."""
-        return tuple(sorted({*self.ours(), *self._offers()}))
+        return tuple(sorted({*self.ours(), *self._entry_points()}))
 
     def is_named(self, name: str) -> bool:
         """Return whether `name` is valid: a listed name or the name of a module."""
@@ -91,34 +91,34 @@ class Catalogue:
 
     def origin(self, name: str) -> str:
         """Return the origin of the listed `name`: `haltsweep`, or name and version of the distributions."""
-        return " and ".join(each.distribution for each in self._places(name))
+        return " and ".join(entry.distribution for entry in self._places(name))
 
     def load(self, name: str) -> ModuleType:
         """Return the module of `name`. Raises UnknownName, BadModule."""
-        if name in self.ours() and name not in self._offers():
+        if name in self.ours() and name not in self._entry_points():
             return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
         if len(places) > 1:
-            found = " and ".join(f"{each.module} of {each.distribution}" for each in places)
+            listed = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must be in one place, got {found}; uninstall one of them, or give "
+                f"the {self.noun} {name!r} must be in one place, got {listed}; uninstall one, or give "
                 "the name of the module itself, with its dots"
             )
         if places or is_module_name(name):
             what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
-            module = imported(places[0].module if places else name, what)
+            module = import_named(places[0].module if places else name, what)
             _require(module, what, self.needs())
             return module
         near = difflib.get_close_matches(name, self.names(), n=1)
-        hint = _own_file(name) or (f" Did you mean {near[0]!r}?" if near else "")
+        hint = _file_hint(name) or (f" Did you mean {near[0]!r}?" if near else "")
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
-    def _places(self, name: str) -> list[Offer]:
-        own = [Offer(OURS, f"{self.package}.{name}")] if name in self.ours() else []
-        return own + list(self._offers().get(name, ()))
+    def _places(self, name: str) -> list[EntryPoint]:
+        built_in = [EntryPoint(OURS, f"{self.package}.{name}")] if name in self.ours() else []
+        return built_in + list(self._entry_points().get(name, ()))
 
-    def _offers(self) -> Mapping[str, tuple[Offer, ...]]:
-        return _offers(self.group, tuple(sys.path))
+    def _entry_points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        return _entry_points(self.group, tuple(sys.path))
 
 
 @cache
@@ -127,15 +127,15 @@ def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache 
 
 
 @cache
-def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]]:
+def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
     """Return the entry points of `group` by name, without those whose names are invalid in a spec."""
-    found: dict[str, tuple[Offer, ...]] = {}
+    by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in _installed(path).select(group=group):
         if not NAME.fullmatch(entry.name):
             continue
         distribution = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-        found[entry.name] = (*found.get(entry.name, ()), Offer(distribution, entry.value))
-    return found
+        by_name[entry.name] = (*by_name.get(entry.name, ()), EntryPoint(distribution, entry.value))
+    return by_name
 
 
 def is_module_name(name: object) -> bool:
@@ -143,7 +143,7 @@ def is_module_name(name: object) -> bool:
     return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
 
 
-def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
+def import_named(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
     """Import a module that a spec names.
 
     During the import `sys.argv` holds only the file, so that a script that parses arguments gets its
@@ -159,8 +159,8 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
         BadModule: The module cannot be imported.
     """
     if module.endswith(".py"):  # otherwise Python would import the parent package
-        raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
-    look_in(Path.cwd())
+        raise UnknownName(f"{what} must be a module that is there, got {module}{_module_hint(module)}")
+    add_to_path(Path.cwd())
     is_first, threads = module not in sys.modules, num_unforkable_threads()
     arguments, sys.argv = sys.argv, [module]
     _IMPORTING.append(module)
@@ -169,19 +169,19 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
             if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
                 sys.argv = [spec.origin]
                 if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
-                    look_in(Path(spec.origin).parent)
-            found = importlib.import_module(module)
+                    add_to_path(Path(spec.origin).parent)
+            result = importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UnknownName(
                 f"{what} must be a module that is there, got {module}; it is looked for {LOOKED_IN}"
-                f"{_sibling(module)}"
+                f"{_module_hint(module)}"
             ) from error
-        raise _not_imported(what, error) from error
+        raise _import_error(what, error) from error
     except BaseException as error:  # user code may raise anything
-        raise _not_imported(what, error) from error
+        raise _import_error(what, error) from error
     finally:
         sys.argv = arguments
         _IMPORTING.pop()
@@ -189,7 +189,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     if is_first:
         # Other threads may have ended during the import, so the difference can be negative.
         _STARTED[module] = max(0, num_unforkable_threads() - threads)
-    return found
+    return result
 
 
 def started_threads(module: str) -> int:
@@ -219,7 +219,7 @@ def exits_raised() -> Iterator[None]:
         os._exit = ends
 
 
-def look_in(folder: Path) -> None:
+def add_to_path(folder: Path) -> None:
     """Add `folder` to the end of the import path for the lifetime of this process.
 
     Workers of a Ray instance that haltsweep starts receive the `sys.path` of the launching process, including
@@ -230,22 +230,22 @@ def look_in(folder: Path) -> None:
         importlib.invalidate_caches()
 
 
-def hides(module: ModuleType) -> str:
+def shadowed_file_hint(module: ModuleType) -> str:
     """Return a hint if the current directory has another file of the name of `module`; else empty.
 
     A module in the current directory is never imported if its name is that of a standard or installed module,
     because the current directory comes last in the search path.
     """
     top = module.__name__.partition(".")[0]
-    found = getattr(sys.modules.get(top), "__file__", None)
+    origin = getattr(sys.modules.get(top), "__file__", None)
     places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
-    own = next((each for each in places if each.is_file()), None)
-    if own is None or (found is not None and Path(found).resolve() == own.resolve()):
+    hidden = next((file for file in places if file.is_file()), None)
+    if hidden is None or (origin is not None and Path(origin).resolve() == hidden.resolve()):
         return ""
-    return f". It is {found or 'built in'}, which comes before {own}: give that another name"
+    return f". It is {origin or 'built in'}, which comes before {hidden}: give that another name"
 
 
-def _own_file(name: str) -> str:
+def _file_hint(name: str) -> str:
     """Return a hint how to name the file below the current directory that the dotless `name` may refer to."""
     file = Path(name if name.endswith(".py") else f"{name}.py")
     if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
@@ -256,7 +256,7 @@ def _own_file(name: str) -> str:
     return f" {file} must be in a folder, for its name needs a dot: move it to mine/, write mine.{dotted}."
 
 
-def _sibling(module: str) -> str:
+def _module_hint(module: str) -> str:
     """Return a hint for a missing module: a similar name, or the form it should have."""
     parent = module.rpartition(".")[0]
     if module.endswith(".py") and names_file(module):
@@ -264,25 +264,26 @@ def _sibling(module: str) -> str:
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
         return f". {parent} is a module and no package: give its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
-    beside = [f"{parent}.{each.name}" for each in pkgutil.iter_modules(folders)]
-    near = difflib.get_close_matches(module, beside, n=1)
+    siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
+    near = difflib.get_close_matches(module, siblings, n=1)
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
-def _not_imported(what: str, error: BaseException) -> BadModule:
+def _import_error(what: str, error: BaseException) -> BadModule:
     return BadModule(
-        f"{what} must be a module that can be imported, got {said(error)}; {remedy(error) or 'correct it'}"
+        f"{what} must be a module that can be imported, got {describe_error(error)}; "
+        f"{error_remedy(error) or 'correct it'}"
     )
 
 
-def remedy(error: BaseException) -> str:
+def error_remedy(error: BaseException) -> str:
     """Return a remedy for an error in user code, if its message lacks one; else empty."""
-    if isinstance(error, KeyError) and _raised_in(error) == "os":
+    if isinstance(error, KeyError) and _raising_module(error) == "os":
         return (
             f"the environment variable {error.args[0]} is not set: trials get the environment that "
             "`haltsweep launch` was called with, so set it there"
         )
-    if isinstance(error, SystemExit) and _raised_in(error) == "argparse":
+    if isinstance(error, SystemExit) and _raising_module(error) == "argparse":
         return (
             "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
             "settings as flags, and one that is imported gets no arguments, so give them defaults"
@@ -297,7 +298,7 @@ def remedy(error: BaseException) -> str:
     return ""
 
 
-def _raised_in(error: BaseException) -> str:
+def _raising_module(error: BaseException) -> str:
     """Return the name of the module that raised `error`."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -305,9 +306,9 @@ def _raised_in(error: BaseException) -> str:
     return "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return place, kind and first line of `error`."""
-    where = f"{place(error)}: " if place(error) else ""
+    where = f"{error_location(error)}: " if error_location(error) else ""
     try:
         text = str(error).partition("\n")[0]
     except Exception:  # its own __str__ may be broken
@@ -315,35 +316,37 @@ def said(error: BaseException) -> str:
     return f"{where}{type(error).__name__}: {text}"
 
 
-def fault_of_others(error: BaseException) -> str:
+def custom_code_error(error: BaseException) -> str:
     """Return the message for an uncaught error of code that a spec names; empty for any other error."""
     files = {Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)}
-    theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
-    if not theirs:
+    custom_files = [
+        file for file in files if not _is_known(str(file)) and any(map(file.is_relative_to, _custom_paths()))
+    ]
+    if not custom_files:
         return ""
-    return f"code that a spec names must not raise outside of trials, got {said(error)}; correct it"
+    return f"code that a spec names must not raise outside of trials, got {describe_error(error)}; correct it"
 
 
-def _theirs() -> set[Path]:
+def _custom_paths() -> set[Path]:
     """Return the folders and files of modules named by specs."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for name in _NAMED:
         # Do not use getattr: a module's `__getattr__` may have raised the error.
-        top, own = (vars(sys.modules.get(each, object)) for each in (name.partition(".")[0], name))
+        top, attributes = (vars(sys.modules.get(module, object)) for module in (name.partition(".")[0], name))
         if top.get("__file__") is not None and (folders := top.get("__path__")):
-            found.update(map(Path, folders))
-        elif (file := own.get("__file__")) is not None:
+            paths.update(map(Path, folders))
+        elif (file := attributes.get("__file__")) is not None:
             # A folder of installed libraries also contains unrelated packages.
-            found.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
-    return found
+            paths.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
+    return paths
 
 
-def place(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """Return file and line that raised `error`, outside of haltsweep, Python and PyTorch; empty if none."""
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return f"{shown_path(error.filename)}:{error.lineno}"
+        return f"{display_path(error.filename)}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_known(frame.filename)]
-    return f"{shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return f"{display_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 def _is_known(file: str) -> bool:
@@ -356,7 +359,7 @@ def _is_known(file: str) -> bool:
     return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
 
 
-def shown_path(file: str | Path) -> str:
+def display_path(file: str | Path) -> str:
     """Return a path relative to the current directory if it is below it, else the path itself."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
@@ -374,7 +377,7 @@ def _require(module: ModuleType, what: str, needs: Needs) -> None:
 
 def _definition(module: ModuleType, value: Any) -> str:
     """Return file and line of `value`, or of the module if the value has no line."""
-    file = shown_path(getattr(module, "__file__", None) or module.__name__)
+    file = display_path(getattr(module, "__file__", None) or module.__name__)
     if inspect.getmodule(value) is not module:
         return f"{file}:1"
     try:

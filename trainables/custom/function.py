@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from trainables.custom.extensions import remedy
+from trainables.custom.extensions import error_remedy
 from trainables.custom.generator_state import GeneratorFiles, process_and_thread
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
@@ -109,11 +109,11 @@ class FunctionTrial:
             RuntimeError: Another thread or process than that of the training function calls it.
         """
         if not isinstance(metrics, Mapping):
-            raise TypeError(_misused(step, metrics))
+            raise TypeError(_report_error(step, metrics))
         self._hand_over(step, metrics)
 
 
-def _misused(step: object, metrics: object) -> str:
+def _report_error(step: object, metrics: object) -> str:
     """Return what is wrong with the arguments of a report."""
     call = "trial.report(step, metrics)"
     if isinstance(step, Mapping):
@@ -151,7 +151,7 @@ class FunctionWorkload:
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._reported)
         # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
-        self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
+        self._running = greenlet(lambda: _run_function(train, copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
         """Run the function until its next report; None if it returned without another report.
@@ -192,9 +192,9 @@ class FunctionWorkload:
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last is None else self._last.seconds
-        made = Measurement(step, seconds + perf_counter() - self._began, metrics)
+        measurement = Measurement(step, seconds + perf_counter() - self._began, metrics)
         assert self._running.parent is not None, "a function that runs was switched to"
-        self._running.parent.switch(made)
+        self._running.parent.switch(measurement)
 
     def save(self, folder: Path) -> None:
         """Write the files of the function and its last step into the empty `folder`."""
@@ -231,7 +231,7 @@ def running_trial() -> FunctionTrial | None:
     return _RUNNING[-1] if _RUNNING else None
 
 
-def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
+def _run_function(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
     """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
     _RUNNING.append(trial)
     try:
@@ -239,7 +239,7 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
-        if what_to_do := remedy(error):
+        if what_to_do := error_remedy(error):
             error.add_note(what_to_do)
         raise
     finally:
@@ -268,9 +268,9 @@ def _copy(source: Path, target: Path) -> None:
     links: list[Path] = []
 
     def linked(folder: str, names: list[str]) -> list[str]:
-        found = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
-        links.extend(found)
-        return [path.name for path in found]
+        folders = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
+        links.extend(folders)
+        return [path.name for path in folders]
 
     shutil.copytree(source, target, ignore=linked, dirs_exist_ok=True)
     for link in links:

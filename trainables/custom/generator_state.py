@@ -43,13 +43,13 @@ def generator_state() -> State:
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {"random": [version, list(words), gauss]}
     if numpy := sys.modules.get("numpy"):
-        found = numpy.random.get_state()
-        if isinstance(found, tuple):  # otherwise the user has replaced NumPy's default generator
-            state["numpy"] = [found[0], found[1].tolist(), *found[2:]]
+        numpy_state = numpy.random.get_state()
+        if isinstance(numpy_state, tuple):  # otherwise the user has replaced NumPy's default generator
+            state["numpy"] = [numpy_state[0], numpy_state[1].tolist(), *numpy_state[2:]]
     if torch := sys.modules.get("torch"):
         state["torch"] = _as_text(torch.get_rng_state())
         if torch.cuda.is_initialized():
-            state["cuda"] = [_as_text(each) for each in torch.cuda.get_rng_state_all()]
+            state["cuda"] = [_as_text(device_state) for device_state in torch.cuda.get_rng_state_all()]
     return state
 
 
@@ -139,9 +139,9 @@ class GeneratorFiles:
             file: JSON file to write.
         """
         indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
-        kept = sorted(set(indices.values()))
-        states = [self._states[index] for index in kept]
-        files = {name: kept.index(index) for name, index in indices.items()}
+        used = sorted(set(indices.values()))
+        states = [self._states[index] for index in used]
+        files = {name: used.index(index) for name, index in indices.items()}
         file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
 
     def restore(self, file: Path) -> None:
@@ -161,11 +161,11 @@ class GeneratorFiles:
     def reported(self) -> None:
         """Record that the trial has reported."""
         self._end_resumption()
-        latest = [each for each in self._files.values() if each.steps == self._steps]
+        latest = [file for file in self._files.values() if file.steps == self._steps]
         if self._steps and latest:
             now = self._index_of_now()
-            for each in latest:
-                each.state = now
+            for file in latest:
+                file.state = now
 
     def close(self) -> None:
         """Stop recording and restoring states."""
@@ -200,13 +200,13 @@ class GeneratorFiles:
             source: Path before.
             destination: Path afterwards.
         """
-        old, new = (self._name(os.path.realpath(each)) for each in (source, destination))
+        old, new = (self._name(os.path.realpath(path)) for path in (source, destination))
         if new.startswith("..") or process_and_thread() != self.runs_in:
             return
-        moved = [each for each in self._files if each == old or each.startswith(old + os.sep)]
-        for name in moved:
+        names = [path for path in self._files if path == old or path.startswith(old + os.sep)]
+        for name in names:
             self._files[new + name.removeprefix(old)] = self._files.pop(name)
-        if not moved:  # the file comes from outside of the folder
+        if not names:  # the file comes from outside of the folder
             self._files[new] = _File(self._index_of_now(), self._steps)
 
     def _name(self, path: str) -> str:
@@ -278,22 +278,25 @@ def _watch_files() -> None:
         if not _WATCHED or event not in ("open", "os.rename"):
             return
         if event == "os.rename":
-            for each in _WATCHED:
-                each.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
+            for files in _WATCHED:
+                files.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
         elif not isinstance(arguments[0], int):
-            for each in _WATCHED:
-                each.opened(os.fsdecode(arguments[0]), arguments[2])
+            for files in _WATCHED:
+                files.opened(os.fsdecode(arguments[0]), arguments[2])
 
     sys.addaudithook(heard)
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    _when_loaded("torch", lambda torch: _announce(torch, "save", 1, "f", write))
-    _when_loaded("safetensors.torch", lambda library: _announce(library, "save_file", 1, "filename", write))
+    _when_loaded("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
     _when_loaded(
-        "safetensors.torch", lambda library: _announce(library, "load_file", 0, "filename", os.O_RDONLY)
+        "safetensors.torch", lambda library: _raise_audit_events(library, "save_file", 1, "filename", write)
+    )
+    _when_loaded(
+        "safetensors.torch",
+        lambda library: _raise_audit_events(library, "load_file", 0, "filename", os.O_RDONLY),
     )
 
 
-def _announce(library: Any, name: str, position: int, argument: str, flags: int) -> None:
+def _raise_audit_events(library: Any, name: str, position: int, argument: str, flags: int) -> None:
     """Wrap a function that opens files in native code, so that it raises Python's audit event."""
     original = getattr(library, name)
 
@@ -316,7 +319,7 @@ def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
     if library in sys.modules:
         action(sys.modules[library])
         return
-    if not any(isinstance(each, _LibraryFinder) for each in sys.meta_path):
+    if not any(isinstance(finder, _LibraryFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LibraryFinder())
     _WAITING.setdefault(library, []).append(action)
 

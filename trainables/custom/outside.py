@@ -25,7 +25,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from trainables.custom.extensions import BadName, hides, imported, said
+from trainables.custom.extensions import BadName, describe_error, import_named, shadowed_file_hint
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
 from trainables.custom.source_files import SCRIPT
@@ -66,29 +66,29 @@ def load(path: str) -> Trainable:
         return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
     module_name, _, name = path.partition(":")
     try:
-        module = imported(module_name, "a trainable's module", with_siblings=True)
+        module = import_named(module_name, "a trainable's module", with_siblings=True)
     except BadName as error:
         raise ValueError(str(error)) from error
     try:
-        found: Any = module
+        target: Any = module
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except AttributeError:
         names = _names(module)
         meant = "".join(f"Did you mean {near!r}? " for near in get_close_matches(name, names, n=1))
         there = ", ".join(names) or "no class and no function"
-        message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
+        message = f"{module_name} has no {name}. {meant}It has {there}{shadowed_file_hint(module)}"
         raise ValueError(message) from None
-    if not callable(found):
+    if not callable(target):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
-            f"must be a class or a function, got {type(found).__name__} at {path}"
+            f"must be a class or a function, got {type(target).__name__} at {path}"
         )
 
-    given = _declared_by(found, module, path)
-    functions = {each: given.get(each) for each in ("build", "example", "evaluate")}
-    for each, function in functions.items():
+    given = _declared_by(target, module, path)
+    functions = {key: given.get(key) for key in ("build", "example", "evaluate")}
+    for key, function in functions.items():
         if function is not None and not callable(function):
-            raise ValueError(f"{each} of {path} must be a function, got {type(function).__name__}")
+            raise ValueError(f"{key} of {path} must be a function, got {type(function).__name__}")
     if functions["evaluate"] is not None:
         _check_evaluate(functions["evaluate"], path)
     several_gpus = given.get("several_gpus", False)
@@ -98,7 +98,7 @@ def load(path: str) -> Trainable:
         )
     return Trainable(
         path=path,
-        workload=_workload(found, path, functions["evaluate"]),
+        workload=_workload(target, path, functions["evaluate"]),
         config=_config(given.get("config"), path),
         metrics=declared(given.get("metrics", {})),
         several_gpus=several_gpus,
@@ -117,12 +117,12 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
+def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     """Return the mapping `haltsweep` of `found` or its module; empty without a declaration."""
-    given = getattr(found, DECLARES, getattr(module, DECLARES, None))
+    given = getattr(target, DECLARES, getattr(module, DECLARES, None))
     if given is None or inspect.ismodule(given) or callable(given):
         return {}
-    known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
+    known = [field.name for field in dataclasses.fields(Trainable) if field.name not in ("path", "workload")]
     if not isinstance(given, Mapping):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
@@ -137,21 +137,21 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
     return given
 
 
-def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
+def dropped_fields(given: Any, parsed: Any, path: str) -> Iterator[str]:
     """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
 
     Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
     """
-    if isinstance(given, Mapping) and isinstance(kept, Mapping):
+    if isinstance(given, Mapping) and isinstance(parsed, Mapping):
         for key, value in given.items():
             here = f"{path}.{key}" if path else str(key)
-            if key in kept:
-                yield from unkept_fields(value, kept[key], here)
+            if key in parsed:
+                yield from dropped_fields(value, parsed[key], here)
             else:
                 yield here
-    elif isinstance(given, list | tuple) and isinstance(kept, list | tuple) and len(given) == len(kept):
-        for place, (one, other) in enumerate(zip(given, kept, strict=True)):
-            yield from unkept_fields(one, other, f"{path}.{place}")
+    elif isinstance(given, list | tuple) and isinstance(parsed, list | tuple) and len(given) == len(parsed):
+        for place, (one, other) in enumerate(zip(given, parsed, strict=True)):
+            yield from dropped_fields(one, other, f"{path}.{place}")
 
 
 def _names(module: Any) -> list[str]:
@@ -161,71 +161,71 @@ def _names(module: Any) -> list[str]:
     )
 
 
-def _config(found: Any, path: str) -> type[BaseModel] | None:
-    if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
-        return found
-    if isinstance(found, type) and dataclasses.is_dataclass(found):
-        return _model_of(found, path)
-    raise ValueError(f"config of {path} must be a pydantic model or a dataclass, got {found!r}")
+def _config(declared_type: Any, path: str) -> type[BaseModel] | None:
+    if declared_type is None or (isinstance(declared_type, type) and issubclass(declared_type, BaseModel)):
+        return declared_type
+    if isinstance(declared_type, type) and dataclasses.is_dataclass(declared_type):
+        return _pydantic_model(declared_type, path)
+    raise ValueError(f"config of {path} must be a pydantic model or a dataclass, got {declared_type!r}")
 
 
-def _model_of(found: Any, path: str) -> type[BaseModel]:
+def _pydantic_model(declared_type: Any, path: str) -> type[BaseModel]:
     """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
 
-    def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
-        if each.default_factory is not dataclasses.MISSING:
-            return hints[each.name], Field(default_factory=each.default_factory)
-        return hints[each.name], ... if each.default is dataclasses.MISSING else each.default
+    def field_of(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+        if field.default_factory is not dataclasses.MISSING:
+            return hints[field.name], Field(default_factory=field.default_factory)
+        return hints[field.name], ... if field.default is dataclasses.MISSING else field.default
 
     def checked(model: BaseModel) -> BaseModel:
-        found(**{name: getattr(model, name) for name in type(model).model_fields})
+        declared_type(**{name: getattr(model, name) for name in type(model).model_fields})
         return model
 
     try:
-        hints = get_type_hints(found, include_extras=True)
+        hints = get_type_hints(declared_type, include_extras=True)
         fields: dict[str, Any] = {
-            each.name: field_of(each) for each in dataclasses.fields(found) if each.init
+            field.name: field_of(field) for field in dataclasses.fields(declared_type) if field.init
         }
         return create_model(
-            found.__name__,
+            declared_type.__name__,
             __config__=ConfigDict(extra="forbid"),
             __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
             **fields,
         )
     except Exception as error:  # a type that pydantic cannot validate, or an undefined name
         raise ValueError(
-            f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
+            f"config of {path} must have fields of types that pydantic knows, got {describe_error(error)}"
         ) from error
 
 
-def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
-    if not isinstance(found, type):
-        _check_arguments(found, path)
-        trains: Callable[[Job], Workload] = partial(FunctionWorkload, found)
+def _workload(target: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
+    if not isinstance(target, type):
+        _check_arguments(target, path)
+        make_workload: Callable[[Job], Workload] = partial(FunctionWorkload, target)
     else:
-        if missing := [name for name in METHODS if not callable(getattr(found, name, None))]:
+        if missing := [name for name in METHODS if not callable(getattr(target, name, None))]:
             raise ValueError(
                 f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing)}"
             )
-        _check_class(found, path)
-        trains = found
-    return trains if evaluate is None else partial(_of_phase, trains, evaluate)
+        _check_class(target, path)
+        make_workload = target
+    return make_workload if evaluate is None else partial(_phase_workload, make_workload, evaluate)
 
 
-def _of_phase(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
+def _phase_workload(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
     return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
 
 
-def _check_class(found: type, path: str) -> None:
-    if inspect.isabstract(found):
-        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+def _check_class(target: type, path: str) -> None:
+    if inspect.isabstract(target):
+        lacks = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
         raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
-    if callable(getattr(found, "finished", None)):
+    if callable(getattr(target, "finished", None)):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
             "write @property above it"
         )
-    _check_call(found, path, f"{found.__name__}(job)", 1)
+    _check_call(target, path, f"{target.__name__}(job)", 1)
 
 
 def _check_arguments(function: Any, path: str) -> None:
@@ -254,8 +254,10 @@ def _kind_of_iterator(function: Any) -> str:
         "a coroutine": inspect.iscoroutinefunction,
         "an asynchronous generator": inspect.isasyncgenfunction,
     }
-    found = (kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__))
-    return next(found, "")
+    matches = (
+        kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__)
+    )
+    return next(matches, "")
 
 
 def _check_call(called: Any, path: str, call: str, arguments: int) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial
 from trainables.custom.source_files import SCRIPT, source_files
 
@@ -41,7 +41,7 @@ def find_script(path: str) -> Path:
     """
     for place in (Path.cwd(), *map(Path, sys.path)):
         if (file := place / path).is_file():
-            look_in(file.parent)
+            add_to_path(file.parent)
             return file.resolve()
     raise ValueError(f"must be a script that is there, got {path}; it is looked for from {Path.cwd()}")
 
@@ -74,8 +74,8 @@ class Script:
             settings: Values of its flags.
             trial: Trial that receives the reports.
         """
-        modules = [each for each in source_files(str(self._file)) if each.suffix == SCRIPT]
-        sources = [each.read_text(encoding="utf-8", errors="replace") for each in modules]
+        modules = [module for module in source_files(str(self._file)) if module.suffix == SCRIPT]
+        sources = [module.read_text(encoding="utf-8", errors="replace") for module in modules]
         arguments = self._arguments(settings, trial.seed, sources)
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
@@ -108,7 +108,7 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
     for name, value in settings.items():
         flag = _flag(name, sources)
         if isinstance(value, Mapping):
-            yield from flags({f"{name}.{key}": each for key, each in value.items()}, sources)
+            yield from flags({f"{name}.{key}": item for key, item in value.items()}, sources)
         elif isinstance(value, list | tuple):
             yield from (flag, *map(str, value))
         elif isinstance(value, bool):
@@ -132,7 +132,7 @@ def _hydra_value(value: Any) -> str:
         escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\" * bool(found[2]) + found[2], value)
         return f"'{escaped}'"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{_hydra_value(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{name}:{_hydra_value(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_hydra_value, value)) + "]"
     return json.dumps(value)
@@ -140,16 +140,16 @@ def _hydra_value(value: Any) -> str:
 
 def _seed_flags(sources: Sequence[str]) -> list[str]:
     """Return the name of the flag that takes the seed, if there is one."""
-    if any("LightningCLI(" in each for each in sources):
+    if any("LightningCLI(" in source for source in sources):
         return ["seed_everything"]
-    has_fields = any(FIELDS_AS_FLAGS.search(each) for each in sources)
+    has_fields = any(FIELDS_AS_FLAGS.search(source) for source in sources)
     has_seed = _has("--seed", sources) or (has_fields and any(map(SEED_FIELD.search, sources)))
     return ["seed"] if has_seed else []
 
 
 def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
-    if not declared and any("tyro.cli(" in each for each in sources):
+    if not declared and any("tyro.cli(" in source for source in sources):
         declared = {"action": "BooleanOptionalAction"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:
@@ -173,18 +173,18 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
         for node in nodes:
             if not isinstance(node, ast.Call):
                 continue
-            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            names = [part.value for part in node.args if isinstance(part, ast.Constant)]
             if any(_has(flag, [name]) for name in names if isinstance(name, str) and name.startswith("-")):
-                found = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+                keywords = {part.arg: ast.unparse(part.value) for part in node.keywords if part.arg}
                 is_pair = any("/" in name for name in names if isinstance(name, str))  # of click
-                return {"is_flag": "True", **found} if is_pair else found
+                return {"is_flag": "True", **keywords} if is_pair else keywords
     return {}
 
 
 def _flag(name: str, sources: Sequence[str]) -> str:
     """Return `--name` with `_` or `-` as in the sources."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-    return next((each for each in forms if _has(each, sources)), forms[0])
+    return next((form for form in forms if _has(form, sources)), forms[0])
 
 
 def _has(flag: str, sources: Sequence[str]) -> bool:
@@ -192,7 +192,7 @@ def _has(flag: str, sources: Sequence[str]) -> bool:
 
 
 def _writes(mode: Any) -> bool:
-    return isinstance(mode, str) and any(each in mode for each in "wax+")
+    return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
 class MetricsReader:

@@ -40,22 +40,22 @@ def names_file(name: str | Path) -> bool:
 
 
 def source_files(module: str) -> list[Path]:
-    """Return the files of `parts_of`, including all files of packages, in a fixed order."""
+    """Return the files of `find_code_parts`, including all files of packages, in a fixed order."""
     files = {
         file: place / file.relative_to(part)
-        for part, place in parts_of(module).places.items()
+        for part, place in find_code_parts(module).places.items()
         for file in _files_of(part)
     }
     return sorted(files, key=lambda file: (files[file], file))
 
 
-def mentions(module: str, word: str) -> bool:
+def source_contains(module: str, word: str) -> bool:
     """Return whether the source of `module`, or of modules in its folder that it imports, has `word`."""
     sources = (file for file in source_files(module) if file.suffix == ".py")
     return any(word in file.read_text(encoding="utf-8", errors="replace") for file in sources)
 
 
-def parts_of(module: str) -> CodeParts:
+def find_code_parts(module: str) -> CodeParts:
     """Return the top-level package of `module`, or the module, and the local code that it imports.
 
     Imports of modules and packages are followed, except those of haltsweep and of installed packages. A
@@ -64,9 +64,9 @@ def parts_of(module: str) -> CodeParts:
     """
     if module.endswith(SCRIPT):
         script = Path(module).resolve()
-        return CodeParts(_with_imported(script, script.parent)) if script.is_file() else CodeParts()
-    top = _found(module.partition(".")[0])
-    file = top or _found(module)
+        return CodeParts(_follow_imports(script, script.parent)) if script.is_file() else CodeParts()
+    top = _module_file(module.partition(".")[0])
+    file = top or _module_file(module)
     if file is None:
         return CodeParts()
     root = file.parents[0 if top else module.count(".")]
@@ -74,10 +74,10 @@ def parts_of(module: str) -> CodeParts:
         file, root = top.parent, top.parents[1]
     if _INSTALLED.intersection(root.parts):
         return CodeParts({file: file.relative_to(root)}, installed=True)
-    return CodeParts(_with_imported(file, root))
+    return CodeParts(_follow_imports(file, root))
 
 
-def _found(module: str) -> Path | None:
+def _module_file(module: str) -> Path | None:
     try:
         spec = find_spec(module)
     # ValueError: the module was created by a program, not loaded from a file
@@ -89,35 +89,35 @@ def _found(module: str) -> Path | None:
 def _files_of(part: Path) -> list[Path]:
     if not part.is_dir():
         return [part]
-    return [each for each in part.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file()]
+    return [file for file in part.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
 
 
-def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
+def _follow_imports(first: Path, root: Path) -> dict[Path, Path]:
     """Return `first` and all local code that it imports, also indirectly, each with its place."""
-    sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
-    # The folder of a trainable's file is searched too, see `trainables.custom.extensions.imported`.
+    sent = [path for path in map(Path, sys.path) if _SENT in path.parts]
+    # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
     roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
-    found, waiting = {first: first.relative_to(root)}, [(first, root)]
+    places, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:
         part, root = waiting.pop()
         for file in _files_of(part):
-            for new, place, home in _beside(file, root, roots):
-                if new not in found and not any(parent in found for parent in new.parents):
-                    found[new] = place
+            for new, place, home in _local_imports(file, root, roots):
+                if new not in places and not any(parent in places for parent in new.parents):
+                    places[new] = place
                     waiting.append((new, home))
-    return found
+    return places
 
 
-def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
+def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
     """Yield the imports of `file`, which is below `root`: a path, its place below a root, and that root."""
     for level, names in _imports(file, file.stat().st_mtime_ns):
         start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
         if start is None or start == root:
-            looked = [(each, each) for each in roots]
+            looked = [(search_root, search_root) for search_root in roots]
         else:
             looked = [(start, root)] if start.is_relative_to(root) else []
         for folder, home in looked:
-            new = _named(folder, names)
+            new = _first_module(folder, names)
             if new is not None and (folder != home or _is_found_in(home, names[0])):
                 yield new, new.relative_to(home), home
                 break
@@ -137,7 +137,7 @@ def _is_found_in(root: Path, name: str) -> bool:
     return any(Path(place).is_relative_to(root) for place in places)
 
 
-def _named(folder: Path, names: Sequence[str]) -> Path | None:
+def _first_module(folder: Path, names: Sequence[str]) -> Path | None:
     """Return the first module or package on the path from `folder` along `names`."""
     for name in names:
         if (folder / f"{name}.py").is_file():
@@ -155,11 +155,11 @@ def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]: 
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):  # the file is compiled, or cannot be imported either
         return []
-    found: list[tuple[int, tuple[str, ...]]] = []
+    imports: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(0, tuple(each.name.split("."))) for each in node.names]
+            imports += [(0, tuple(alias.name.split("."))) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             start = node.module.split(".") if node.module else []
-            found += [(node.level, (*start, each.name)) for each in node.names]
-    return [(level, names) for level, names in found if level or names[0] not in OURS]
+            imports += [(node.level, (*start, alias.name)) for alias in node.names]
+    return [(level, names) for level, names in imports if level or names[0] not in OURS]

@@ -43,19 +43,21 @@ def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]
             yield f"{name} has no nulls, got some"
             return
     tokens, lengths = _numbers(table, "tokens"), _lengths(table, "tokens")
-    yield from _inputs(tokens, lengths, shape, info)
+    yield from _input_faults(tokens, lengths, shape, info)
     if info.examples not in (None, len(table)):
         yield f"it has {info.examples} examples, got {len(table)}"
     separators = np.add.reduceat(tokens == shape.separator_id, _starts(lengths)) if len(table) else ()
     if shape.separator_id is not None and not np.all(np.asarray(separators) == 1):
         yield f"every pair has one separator, {shape.separator_id}, got another number"
-    yield from _asked(table, asked, lengths, shape, info)
+    yield from _target_faults(table, asked, lengths, shape, info)
     steps = _numbers(table, "steps") if "steps" in table.column_names else np.zeros(0)
     if len(steps) and not 0 <= steps.min() <= steps.max() <= (shape.steps_max or 0):
         yield f"steps are at most steps_max={shape.steps_max}, got {steps.min()} to {steps.max()}"
 
 
-def _inputs(tokens: np.ndarray, lengths: np.ndarray, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
+def _input_faults(
+    tokens: np.ndarray, lengths: np.ndarray, shape: TaskShape, info: SplitInfo
+) -> Iterator[str]:
     if not len(lengths):
         return
     least, most = int(lengths.min()), int(lengths.max())
@@ -71,7 +73,7 @@ def _inputs(tokens: np.ndarray, lengths: np.ndarray, shape: TaskShape, info: Spl
         yield f"no token is the padding's, {shape.pad_id}, got one that is"
 
 
-def _asked(
+def _target_faults(
     table: pa.Table, asked: str, lengths: np.ndarray, shape: TaskShape, info: SplitInfo
 ) -> Iterator[str]:
     values = _numbers(table, asked)
@@ -114,7 +116,7 @@ def _batch_faults(batch: object, shape: TaskShape, info: SplitInfo) -> Iterator[
     if not torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]):
         yield "inputs are padded on the right, got another mask"
         return
-    yield from _inputs(tokens[mask].numpy(), lengths.numpy(), shape, info)
+    yield from _input_faults(tokens[mask].numpy(), lengths.numpy(), shape, info)
     known = labels[labels != NOT_ASKED]
     if len(known) and not 0 <= known.min() <= known.max() < shape.num_classes:
         yield f"labels are from 0 to {shape.num_classes - 1}, got {known.min()} to {known.max()}"

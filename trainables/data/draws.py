@@ -24,7 +24,7 @@ def permutation(stream: np.random.Generator, n: int) -> np.ndarray:
     return np.argsort(stream.bit_generator.random_raw(n), kind="stable")
 
 
-def first_unseen(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
+def find_new(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
     """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
     new: list[int] = []
     for index, key in enumerate(keys):

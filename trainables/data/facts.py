@@ -46,7 +46,7 @@ class Example:
     """The input as a drawing of several lines; empty unless the task has pictures."""
 
 
-def of_split(
+def split_facts(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
     """Return the facts of a stored split, in batches of `batch_size` examples or `batch_tokens` tokens."""
@@ -60,7 +60,7 @@ def of_split(
     return Facts(split.lengths, labels, split.answer_lengths, split.majority_rate, padding)
 
 
-def of_batch(batch: Batch, config: Settings) -> Facts:
+def batch_facts(batch: Batch, config: Settings) -> Facts:
     """Return the facts of one batch of a streamed split."""
     lengths = batch.mask.sum(1).numpy()
     asked = batch.labels[batch.labels != NOT_ASKED].flatten().numpy()

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-KEPT = 256
+MAX_DIGESTS = 256
 """Greatest number of digests in the cache."""
-_remembered: dict[tuple[str, str], str] = {}
-_remembering = threading.Lock()
+_digests: dict[tuple[str, str], str] = {}
+_digests_lock = threading.Lock()
 
 
 def file_digest(path: Path) -> str:
@@ -21,8 +21,8 @@ def file_digest(path: Path) -> str:
         state = os.fstat(file.fileno())
         seen = f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
         key = str(path.resolve()), seen
-        known = _remembered.get(key)
-        return known or _remember(key, hashlib.file_digest(file, _short_blake2b).hexdigest())
+        known = _digests.get(key)
+        return known or _store_digest(key, hashlib.file_digest(file, _short_blake2b).hexdigest())
 
 
 def content_digest(folder: Path, names: Iterable[str]) -> str:
@@ -36,7 +36,7 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
     """
     listed = list(names)
     key = str(folder.resolve()), _state(folder, listed)
-    return _remembered.get(key) or _remember(key, _read(folder, listed))
+    return _digests.get(key) or _store_digest(key, _read(folder, listed))
 
 
 def source_folder(folder: str | Path | None, names: Iterable[str], content: str, remedy: str = "") -> Path:
@@ -60,7 +60,7 @@ def source_folder(folder: str | Path | None, names: Iterable[str], content: str,
     return Path(folder)
 
 
-def unreadable(file: Path, error: OSError) -> ValueError:
+def unreadable_error(file: Path, error: OSError) -> ValueError:
     """Return the error for a file that cannot be read."""
     return ValueError(
         f"{file} must be a file that can be read, got {error.strerror or error}; put it there, or correct "
@@ -68,11 +68,11 @@ def unreadable(file: Path, error: OSError) -> ValueError:
     )
 
 
-def _remember(key: tuple[str, str], digest: str) -> str:
-    with _remembering:
-        while len(_remembered) >= KEPT:
-            del _remembered[next(iter(_remembered))]
-        _remembered[key] = digest
+def _store_digest(key: tuple[str, str], digest: str) -> str:
+    with _digests_lock:
+        while len(_digests) >= MAX_DIGESTS:
+            del _digests[next(iter(_digests))]
+        _digests[key] = digest
     return digest
 
 
@@ -86,7 +86,7 @@ def _state(folder: Path, names: list[str]) -> str:
         try:
             state = (folder / name).stat()
         except OSError as error:
-            raise unreadable(folder / name, error) from error
+            raise unreadable_error(folder / name, error) from error
         digest.update(f"{name}\0{state.st_size}\0{state.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
@@ -98,6 +98,6 @@ def _read(folder: Path, names: list[str]) -> str:
             with (folder / name).open("rb") as file:
                 content = hashlib.file_digest(file, "blake2b").digest()
         except OSError as error:
-            raise unreadable(folder / name, error) from error
+            raise unreadable_error(folder / name, error) from error
         digest.update(name.encode(errors="surrogateescape") + b"\0" + content)
     return digest.hexdigest()

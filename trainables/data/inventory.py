@@ -28,7 +28,7 @@ DATA, SEAL, UNFINISHED = ".arrow", ".json", ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DataFile:
     """State of one split, or of one file that belongs to no split."""
 
     path: Path
@@ -46,29 +46,29 @@ class Found:
         self.path.unlink(missing_ok=True)
 
 
-def inspect(data_dir: Path) -> Iterator[Found]:
+def inspect(data_dir: Path) -> Iterator[DataFile]:
     """Yield all contents of `data_dir`, in order of name; reads all data sets and writes nothing.
 
     Other top-level entries, for example published files, are listed as one item each and not read.
     """
-    found: dict[Path, list[Path]] = {}
+    by_entry: dict[Path, list[Path]] = {}
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
-        found.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
-    ours = {path for files in found.values() for path in files if _is_ours(path, data_dir)}
-    total, done = sum(map(_size, ours)), 0
-    for top, files in found.items():
-        if ours.isdisjoint(files):
+        by_entry.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
+    data_files = {path for files in by_entry.values() for path in files if _is_ours(path, data_dir)}
+    total, done = sum(map(_size, data_files)), 0
+    for top, files in by_entry.items():
+        if data_files.isdisjoint(files):
             reason = f"no data set: {len(files):,} file{'s' * (len(files) > 1)}"
-            yield Found(top, "unknown", reason, size=sum(map(_size, files)))
+            yield DataFile(top, "unknown", reason, size=sum(map(_size, files)))
             continue
         for path in files:
-            if path not in ours:
-                yield Found(path, "unknown", "not where data sets are", size=_size(path))
+            if path not in data_files:
+                yield DataFile(path, "unknown", "not where data sets are", size=_size(path))
                 continue
             report("bytes", done, total)
             done += _size(path)
-            if (judged := look_at(path)) is not None:
-                yield judged
+            if (state := inspect_file(path)) is not None:
+                yield state
 
 
 def _is_ours(path: Path, data_dir: Path) -> bool:
@@ -77,7 +77,7 @@ def _is_ours(path: Path, data_dir: Path) -> bool:
     return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None
 
 
-def look_at(path: Path) -> Found | None:
+def inspect_file(path: Path) -> DataFile | None:
     """Return the state of a file; None for a file that is checked together with its data."""
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
@@ -87,28 +87,30 @@ def look_at(path: Path) -> Found | None:
     try:
         held = is_held(path.with_name(f"{split}{LOCK}"))
     except OSError as error:
-        return Found(path, "unknown", f"its lock cannot be read: {error.strerror or error}", size=_size(path))
+        return DataFile(
+            path, "unknown", f"its lock cannot be read: {error.strerror or error}", size=_size(path)
+        )
     if held:
-        return Found(path, "being built", "another process holds its lock")
+        return DataFile(path, "being built", "another process holds its lock")
     if path.suffix == DATA:
-        return _split(path)
-    return _stray(path)
+        return _inspect_split(path)
+    return _inspect_stray(path)
 
 
-def _stray(path: Path) -> Found:
+def _inspect_stray(path: Path) -> DataFile:
     size = _size(path)
     if path.suffix == UNFINISHED:
-        return Found(path, "unsealed", "left by a build that was cut off", size=size)
+        return DataFile(path, "unsealed", "left by a build that was cut off", size=size)
     if path.suffix == SEAL:
-        return Found(path, "damaged", f"its data, {path.with_suffix(DATA).name}, is not there", size=size)
-    return Found(path, "unknown", "not part of a data set", size=size)
+        return DataFile(path, "damaged", f"its data, {path.with_suffix(DATA).name}, is not there", size=size)
+    return DataFile(path, "unknown", "not part of a data set", size=size)
 
 
-def _split(path: Path) -> Found:
+def _inspect_split(path: Path) -> DataFile:
     """Return the state of the split at `path`."""
     size = _size(path)
     if not path.with_suffix(SEAL).exists():
-        return Found(path, "unsealed", "its build was cut off before the seal", size=size)
+        return DataFile(path, "unsealed", "its build was cut off before the seal", size=size)
     try:
         table, fault = open_sealed(path)
         made_from = read_seal(path)["made_from"]
@@ -116,16 +118,16 @@ def _split(path: Path) -> Found:
             fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
     except OSError as error:
         # An unreadable file may be intact, so it is not deleted.
-        return Found(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)
+        return DataFile(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         table, fault = None, f"{type(error).__name__}: {error}"
     if fault or table is None:
-        return Found(path, "damaged", fault or "cannot be read", size=size)
+        return DataFile(path, "damaged", fault or "cannot be read", size=size)
     try:
         stale = _staleness(path, made_from)
     except (ValueError, OSError) as error:
-        return Found(path, "unknown", f"its source cannot be read: {error}", read, size)
-    return Found(path, "stale" if stale else "whole", stale, read, size)
+        return DataFile(path, "unknown", f"its source cannot be read: {error}", read, size)
+    return DataFile(path, "stale" if stale else "whole", stale, read, size)
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ def batch_indices(n_examples: int, batch_size: int, seed: int, step: int) -> np.
     position, missing = step * batch_size, batch_size
     while missing:
         epoch, start = divmod(position, n_examples)
-        part = _shuffled(n_examples, seed, epoch)[start : start + missing]
+        part = _shuffle(n_examples, seed, epoch)[start : start + missing]
         parts.append(part)
         position += len(part)
         missing -= len(part)
@@ -58,9 +58,9 @@ class Bucketed:
         """Return all batches of one pool, one per row."""
         size = self._batch_size * self._pool_batches
         indices = batch_indices(len(self._lengths), size, self._seed, pool)
-        by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
+        length_order = indices[np.argsort(self._lengths[indices], kind="stable")]
         order = permutation(numpy_stream(self._seed, "order", "pool", pool), self._pool_batches)
-        batches: np.ndarray = by_length.reshape(self._pool_batches, self._batch_size)
+        batches: np.ndarray = length_order.reshape(self._pool_batches, self._batch_size)
         return np.asarray(batches[order])
 
 
@@ -88,13 +88,13 @@ class TokenBatches:
         """Return the indices (int64) of the examples of the 0-based `step`."""
         epoch, place = divmod(step, len(self))
         if self._made is None or self._made[0] != epoch:
-            order = _shuffled(len(self._lengths), self._seed, epoch)
-            by_length = order[np.argsort(self._lengths[order], kind="stable")]
+            order = _shuffle(len(self._lengths), self._seed, epoch)
+            length_order = order[np.argsort(self._lengths[order], kind="stable")]
             batches = permutation(numpy_stream(self._seed, "order", "batches", epoch), len(self))
-            self._made = epoch, by_length, batches
-        _, by_length, batches = self._made
+            self._made = epoch, length_order, batches
+        _, length_order, batches = self._made
         start, stop = self._cuts[batches[place] : batches[place] + 2]
-        indices: np.ndarray = by_length[start:stop]
+        indices: np.ndarray = length_order[start:stop]
         return indices
 
 
@@ -135,7 +135,7 @@ def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 
 
 @lru_cache(maxsize=4)
-def _shuffled(n_examples: int, seed: int, epoch: int) -> np.ndarray:
+def _shuffle(n_examples: int, seed: int, epoch: int) -> np.ndarray:
     """Return a random order of all examples, read-only because it is shared."""
     order = permutation(numpy_stream(seed, "order", epoch), n_examples)
     order.setflags(write=False)

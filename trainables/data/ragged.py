@@ -41,7 +41,7 @@ class LabelledRows:
         """Return the rows at `indices`, in that order."""
         lengths = self.lengths[indices]
         tokens = self.tokens[positions(self.offsets[indices], lengths)]
-        return type(self)(tokens, offsets_of(lengths), self.labels[indices])
+        return type(self)(tokens, row_offsets(lengths), self.labels[indices])
 
 
 Rows = TypeVar("Rows", bound=LabelledRows)
@@ -51,12 +51,12 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     """Return all rows of `parts` in order; `parts` must not be empty."""
     return type(parts[0])(
         np.concatenate([part.tokens for part in parts]),
-        offsets_of(np.concatenate([part.lengths for part in parts])),
+        row_offsets(np.concatenate([part.lengths for part in parts])),
         np.concatenate([part.labels for part in parts]),
     )
 
 
-def offsets_of(lengths: np.ndarray) -> np.ndarray:
+def row_offsets(lengths: np.ndarray) -> np.ndarray:
     """Return the start of each row, followed by the end of the last one."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -70,5 +70,5 @@ def list_column(offsets: np.ndarray, values: np.ndarray) -> pa.LargeListArray:
 
 def positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return the flat positions of rows that begin at `starts`, row after row."""
-    offsets = offsets_of(lengths)
+    offsets = row_offsets(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])

@@ -63,14 +63,14 @@ class Split:
     def majority_rate(self) -> float:
         """Return the share of the most common label or full answer: the accuracy of always predicting it."""
         if self._kind == "answer":
-            marks = np.fromiter(_marks(self._answers, self._bounds), np.uint64, len(self))
+            marks = np.fromiter(_row_hashes(self._answers, self._bounds), np.uint64, len(self))
             return float(np.unique(marks, return_counts=True)[1].max()) / len(self)
         return max(self.label_histogram.values()) / sum(self.label_histogram.values())
 
     def batch(self, indices: np.ndarray) -> Batch:
         """Return the examples at `indices` in that order, right-padded to the longest, on the CPU."""
         lengths = self.lengths[indices]
-        tokens, mask = _padded(self._values, self._offsets[indices], lengths, self._pad_id)
+        tokens, mask = _pad(self._values, self._offsets[indices], lengths, self._pad_id)
         steps = None if self._steps is None else torch.from_numpy(self._steps[indices].astype(np.int64))
         labels = torch.from_numpy(self._labels(indices))
         return Batch(torch.from_numpy(tokens), torch.from_numpy(mask), labels, steps)
@@ -81,7 +81,7 @@ class Split:
         starts = self._bounds[indices]
         lengths = self._bounds[indices + 1] - starts
         ended = self._kind == "answer"
-        labels, _ = _padded(self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + ended)
+        labels, _ = _pad(self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + ended)
         if ended:
             assert self._end_id is not None, "a split of answers must have an end_id"
             labels[np.arange(len(labels)), lengths] = self._end_id
@@ -89,11 +89,11 @@ class Split:
 
     def repeated_in(self, other: "Split") -> int:
         """Return the number of examples whose tokens are identical to those of an example of `other`."""
-        ours, theirs = (
-            np.fromiter(_marks(each._values.astype(np.int64), each._offsets), np.uint64, len(each))
-            for each in (self, other)
+        hashes, other_hashes = (
+            np.fromiter(_row_hashes(split._values.astype(np.int64), split._offsets), np.uint64, len(split))
+            for split in (self, other)
         )
-        return int(np.isin(ours, theirs).sum())
+        return int(np.isin(hashes, other_hashes).sum())
 
     def verify(self) -> bool:
         """Return whether the examples match their content hash; reads all of them."""
@@ -122,9 +122,9 @@ def content_hash(table: pa.Table) -> str:
 
 def _kind(table: pa.Table) -> str:
     """Return the name of the column with the targets."""
-    found = [name for name in ("label", "targets", "answer") if name in table.column_names]
-    assert len(found) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
-    return found[0]
+    columns = [name for name in ("label", "targets", "answer") if name in table.column_names]
+    assert len(columns) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
+    return columns[0]
 
 
 def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +140,7 @@ def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(column.values)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
-def _padded(
+def _pad(
     values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, fill: int, columns: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of `values` (int64), right-padded with `fill`, and the mask of their values (bool)."""
@@ -150,7 +150,7 @@ def _padded(
     return padded, mask
 
 
-def _marks(values: np.ndarray, bounds: np.ndarray) -> Iterator[int]:
+def _row_hashes(values: np.ndarray, bounds: np.ndarray) -> Iterator[int]:
     """Yield a 64-bit hash of each row, so that millions of long rows can be counted in little memory."""
     for start, stop in pairwise(bounds.tolist()):
         yield int.from_bytes(hashlib.blake2b(values[start:stop].tobytes(), digest_size=8).digest())

@@ -61,13 +61,13 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         table, _ = open_sealed(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_suffix(LOCK), WAIT_SHOWN_S, partial(_tell_wait, path)):
+            with locked(path.with_suffix(LOCK), WAIT_SHOWN_S, partial(_report_wait, path)):
                 # Another process may have built the split during the wait.
                 table, fault = open_sealed(path)
                 if fault:
                     LOG.warning("%s is damaged (%s); building it again", path, fault)
                 if table is None:
-                    _write(_built(config, split, path), path, address(config))
+                    _write(_build(config, split, path), path, address(config))
                     table, fault = open_sealed(path)
                     assert table is not None, f"what was just written must be readable: {path}: {fault}"
     except OSError as error:
@@ -80,10 +80,10 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
     if is_outside("tasks", task_name(config)):
         _check(table, config, split)
     shape = task_shape(config)
-    return Split(table, shape.pad_id, _hash_of(table), shape.end_id)
+    return Split(table, shape.pad_id, _stored_hash(table), shape.end_id)
 
 
-def _built(config: Settings, split: str, path: Path) -> pa.Table:
+def _build(config: Settings, split: str, path: Path) -> pa.Table:
     """Return the table that the task builds, for `path`.
 
     Raises:
@@ -115,7 +115,7 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
 
 def _check(table: pa.Table, config: Settings, split: str) -> None:
     """Raise `ValueError` if the examples differ from the declarations of the task."""
-    (info,) = (each for each in task_splits(config) if each.name == split)
+    (info,) = (candidate for candidate in task_splits(config) if candidate.name == split)
     check_table(table, task_shape(config), info)
 
 
@@ -132,9 +132,9 @@ def address_digest(made_from: Mapping[str, Any]) -> str:
 def address(config: Settings) -> dict[str, Any]:
     """Return all values that the content depends on."""
     module = task_module(task_name(config))
-    found = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
+    values = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
     source = source_digest(module, config)
-    return found if source is None else found | {"source": source}
+    return values if source is None else values | {"source": source}
 
 
 def read_seal(path: Path) -> dict[str, Any]:
@@ -156,13 +156,13 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
         seal = read_seal(path)
         if address_digest(seal["made_from"]) != path.parent.name:
             return None, "its seal is that of other settings than its folder's"
-        if fault := _unlike(seal, {"bytes": path.stat().st_size}):
+        if fault := _first_difference(seal, {"bytes": path.stat().st_size}):
             return None, fault
         # Check before Arrow reads the file: its behaviour on damaged bytes is undefined.
-        if fault := _unlike(seal, {"digest": file_digest(path)}):
+        if fault := _first_difference(seal, {"digest": file_digest(path)}):
             return None, fault
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        fault = _unlike(seal, {"examples": len(table), "content_hash": _hash_of(table)})
+        fault = _first_difference(seal, {"examples": len(table), "content_hash": _stored_hash(table)})
     except FileNotFoundError:
         return None, ""
     except (ValueError, KeyError, TypeError) as error:
@@ -170,14 +170,14 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
     return (None, fault) if fault else (table, "")
 
 
-def _unlike(seal: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _first_difference(seal: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
     """Return a message for the first value in `found` that differs from the seal; empty if all are equal."""
     return next(
-        (f"{key} must be {seal[key]}, got {value}" for key, value in found.items() if seal[key] != value), ""
+        (f"{key} must be {seal[key]}, got {value}" for key, value in actual.items() if seal[key] != value), ""
     )
 
 
-def sealed(seal: Mapping[str, Any]) -> bytes:
+def seal_bytes(seal: Mapping[str, Any]) -> bytes:
     """Return the stored form of a seal, including a digest of the seal that reveals damage to it."""
     return json.dumps({**seal, SEAL_DIGEST: _seal_digest(seal)}, indent=2).encode()
 
@@ -186,7 +186,7 @@ def _seal_digest(seal: Mapping[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(seal, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def _hash_of(table: pa.Table) -> str:
+def _stored_hash(table: pa.Table) -> str:
     metadata: Mapping[bytes, bytes] = table.schema.metadata or {}
     return metadata.get(HASH_KEY, b"").decode()
 
@@ -212,14 +212,14 @@ def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
         "made_from": made_from,
     }
     try:
-        write_atomically(path.with_suffix(".json"), sealed(seal))
+        write_atomically(path.with_suffix(".json"), seal_bytes(seal))
         flush(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
 
 
-def _tell_wait(path: Path, holder: str) -> None:
+def _report_wait(path: Path, holder: str) -> None:
     """Report a long wait, with the holder of the lock."""
     text = f"waiting for {holder}, which builds {path}"
     if not report_waiting(text):

@@ -178,16 +178,20 @@ def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.nda
     image = np.arange(ROUND)
     for paddle in range(1, length):
         for contour in range(2):
-            kept = np.flatnonzero(alive)
-            image, settled, growing = image[kept], settled[kept], [each.take(kept) for each in growing]
+            chosen = np.flatnonzero(alive)
+            image, settled, growing = (
+                image[chosen],
+                settled[chosen],
+                [contours.take(chosen) for contours in growing],
+            )
             alive, head = _extend(stream, settled | growing[1 - contour].last, growing[contour])
-            kept = np.flatnonzero(alive)
-            settled[kept] |= growing[contour].last[kept]
-            placed[image[kept], contour, paddle] = head[kept]
-            growing[contour].move(kept, head)
+            chosen = np.flatnonzero(alive)
+            settled[chosen] |= growing[contour].last[chosen]
+            placed[image[chosen], contour, paddle] = head[chosen]
+            growing[contour].move(chosen, head)
     occupied = settled | growing[0].last | growing[1].last
-    kept = np.flatnonzero(alive)
-    return placed[image[kept]], tails[image[kept]].astype(np.int16), occupied[kept]
+    chosen = np.flatnonzero(alive)
+    return placed[image[chosen]], tails[image[chosen]].astype(np.int16), occupied[chosen]
 
 
 def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
@@ -209,16 +213,16 @@ def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> 
     tail, here = _free_place(stream, occupied, direction)
     growing = _Contours.begun(tail[here], direction[here])
     placed[here, 0] = np.column_stack([tail[here], direction[here]])
-    own = np.zeros_like(occupied)
+    covered = np.zeros_like(occupied)
     for paddle in range(1, length):
-        alive, head = _extend(stream, occupied[here] | own[here], growing)
-        kept = np.flatnonzero(alive)
-        here, head, growing = here[kept], head[kept], growing.take(kept)
-        own[here] |= growing.last
+        alive, head = _extend(stream, occupied[here] | covered[here], growing)
+        chosen = np.flatnonzero(alive)
+        here, head, growing = here[chosen], head[chosen], growing.take(chosen)
+        covered[here] |= growing.last
         growing.move(np.arange(len(here)), head)
         placed[here, paddle] = head
-    own[here] |= growing.last
-    return placed, own
+    covered[here] |= growing.last
+    return placed, covered
 
 
 def _empty(n: int) -> np.ndarray:
@@ -251,11 +255,11 @@ def _conflict(
 ) -> np.ndarray:
     """Return whether paddles anchored at `place` (M x 2) would cover occupied pixels in `image` (M)."""
     shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
-    found = np.zeros(len(place), dtype=bool)
+    conflicts = np.zeros(len(place), dtype=bool)
     for row in range(1, SIZE - 1):  # ink never reaches the edge of a stamp
         here = occupied[image, place[:, 0] + (EDGE - REACH + row)]
-        found |= ((here >> shift) & paddles().ink[direction, row]) != 0
-    return found
+        conflicts |= ((here >> shift) & paddles().ink[direction, row]) != 0
+    return conflicts
 
 
 def _band(place: np.ndarray, direction: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from trainables.data.progress import report
-from trainables.data.ragged import LabelledRows, concatenate, offsets_of, positions
+from trainables.data.ragged import LabelledRows, concatenate, positions, row_offsets
 from trainables.generators.formulas import AND, NOT, OPEN, OR, VARIABLES, WORDS, A, Formulas, grow
 from trainables.streams import numpy_stream
 
@@ -46,7 +46,7 @@ def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
     """Return training and test pairs of each bucket, from `pairs` draws without duplicates."""
     train, test = [], []
     for members in unique_pairs(pairs, data_seed):
@@ -59,18 +59,18 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
 @lru_cache(maxsize=2)
 def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
     """Return the different pairs of each bucket among the first `pairs` draws, in the order of drawing."""
-    kept: list[tuple[Pairs, np.ndarray]] = []
+    parts: list[tuple[Pairs, np.ndarray]] = []
     missing = pairs
     for turn in count():
         drawn, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
         first = np.arange(min(missing, len(drawn)))
-        kept.append((drawn.take(first), operators[first]))
+        parts.append((drawn.take(first), operators[first]))
         missing -= len(first)
         report("pairs", pairs - missing, pairs)
         if not missing:
             break
-    everything = concatenate([part for part, _ in kept])
-    bucket = np.minimum(np.concatenate([operators for _, operators in kept]), BUCKETS - 1)
+    everything = concatenate([part for part, _ in parts])
+    bucket = np.minimum(np.concatenate([operators for _, operators in parts]), BUCKETS - 1)
     # Duplicates have equal operators, so pairs that are unique in total are unique in their bucket.
     unique = np.zeros(len(everything), dtype=bool)
     unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
@@ -82,7 +82,7 @@ def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)
-    contingent = [(each.truth != 0) & (each.truth != EVERYWHERE) for each in (first, second)]
+    contingent = [(formulas.truth != 0) & (formulas.truth != EVERYWHERE) for formulas in (first, second)]
     accepted = np.flatnonzero(contingent[0] & contingent[1])
     operators = np.maximum(first.operators, second.operators)
     return _join(first, second).take(accepted), operators[accepted]
@@ -90,7 +90,7 @@ def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
 
 def _join(first: Formulas, second: Formulas) -> Pairs:
     lengths = np.diff(first.offsets), np.diff(second.offsets)
-    offsets = offsets_of(lengths[0] + 1 + lengths[1])
+    offsets = row_offsets(lengths[0] + 1 + lengths[1])
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     middle = offsets[:-1] + lengths[0]
     tokens[positions(offsets[:-1], lengths[0])] = first.tokens
@@ -99,16 +99,16 @@ def _join(first: Formulas, second: Formulas) -> Pairs:
     return Pairs(tokens, offsets, relate(first.truth, second.truth))
 
 
-def holding(pairs: Pairs, pattern: str) -> np.ndarray:
+def has_pattern(pairs: Pairs, pattern: str) -> np.ndarray:
     """Return which pairs (bool) have a sentence with the pattern A, B or C of Shen et al. 2019.
 
     A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.
     """
     token = pairs.tokens
     after = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
-    found = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
+    matches = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
     if pattern == "A":
-        found &= after[2] == A
+        matches &= after[2] == A
     if pattern == "C":
-        found |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
-    return np.logical_or.reduceat(found, pairs.offsets[:-1])
+        matches |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
+    return np.logical_or.reduceat(matches, pairs.offsets[:-1])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainables.data.draws import below, uniform
-from trainables.data.ragged import offsets_of
+from trainables.data.ragged import row_offsets
 
 WORDS = ("(", ")", "a", "b", "c", "d", "e", "f", "and", "or", "not")
 OPEN, CLOSE, A, AND, OR, NOT = (WORDS.index(word) for word in ("(", ")", "a", "and", "or", "not"))
@@ -81,7 +81,7 @@ def _render(levels: list[_Level]) -> Formulas:
         truth = _evaluate(nodes, truth)
         operators = _sums(branching, operators) + branching + nodes.negated
         sizes = _sums(branching, sizes) + np.where(branching, 5, 1) + 3 * nodes.negated
-    offsets = offsets_of(sizes)
+    offsets = row_offsets(sizes)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     starts = offsets[:-1]
     for nodes, below_sizes in zip(levels, reversed(sizes_below), strict=True):

@@ -10,8 +10,8 @@ from itertools import count
 import numpy as np
 
 from trainables.data import ragged
-from trainables.data.draws import below, first_unseen, uniform
-from trainables.data.ragged import offsets_of, positions
+from trainables.data.draws import below, find_new, uniform
+from trainables.data.ragged import positions, row_offsets
 from trainables.generators import listops_trees as trees
 from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
 from trainables.streams import numpy_stream
@@ -45,7 +45,7 @@ class DepthLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTrees:
     """Trees and their depths."""
 
     trees: Trees
@@ -57,9 +57,9 @@ class Measured:
     def __len__(self) -> int:
         return len(self.trees)
 
-    def take(self, indices: np.ndarray) -> "Measured":
+    def take(self, indices: np.ndarray) -> "MeasuredTrees":
         """Return the trees at `indices`, in that order."""
-        return Measured(self.trees.take(indices), self.depth[indices], self.dependency[indices])
+        return MeasuredTrees(self.trees.take(indices), self.depth[indices], self.dependency[indices])
 
     def counted(self) -> np.ndarray:
         """Return the published token counts."""
@@ -67,32 +67,32 @@ class Measured:
         return np.asarray(self.trees.lengths + operators)
 
 
-def concatenate(parts: list[Measured]) -> Measured:
+def concatenate(parts: list[MeasuredTrees]) -> MeasuredTrees:
     """Return all trees of `parts`, in order."""
-    return Measured(
+    return MeasuredTrees(
         ragged.concatenate([part.trees for part in parts]),
         np.concatenate([part.depth for part in parts]),
         np.concatenate([part.dependency for part in parts]),
     )
 
 
-def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
+def draw_balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
     """Return `wanted` different trees that are not in `seen`, in equal numbers for each dependency depth."""
     missing = law.shares(wanted)
-    kept: list[Trees] = []
+    parts: list[Trees] = []
     for turn in count():
         drawn = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
         drawn = drawn.take(np.flatnonzero(missing[drawn.dependency]))
-        new = np.asarray(first_unseen(drawn.trees.rows(), seen, len(drawn)), dtype=np.int64)
+        new = np.asarray(find_new(drawn.trees.rows(), seen, len(drawn)), dtype=np.int64)
         by_depth = [new[drawn.dependency[new] == depth][:most] for depth, most in enumerate(missing)]
-        kept.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
-        missing = missing - [len(each) for each in by_depth]
+        parts.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
+        missing = missing - [len(indices) for indices in by_depth]
         if not missing.any():
             break
-    return ragged.concatenate(kept)
+    return ragged.concatenate(parts)
 
 
-def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
+def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
     """Return those of `n` independent draws that are short enough."""
     forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
     drawn, done = measure(forest), []
@@ -105,7 +105,7 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
     return concatenate(done)
 
 
-def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
+def wrap(stream: np.random.Generator, inner: MeasuredTrees, law: Law) -> MeasuredTrees:
     """Wrap each tree as an argument, not the last, of a new operator; return the short ones."""
     others = 2 + below(stream, len(inner), ARGUMENTS_MAX - 2)
     place = (uniform(stream, len(inner)) * others).astype(np.int64)
@@ -113,22 +113,22 @@ def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
     owner = np.repeat(np.arange(len(inner)), others)
     forest, short = _sprout(stream, law, owner, inner.counted() + COUNTED_OPERATOR)
     inner, root = inner.take(short), Level(operators[short], others[short] + 1)
-    own = np.zeros(int(root.arity.sum()), dtype=bool)
-    own[offsets_of(root.arity)[:-1] + place[short]] = True
-    order = np.empty(len(own), dtype=np.int64)
-    order[own] = np.arange(len(inner))
-    order[~own] = len(inner) + np.arange(len(own) - len(inner))
-    return _joined(root, concatenate([inner, measure(forest)]).take(order))
+    is_inner = np.zeros(int(root.arity.sum()), dtype=bool)
+    is_inner[row_offsets(root.arity)[:-1] + place[short]] = True
+    order = np.empty(len(is_inner), dtype=np.int64)
+    order[is_inner] = np.arange(len(inner))
+    order[~is_inner] = len(inner) + np.arange(len(is_inner) - len(inner))
+    return _join(root, concatenate([inner, measure(forest)]).take(order))
 
 
-def measure(forest: list[Level]) -> Measured:
+def measure(forest: list[Level]) -> MeasuredTrees:
     """Return the trees whose roots are the first level, evaluated and written out."""
     values = dependency = depth = np.zeros(0, dtype=np.int64)
     for nodes in reversed(forest):
         dependency = _dependency(nodes, values, dependency)
         depth = _depth(nodes, depth)
         values = trees.evaluate(nodes, values)
-    return Measured(trees.render(forest), depth, dependency)
+    return MeasuredTrees(trees.render(forest), depth, dependency)
 
 
 def _sprout(
@@ -154,24 +154,24 @@ def _sprout(
         owners.append(owner)
         owner = np.repeat(owner, arity)
     short = counted <= COUNTED_MAX
-    kept = [short[each] for each in owners]
+    masks = [short[node_owners] for node_owners in owners]
     forest = [
         Level(nodes.symbols[here], nodes.arity[here])
-        for nodes, here in zip(levels, kept, strict=True)
+        for nodes, here in zip(levels, masks, strict=True)
         if here.any()
     ]
     return forest, np.flatnonzero(short)
 
 
-def _joined(root: Level, arguments: Measured) -> Measured:
+def _join(root: Level, arguments: MeasuredTrees) -> MeasuredTrees:
     """Return one tree for each node of `root`, all operators, over its `arguments`, in order."""
     sizes, values = arguments.trees.lengths, arguments.trees.labels.astype(np.int64)
-    offsets = offsets_of(np.diff(offsets_of(sizes)[offsets_of(root.arity)]) + 2)
+    offsets = row_offsets(np.diff(row_offsets(sizes)[row_offsets(root.arity)]) + 2)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     tokens[offsets[:-1]] = root.symbols
     tokens[offsets[1:] - 1] = CLOSE
     tokens[positions(child_starts(root.arity, offsets[:-1], sizes), sizes)] = arguments.trees.tokens
-    return Measured(
+    return MeasuredTrees(
         Trees(tokens, offsets, trees.evaluate(root, values).astype(np.int16)),
         _depth(root, arguments.depth),
         _dependency(root, values, arguments.dependency),
@@ -183,14 +183,14 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
     depth = np.ones(len(nodes.arity), dtype=np.int64)
     inner = nodes.arity > 0
     if inner.any():
-        depth[inner] += np.maximum.reduceat(below_depth, offsets_of(nodes.arity)[:-1][inner])
+        depth[inner] += np.maximum.reduceat(below_depth, row_offsets(nodes.arity)[:-1][inner])
     return depth
 
 
 def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
     """Return the dependency depth of each subtree. Operators of equal arity are processed together."""
-    found = np.ones(len(nodes.arity), dtype=np.int64)
-    first = offsets_of(nodes.arity)[:-1]
+    dependencies = np.ones(len(nodes.arity), dtype=np.int64)
+    first = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
         here = np.flatnonzero(nodes.arity == arity)
         children = first[here, None] + np.arange(arity)
@@ -199,5 +199,5 @@ def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.nda
         greatest = depths[np.arange(len(here)), values.argmax(axis=1)]
         median = np.maximum(by_value[:, (arity - 1) // 2], by_value[:, arity // 2])
         outcomes = np.stack([by_value[:, 0], greatest, median, depths.max(axis=1)])
-        found[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
-    return found
+        dependencies[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+    return dependencies

@@ -12,7 +12,7 @@ are the same on every machine.
 import numpy as np
 
 from trainables.data.draws import uniform
-from trainables.data.ragged import offsets_of
+from trainables.data.ragged import row_offsets
 from trainables.generators.listops_trees import (
     Law,
     Level,
@@ -96,20 +96,20 @@ def _split(
     stream: np.random.Generator, sums: list[np.ndarray], rest: np.ndarray, arity: np.ndarray
 ) -> np.ndarray:
     """Return the lengths of all children, in order, of nodes with `arity` children of `rest` tokens."""
-    first = offsets_of(arity)[:-1]
+    first = row_offsets(arity)[:-1]
     lengths = np.empty(int(arity.sum()), dtype=np.int64)
     rest = rest.copy()
     for done in range(int(arity.max())):
         last = arity == done + 1
         lengths[first[last] + done] = rest[last]
         open_ = np.flatnonzero(arity > done + 1)
-        share = _first_of(stream, sums, arity[open_] - done, rest[open_])
+        share = _first_lengths(stream, sums, arity[open_] - done, rest[open_])
         lengths[first[open_] + done] = share
         rest[open_] -= share
     return lengths
 
 
-def _first_of(
+def _first_lengths(
     stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, rest: np.ndarray
 ) -> np.ndarray:
     """Return the length of the first of `count` subtrees with `rest` tokens in total."""

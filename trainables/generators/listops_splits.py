@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from trainables.data.draws import first_unseen
+from trainables.data.draws import find_new
 from trainables.data.progress import report
 from trainables.data.ragged import concatenate
 from trainables.generators.listops_lengths import LengthLaw
@@ -58,7 +58,7 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
     lengths = _length_law(split.law, longest)
     streams = (numpy_stream(data_seed, *name, turn) for turn in count())
     draws = (lengths.draw(stream, roots, shortest, longest) for stream in streams)
-    return first_unique((_nested(drawn, split.nesting) for drawn in draws), split.examples, seen)
+    return first_unique((_filter_nesting(drawn, split.nesting) for drawn in draws), split.examples, seen)
 
 
 @lru_cache(maxsize=16)
@@ -67,7 +67,7 @@ def _length_law(law: Law, longest: int) -> LengthLaw:
     return LengthLaw(law, longest)
 
 
-def _nested(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
+def _filter_nesting(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
     if bounds is None:
         return drawn
     nesting = drawn.nesting()
@@ -76,15 +76,15 @@ def _nested(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
 
 def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
     """Return the first `wanted` trees of `draws` that are not in `seen`, without duplicates."""
-    kept: list[Trees] = []
+    parts: list[Trees] = []
     missing = wanted
     while missing:
         drawn = next(draws)
-        new = np.asarray(first_unseen(drawn.rows(), seen, missing), dtype=np.int64)
-        kept.append(drawn.take(new))
+        new = np.asarray(find_new(drawn.rows(), seen, missing), dtype=np.int64)
+        parts.append(drawn.take(new))
         missing -= len(new)
         report("trees", wanted - missing, wanted)
-    return concatenate(kept)
+    return concatenate(parts)
 
 
 def listops_shape(length_max: int) -> TaskShape:
@@ -105,6 +105,6 @@ def token_classes(config: Settings) -> tuple[str, ...]:  # noqa: ARG001 the same
     return tuple(kinds.get(word, "operator" if word[0] == "[" else "digit") for word in WORDS)
 
 
-def table_of(trees: Trees) -> pa.Table:
+def tree_table(trees: Trees) -> pa.Table:
     """Return columns `tokens` and `label`."""
     return pa.table({"tokens": trees.column(), "label": pa.array(trees.labels)})

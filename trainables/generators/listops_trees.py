@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainables.data.draws import below, uniform
-from trainables.data.ragged import LabelledRows, offsets_of
+from trainables.data.ragged import LabelledRows, row_offsets
 
 MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
 OPERATORS = (MIN, MAX, MED, SM)
@@ -115,7 +115,7 @@ def render(levels: list[Level]) -> Trees:
         values = evaluate(nodes, values)
         sizes = _sizes(nodes, sizes)
         all_sizes.append(sizes)
-    offsets = offsets_of(sizes)
+    offsets = row_offsets(sizes)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     starts = offsets[:-1]
     for index, nodes in enumerate(levels):
@@ -131,7 +131,7 @@ def render(levels: list[Level]) -> Trees:
 def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
     """Return values of a level from the values of the next one, by groups of equal arity."""
     values = nodes.symbols.astype(np.int64)
-    first = offsets_of(nodes.arity)[:-1]
+    first = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
         here = np.flatnonzero(nodes.arity == arity)
         arguments = np.sort(below_values[first[here, None] + np.arange(arity)], axis=1)
@@ -143,14 +143,14 @@ def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
 
 def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
     """Return the tokens of each subtree: operator, arguments and bracket, or one digit."""
-    bounds = offsets_of(below_sizes)[offsets_of(nodes.arity)]
+    bounds = row_offsets(below_sizes)[row_offsets(nodes.arity)]
     sizes: np.ndarray = np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
     return sizes
 
 
 def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
     """Return the start of each child's tokens: after its parent's operator and its earlier siblings."""
-    elder = offsets_of(child_sizes)[:-1]
-    first = offsets_of(arity)[:-1]
+    elder = row_offsets(child_sizes)[:-1]
+    first = row_offsets(arity)[:-1]
     starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first], arity) + elder
     return starts

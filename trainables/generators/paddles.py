@@ -62,22 +62,22 @@ class PaddleTables:
 
 def tables() -> PaddleTables:
     """Return the tables: first paddles, anchored at the tail, then the ring, anchored at the head."""
-    unit = np.asarray([*map(_of_degree, range(DEGREES)), *map(_normed, RING.tolist())])
+    unit = np.asarray([*map(_unit_vector, range(DEGREES)), *map(_normalise, RING.tolist())])
     first = np.arange(len(unit)) < DEGREES
-    line = np.where(first[:, None], 1, -1) * _rounded(FINE * LENGTH * unit)
+    line = np.where(first[:, None], 1, -1) * _round(FINE * LENGTH * unit)
     images, inks, bands = zip(*map(_stamp, line.tolist()), strict=True)
     # Add products one by one, because a matrix product may be rounded differently on another machine.
     turn = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
     ahead = np.maximum(turn, 0.0)
     from_head = np.concatenate([np.zeros((DEGREES, 2), dtype=np.int64), RING])
     return PaddleTables(
-        pivot=np.where(first[:, None], -_rounded(MARGIN * unit), -from_head),
-        step=_rounded((LENGTH + 2 * MARGIN) * unit),
+        pivot=np.where(first[:, None], -_round(MARGIN * unit), -from_head),
+        step=_round((LENGTH + 2 * MARGIN) * unit),
         line=line,
         image=np.stack(images),
         ink=np.stack(inks),
         band=np.stack(bands),
-        weights=_rounded(ahead * ahead * _SCALE),
+        weights=_round(ahead * ahead * _SCALE),
     )
 
 
@@ -93,22 +93,22 @@ def disc(radius_halves: int) -> np.ndarray:
 
 def circle(degree: int, radius: int) -> tuple[int, int]:
     """Return the pixel of a circle around (0, 0)."""
-    down, right = _rounded(radius * np.asarray([_of_degree(degree)]))[0].tolist()
+    down, right = _round(radius * np.asarray([_unit_vector(degree)]))[0].tolist()
     return down, right
 
 
-def _of_degree(degree: int) -> tuple[float, float]:
+def _unit_vector(degree: int) -> tuple[float, float]:
     angle = math.radians(degree)
     return round(math.sin(angle) * _SCALE) / _SCALE, round(math.cos(angle) * _SCALE) / _SCALE
 
 
-def _normed(vector: list[int]) -> tuple[float, float]:
+def _normalise(vector: list[int]) -> tuple[float, float]:
     down, right = vector
     length = math.sqrt(down * down + right * right)
     return down / length, right / length
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
+def _round(values: np.ndarray) -> np.ndarray:
     """Round to the nearest integer, halves up."""
     return np.floor(values + 0.5).astype(np.int64)
 

@@ -79,12 +79,12 @@ def _number(digits: Words) -> int:
     return int("".join(digits), 2)
 
 
-def _added(query: Words) -> Words:
+def _add(query: Words) -> Words:
     first, second = _operands(query, "+")
     return list(f"{_number(first) + _number(second):0{len(first) + 1}b}")
 
 
-def _multiplied(query: Words) -> Words:
+def _multiply(query: Words) -> Words:
     first, second = _operands(query, "x")
     return list(f"{_number(first) * _number(second):0{len(first) + len(second)}b}"[::-1])
 
@@ -120,7 +120,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     "addition": AlgorithmicProblem(
         symbols=BITS,
         query=_sum_of_two,
-        answer=_added,
+        answer=_add,
         answer_max=lambda query: len(query) // 2 + 1,
         words=lambda n: (2 * n + 1, n + 1),
         steps=lambda query: len(query) // 2,
@@ -142,7 +142,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     "multiplication": AlgorithmicProblem(
         symbols=BITS,
         query=_product_of_two,
-        answer=_multiplied,
+        answer=_multiply,
         answer_max=lambda query: len(query) - 1,
         words=lambda n: (n + FACTOR_DIGITS_MAX + 1, n + FACTOR_DIGITS_MAX),
         steps=_loops_of_product,

@@ -19,7 +19,7 @@ from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
-from trainables.recurrence.watching import answered
+from trainables.recurrence.watching import record_answers
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape, sum_dtype
 
@@ -104,12 +104,12 @@ def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicte
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
         mean, right = logit / 2, logit * labels
         chosen = (logit > 0).to(labels.dtype)
-        answered(chosen)
+        record_answers(chosen)
         return Predicted(loss, chosen, loss + right - mean)
     loss = F.cross_entropy(logits, labels, reduction="none")
     right = logits.gather(1, labels[:, None]).squeeze(1)
     chosen = logits.argmax(1)
-    answered(chosen)
+    record_answers(chosen)
     # loss + right is the log-sum-exp of the logits, which need not be computed again.
     return Predicted(loss, chosen, loss + right - logits.mean(1))
 

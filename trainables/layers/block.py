@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention.attend import Backend, WeightDropout, attend_among, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_adjacent
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
@@ -57,10 +57,10 @@ class Maps(NamedTuple):
     def whole(self, placed: Placed | None) -> tuple[Tensor, ...]:
         """Return weights and biases as those of one map, joined once for the pass of `placed`."""
 
-        def made() -> tuple[Tensor, ...]:
+        def build() -> tuple[Tensor, ...]:
             return tuple(joined(*each) for each in self.sets)
 
-        found: tuple[Tensor, ...] = made() if placed is None else placed.once(self.name, made)
+        found: tuple[Tensor, ...] = build() if placed is None else placed.once(self.name, build)
         return found
 
 
@@ -100,11 +100,11 @@ class _Heads(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
-    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
+    def schedule(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
         """Schedule the mask of attention weights, if it is a keyed mask."""
         if self._masks_are_keyed(tokens):
             place, dropout = tokens.padded_place, self.weight_dropout
-            WeightDropout.ask(draws, dropout, place, self.heads, keys.width)
+            WeightDropout.schedule(draws, dropout, place, self.heads, keys.width)
 
     def _masks_are_keyed(self, tokens: Placed) -> bool:
         return self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda)
@@ -114,7 +114,7 @@ class _Heads(nn.Module):
         if not dropout.active:
             return None
         place = tokens.padded_place
-        keep = dropout.asked(place, keys.width)
+        keep = dropout.take_scheduled(place, keys.width)
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), place, keep)
 
 
@@ -125,7 +125,9 @@ class CrossAttention(_Heads):
         """Return the maps of keys and values."""
         return _keys_values(self)
 
-    def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+    def project_kv(
+        self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None
+    ) -> KeysValues:
         """Return keys and values of rows of normed vectors `z`; `placed` identifies the pass for caching."""
 
         both = F.linear(z, *self.maps().whole(placed))
@@ -238,7 +240,7 @@ def together(
     Their hidden layers are computed as one product.
     """
     inner = F.linear(z, *one.maps_beside(other).whole(placed))
-    inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
+    inner = F.gelu(drop_adjacent((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed, onto), other.outwards(second, placed)
 
@@ -246,7 +248,7 @@ def together(
 class Block(RecomputableLayer):
     """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
-    A layer with `recalls` attends to `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
+    A layer with `recalls` attends to `Tokens.cross_kv` after its own row (Alg. 2 and 4). The feed-forwards of
     such layers start from PyTorch's default distribution, as in the published runs.
     """
 
@@ -257,7 +259,7 @@ class Block(RecomputableLayer):
         width, linear = config.width, Linear if recalls else XavierLinear
         self.attention_norm = LayerNorm(width)
         self.attention = Attention(config)
-        self.recall = Recall(config) if recalls else None
+        self.recall = NormedCrossAttention(config) if recalls else None
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
@@ -269,13 +271,13 @@ class Block(RecomputableLayer):
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def _draw(self, tokens: Tokens, keys: Packing) -> None:
-        """Draw the masks of this pass, in which `tokens` attend to `keys` and to `tokens.recalled`."""
+        """Draw the masks of this pass, in which `tokens` attend to `keys` and to `tokens.cross_kv`."""
         draws = MaskDraws()
-        self.dropouts.ask(draws, tokens.place)
-        self.attention.ask(draws, tokens, keys)
+        self.dropouts.schedule(draws, tokens.place)
+        self.attention.schedule(draws, tokens, keys)
         if self.recall is not None:
-            assert tokens.recalled is not None
-            self.recall.attention.ask(draws, tokens.recalling, tokens.recalled.packing)
+            assert tokens.cross_kv is not None
+            self.recall.attention.schedule(draws, tokens.cross_placed, tokens.cross_kv.packing)
         draws.run()
 
     def forward(
@@ -292,8 +294,8 @@ class Block(RecomputableLayer):
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)
         if self.recall is not None:
-            assert tokens.recalled is not None
-            attended = self.recall(attended, tokens.recalling, tokens.recalled)
+            assert tokens.cross_kv is not None
+            attended = self.recall(attended, tokens.cross_placed, tokens.cross_kv)
         z = self.feedforward_norm(attended)
         if self.gate is None:
             proposed: Tensor = self.feedforward(z, tokens, attended)
@@ -302,7 +304,7 @@ class Block(RecomputableLayer):
         return torch.addcmul(x, opening.sigmoid(), proposed - x)
 
 
-class Recall(nn.Module):
+class NormedCrossAttention(nn.Module):
     """Cross-attention with one norm for queries and another for keys and values."""
 
     def __init__(self, config: BlockSettings) -> None:
@@ -311,9 +313,11 @@ class Recall(nn.Module):
         self.source_norm = LayerNorm(config.width)
         self.attention = CrossAttention(config)
 
-    def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
+    def project_kv(
+        self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None
+    ) -> KeysValues:
         """Return keys and values of rows of vectors `x`; `placed` identifies the pass for caching."""
-        return self.attention.offer(self.source_norm(x), packing, placed)
+        return self.attention.project_kv(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
         """Return each vector in `x` plus its attention output over its row of `seen`."""

@@ -23,7 +23,7 @@ def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> f
     return projections + products + 2 * linear_flops(tokens, config.width, hidden)
 
 
-def recall_flops(config: BlockSettings, queries: int, sources: int) -> float:
+def cross_attention_flops(config: BlockSettings, queries: int, sources: int) -> float:
     """Return the FLOPs of cross-attention of `queries` vectors to `sources` vectors.
 
     The projection of the sources to keys and values is not included.
@@ -32,12 +32,12 @@ def recall_flops(config: BlockSettings, queries: int, sources: int) -> float:
     return 2 * linear_flops(queries, config.width, inner) + 2 * linear_flops(queries, inner, sources)
 
 
-def offer_flops(config: BlockSettings, sources: int) -> float:
+def project_kv_flops(config: BlockSettings, sources: int) -> float:
     """Return the FLOPs of the projection of `sources` vectors to keys and values."""
     return 2 * linear_flops(sources, config.width, config.heads * config.size_of_head)
 
 
-def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, tokens: int) -> float:
+def block_activation_bytes(config: BlockSettings, gate_width: int | None, rows: int, tokens: int) -> float:
     """Return the bytes that one run of a block keeps for the backward pass.
 
     A position keeps its state, two norms of it, the attended state and its norm (5 width); queries, keys and
@@ -58,7 +58,7 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
     return rows * tokens * (FLOAT_BYTES * floats + masks + _weight_bytes(config, tokens))
 
 
-def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
+def cross_attention_activation_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
     """Return the activation bytes that cross-attention keeps for the backward pass.
 
     A query keeps its state, two norms of it, its projection and the output of attention. A source keeps its
@@ -85,12 +85,12 @@ def _weight_bytes(config: BlockSettings, keys: int) -> float:
 
 def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
     """Return the FLOPs of one block on an answer of `length` tokens attending to `memory_length` states."""
-    return block_flops(config, gate_width, length) + recall_flops(config, length, memory_length)
+    return block_flops(config, gate_width, length) + cross_attention_flops(config, length, memory_length)
 
 
-def recalling_saved_bytes(
+def cross_attention_layer_bytes(
     config: BlockSettings, gate_width: int | None, rows: int, length: int, memory_length: int
 ) -> float:
     """Return the activation bytes that one block on `rows` answers keeps for the backward pass."""
-    block = block_saved_bytes(config, gate_width, rows, length)
-    return block + recall_saved_bytes(config, rows, length, memory_length)
+    block = block_activation_bytes(config, gate_width, rows, length)
+    return block + cross_attention_activation_bytes(config, rows, length, memory_length)

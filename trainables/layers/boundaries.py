@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.host import uploaded
+from trainables.layers.host import upload
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, packed, packing_of, take
 from trainables.settings import CausalSettings
@@ -84,7 +84,7 @@ def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
     starts, inputs = ends - counts, rows.shape[0] * columns
     place = np.repeat(rows * columns - 1 - starts, counts) + np.arange(counts.sum())
     place[starts], place[ends - 1] = inputs + rows, inputs + rows.shape[0] + rows
-    return uploaded(place, packing.row.device)
+    return upload(place, packing.row.device)
 
 
 def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from trainables.layers.host import uploaded
+from trainables.layers.host import upload, upload_together
 from trainables.layers.packing import Packing, moved, take
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.layers.xpos import rotations
@@ -73,7 +73,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Parting:
+class RowSplit:
     """A new order of rows in which the rows that have the next chunk are first."""
 
     order: Int[Tensor, " B"]
@@ -81,11 +81,18 @@ class Parting:
     """Index of each row in the new order."""
     stays: int
 
-    @classmethod
-    def of(cls, order: Int[np.ndarray, " B"], stays: int, device: torch.device) -> "Parting":
-        """Build from an order on the host."""
-        one, other = uploaded(np.stack((order, np.argsort(order))), device).unbind(0)
-        return cls(one, other, stays)
+
+@dataclass(frozen=True)
+class CutOrders:
+    """Orders of rows and tokens while chunks are processed one after the other."""
+
+    tokens: RowSplit
+    """Token indices of the full batch sorted by chunk."""
+    rows: RowSplit
+    """Order that restores the full batch from rows in the order in which they run out of chunks."""
+    row_splits: list[RowSplit | None]
+    """For each chunk, the partition of the rows of the previous chunk into those with and without it; None
+    if all of them have it."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +121,12 @@ class Cut:
         column = np.concatenate([np.arange(total) for total in totals])
         each = np.repeat(length, totals)
         counts = -(-totals // length)
-        both = uploaded(np.concatenate((column % each, counts)), packing.row.device)
+        columns, counts_on = upload_together((column % each, counts), packing.row.device)
         return cls(
             packing,
             column // each,
-            both[: column.shape[0]],
-            both[column.shape[0] :],
+            columns,
+            counts_on,
             counts,
             int(counts.max()),
             int(np.minimum(length, totals).max()),
@@ -134,35 +141,29 @@ class Cut:
         reach = self.column + 1 if causal else None
         return Tokens(self.packing, packed_places(self.packing), query, key, reach)
 
-    def chunk(self, number: int) -> Chunk:
-        """Return the chunk with index `number`, counted from 0, of all rows that have it."""
-        tokens, rows, packing = self.packing.select(self.number == number)
-        return Chunk(tokens, rows, packing, rows.shape[0] == self.packing.num_rows)
-
-    def parting(self, number: int) -> Parting | None:
-        """Return the partition of the rows of the previous chunk into those with and without chunk `number`.
-
-        Return None if all of them have this chunk.
-        """
-        before = self.host_counts[self.host_counts >= number]
-        stays = before > number
-        if stays.all():
-            return None
-        order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
-        return Parting.of(order, int(stays.sum()), self.packing.row.device)
+    def chunks(self) -> list[Chunk]:
+        """Return the chunks with each index, counted from 0, of all rows that have it."""
+        parts = self.packing.select_each([self.number == number for number in range(self.most)])
+        return [Chunk(*part, part[1].shape[0] == self.packing.num_rows) for part in parts]
 
     @cached_property
-    def back(self) -> Parting:
-        """Order that restores the full batch from rows in the order in which they run out of chunks."""
-        order = np.argsort(np.argsort(self.host_counts, kind="stable"))
-        return Parting.of(order, self.packing.num_rows, self.packing.row.device)
-
-    @cached_property
-    def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Token indices of the full batch sorted by chunk, and the inverse order."""
-        order = np.argsort(self.number, kind="stable")
-        both = uploaded(np.concatenate((order, np.argsort(order))), self.packing.row.device)
-        return both[: order.shape[0]], both[order.shape[0] :]
+    def orders(self) -> CutOrders:
+        """Orders of rows and tokens, which are uploaded together."""
+        rows = np.argsort(np.argsort(self.host_counts, kind="stable"))
+        known = [(np.argsort(self.number, kind="stable"), self.number.shape[0]), (rows, rows.shape[0])]
+        has_parting = []
+        for number in range(self.most):
+            stays = self.host_counts[self.host_counts >= number] > number
+            has_parting.append(not stays.all())
+            if has_parting[-1]:
+                order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
+                known.append((order, int(stays.sum())))
+        tables = [table for order, _ in known for table in (order, np.argsort(order))]
+        uploads = upload_together(tables, self.packing.row.device)
+        stay = [stays for _, stays in known]
+        every = [RowSplit(*each) for each in zip(uploads[::2], uploads[1::2], stay, strict=True)]
+        others = iter(every[2:])
+        return CutOrders(every[0], every[1], [next(others) if has else None for has in has_parting])
 
 
 @dataclass(frozen=True)
@@ -228,12 +229,12 @@ class PaddedCut:
         out = (packing.starts[:-1, None] + inside).flatten(1)
         counts = torch.minimum(packing.counts - first, length).clamp(min=1)
         places = packed_places(packing).index_select(0, out.flatten()).view(most, -1)
-        row = uploaded(np.repeat(np.arange(rows), longest), device)
+        row = upload(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
         turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
-        made: dict[Any, Any] = {}
+        cache: dict[Any, Any] = {}
         chunks = [
-            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, made=made), exists)
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, cache=cache), exists)
             for count, place, exists in zip(counts, places, first < packing.counts, strict=True)
         ]
         each = length.index_select(0, packing.row)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from trainables.layers.mask_draws import salted
+from trainables.layers.mask_draws import compute_salts
 from trainables.seeds import derive
 
 Made = TypeVar("Made")
@@ -46,7 +46,7 @@ def refuse_host_read(what: str) -> None:
         )
 
 
-def copied_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
+def copy_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
     """Copy a table to `device`; the host does not wait for the copy."""
     tensor = torch.from_numpy(table)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
@@ -113,14 +113,14 @@ class Salts:
     def table(
         self, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"], device: torch.device
     ) -> Int[Tensor, "*W"]:
-        """Return `mask_draws.salted(key, number)` on `device`."""
-        salts = salted(key, number)
+        """Return `mask_draws.compute_salts(key, number)` on `device`."""
+        salts = compute_salts(key, number)
         table, size = self._named(key, number, salts.shape), salts.size
         place, begin = self._number, self._used
         self._number, self._used = place + 1, begin + size
         if self._buffer is None:
             self._tables.append(table)
-            return copied_to(salts, device)
+            return copy_to(salts, device)
         if place >= len(self._tables) or not table.equals(self._tables[place]):
             raise BatchDependentError(
                 f"a pass must draw the same dropout masks in the same order each time, got others in draw "
@@ -147,7 +147,7 @@ class Salts:
         names, index, numbers = self._whole = self._whole or self._joined()
         # The name of a stream is ("dropout", step, part, module).
         keys = [derive(seed, name[0], step, *name[2:], call) for name, call in names]
-        return salted(np.array(keys, dtype=np.int64)[index], numbers)
+        return compute_salts(np.array(keys, dtype=np.int64)[index], numbers)
 
     def _joined(self) -> SaltTable:
         """Return one table of all words."""
@@ -201,7 +201,7 @@ class ConstantShapes:
         """Return a table on `device`. Raise BatchDependentError if it differs from that of earlier passes."""
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
-            self._tables.append((table.copy(), copied_to(table, device)))
+            self._tables.append((table.copy(), copy_to(table, device)))
         known = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
         if known[1] is None or not np.array_equal(known[0], table):
             raise BatchDependentError(

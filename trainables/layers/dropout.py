@@ -19,8 +19,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.constant_shapes import cached_constants, constant_shapes
-from trainables.layers.host import Function, modules_of, named_modules_of, uploaded
-from trainables.layers.mask_draws import MASK_LEVELS, ODD_32, MaskDraws, kept, mix, salt_numbers, salted
+from trainables.layers.host import Function, modules_of, named_modules_of, upload
+from trainables.layers.mask_draws import (
+    MASK_LEVELS,
+    MaskDraws,
+    compute_keep_mask,
+    compute_salts,
+    element_numbers,
+    mix,
+    salt_numbers,
+)
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -115,7 +123,7 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """Return `columns` numbers in 64 bits for each token, by its place in the full batch."""
-        salt = salts_on(place.device, self.draw(), np.arange(columns, dtype=np.int64) * ODD_32)
+        salt = call_salts(place.device, self.draw(), (columns,))
         words = place.to(torch.int32)[..., None] ^ salt
         mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
@@ -144,19 +152,20 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
+        self, key: int, place: Int[Tensor, "*M"], shape: tuple[int, ...], columns: int
     ) -> Bool[Tensor, "*K"]:
-        """Return the mask of kept elements over `place` and `element`, broadcast.
+        """Return the mask of kept elements over `place` and the words of a token, broadcast.
 
         Args:
             key: Key of the call.
             place: Hashed places of tokens.
-            element: Numbers of words. Each denotes two columns: a 32-bit hash holds two 16-bit draws.
+            shape: Shape of the words of a token (`mask_draws.element_numbers`). A word denotes two columns: a
+                32-bit hash holds two 16-bit draws.
             columns: Size to which the last axis is cut.
         """
-        word = place.to(torch.int32) ^ salts_on(place.device, key, element.astype(np.int64) * ODD_32)
+        word = place.to(torch.int32) ^ call_salts(place.device, key, shape)
         mix(word)
-        return kept(word, self.levels)[..., :columns]
+        return compute_keep_mask(word, self.levels)[..., :columns]
 
     def drop(
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
@@ -185,11 +194,11 @@ class KeyedDropout(Keyed):
             return ready.popleft().keep
         self.forget()
         draws = MaskDraws()
-        self.ask(draws, place, (*place.shape, 1), np.arange((columns + 1) // 2))
+        self.schedule(draws, place, (*place.shape, 1), ((columns + 1) // 2,))
         draws.run()
         return ready.popleft().keep[..., :columns]
 
-    def drawn_at(self, place: Tensor) -> bool:
+    def has_mask_for(self, place: Tensor) -> bool:
         """Return whether the mask of the next use was drawn in advance for this very `place`."""
         return (
             (stream := self._stream) is not None and bool(ready := stream.ready) and ready[0].place is place
@@ -209,46 +218,49 @@ class KeyedDropout(Keyed):
         """Return the stored mask of the next use and remove it."""
         return _begun(self).ready.popleft()
 
-    def ask(
+    def schedule(
         self,
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
         shape: tuple[int, ...],
-        element: np.ndarray,
+        words: tuple[int, ...],
     ) -> None:
-        """Schedule the mask of the next call for `element` at `place`, which is reshaped to `shape`."""
-        salt = salts_on(place.device, self.draw(), element * ODD_32)
+        """Schedule the mask of the next call at `place`, which is reshaped to `shape`.
 
-        def give(masks: list[Tensor]) -> None:
+        `words` is the shape of the words of a token (`mask_draws.element_numbers`).
+        """
+        salt = call_salts(place.device, self.draw(), words)
+
+        def deliver(masks: list[Tensor]) -> None:
             self.put(masks[0], place)
 
-        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
+        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], deliver)
 
-    def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
+    def take_scheduled(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """Return the scheduled mask if it was drawn for this `place`, else discard it and return None."""
-        if self.drawn_at(place):
+        if self.has_mask_for(place):
             keep = self.take().keep
             return keep if keep.shape[-1] == columns else keep[..., :columns]
         self.forget()
         return None
 
 
-def drop_side_by_side(
+def drop_adjacent(
     dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], place: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
     """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
     one = dropouts[0]
     if not one.active:
         return x
-    return one.drop(x, taken_side_by_side(dropouts, place))
+    return one.drop(x, take_adjacent_masks(dropouts, place))
 
 
-def taken_side_by_side(
+def take_adjacent_masks(
     dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
     """Return the masks of this call of both dropouts, concatenated."""
     for each in dropouts:
-        if not each.drawn_at(place):
+        if not each.has_mask_for(place):
             DropoutGroup([each]).draw(place)
     first, second = (each.take() for each in dropouts)
     return torch.cat((first.keep, second.keep), -1) if first.beside is None else first.beside
@@ -277,10 +289,10 @@ class DropoutGroup:
         `columns` is used for dropouts without `columns`.
         """
         draws = MaskDraws()
-        self.ask(draws, place, columns)
+        self.schedule(draws, place, columns)
         draws.run()
 
-    def ask(
+    def schedule(
         self,
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
@@ -297,12 +309,12 @@ class DropoutGroup:
         words = [(size + 1) // 2 for size in sizes]
         alike = len({each.levels for each in active}) == 1
 
-        def give(masks: list[Tensor]) -> None:
+        def deliver(masks: list[Tensor]) -> None:
             self._give(active, sizes, place, masks)
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
-        draws.add(place[..., None], salt, parts, give)
+        draws.add(place[..., None], salt, parts, deliver)
 
     def _give(
         self,
@@ -382,11 +394,26 @@ class _Salts:
 def salts_on(
     device: torch.device, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"]
 ) -> Int[Tensor, "*W"]:
-    """Return `mask_draws.salted(key, number)` on `device`; a captured pass reads it from its buffer."""
+    """Return `compute_salts(key, number)` on `device`; a captured pass reads it from its buffer."""
     shapes = constant_shapes()
     return (
-        uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
+        upload(compute_salts(key, number), device)
+        if shapes is None
+        else shapes.salts.table(key, number, device)
     )
+
+
+def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
+    """Return the salts of one call for `mask_draws.element_numbers(shape)`, without an upload."""
+    if (shapes := constant_shapes()) is not None:
+        return shapes.salts.table(key, element_numbers(shape), device)
+    # The 32-bit sum may overflow: salts are its lower bits, as in `compute_salts`.
+    return (_element_numbers_on(device, shape) + (key & 0x7FFFFFFF)) ^ (key >> 32)
+
+
+@cached_constants(maxsize=256)
+def _element_numbers_on(device: torch.device, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
+    return torch.from_numpy(element_numbers(shape).astype(np.int32)).to(device)
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
@@ -407,7 +434,7 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
             module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
 
 
-def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
+def stream_states(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
     """Return every keyed module of `part` with the state of its stream, without masks drawn in advance."""
     modules = (module for module in modules_of(part) if isinstance(module, Keyed))
     return [(module, (*module.drawn[:2], ())) for module in modules]

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from trainables.layers.dropout import KeyedDropout, KeyedNoise
 from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
-from trainables.layers.mask_draws import scattered
+from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
@@ -229,12 +229,12 @@ class Routing:
 def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
     """Return a place for dropout for each pair of a token and one of its `active` experts."""
 
-    def made() -> tuple[Tensor, Tensor]:
+    def build() -> tuple[Tensor, Tensor]:
         slots = _slots(active, placed.place.device)
-        return placed.place, scattered(placed.place.to(torch.int32)[:, None] ^ slots)
+        return placed.place, hash_numbers(placed.place.to(torch.int32)[:, None] ^ slots)
 
     # The cache keeps a reference to `place`, so that no other tensor can have the same `id`.
-    found: Tensor = placed.packing.once(("pair places", active, id(placed.place)), made)[1]
+    found: Tensor = placed.packing.once(("pair places", active, id(placed.place)), build)[1]
     return found
 
 
@@ -242,7 +242,7 @@ def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
 @torch.inference_mode(mode=False)
 def _slots(active: int, device: torch.device) -> Int[Tensor, " k"]:
     # Negative numbers, because places are built from numbers from 0 on.
-    return scattered(-1 - torch.arange(active, device=device))
+    return hash_numbers(-1 - torch.arange(active, device=device))
 
 
 class Router(nn.Module):

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
-from trainables.layers.host import Function, changed
+from trainables.layers.host import Function, replace_fields
 from trainables.layers.packing import InTwo, Packing, take
 from trainables.types import sum_dtype
 
@@ -86,14 +86,14 @@ class HaltingState:
         floats, others = (self.survival, self.spent), (self.cap, self.active)
         columns = zip(*map(cut.of, floats), kept, *map(cut.of, others), strict=True)
         one, other = (
-            changed(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
+            replace_fields(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
             for survival, spent, kept, cap, active in columns
         )
         return one, other
 
     def count_run(self) -> "HaltingState":
         """Return the state after one more step was run on every unit."""
-        return changed(self, computed=self.computed + 1)
+        return replace_fields(self, computed=self.computed + 1)
 
     @property
     def ponder(self) -> Float[Tensor, " U"]:
@@ -112,7 +112,7 @@ class Decision:
     goes_on: Bool[Tensor, " U"] | None
     """Units whose C_l has not reached the threshold; None if all other units were removed."""
 
-    def of_staying(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
+    def of_active(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
         """Return the outcome for `units` (None: all), which have not reached the threshold."""
         return Decision(self.p if units is None else take(self.p, units), keeps, None)
 
@@ -251,7 +251,7 @@ def keep(
     else:
         number = halting.kept + decision.keeps
         active = _going_on(decision) & (number < halting.cap)
-    books = changed(halting, survival=survival, spent=spent, kept=number, active=active)
+    books = replace_fields(halting, survival=survival, spent=spent, kept=number, active=active)
     return books, mixed, after[0] if after else states.after
 
 

@@ -15,14 +15,14 @@ import torch
 from jaxtyping import Complex, Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.host import Function, uploaded
-from trainables.layers.packing import Packing
+from trainables.layers.host import Function, upload, upload_together
+from trainables.layers.packing import HostLayout, Packing
 
 Factor = Complex[Tensor, "R B 1 T half"]
 """Complex factors of the first R parts; consecutive pairs of numbers are read as complex numbers."""
 
 
-MOST_BY_HOST = 1 << 17
+MAX_HOST_INDICES = 1 << 17
 """Maximum number of indices computed on the host; beyond it uploading takes longer than computing them on the
 device."""
 
@@ -50,37 +50,51 @@ class HeadRows:
         if not sorts_rows(packing):
             return cls.of(packing, heads)
 
-        def made() -> HeadRows:
-            rows, order = cls.of(packing, heads), by_length(packing)
+        def build() -> HeadRows:
+            rows, order = cls.of(packing, heads), length_order(packing)
             moves = (order.argsort() - torch.arange(packing.num_rows)) * (heads * packing.width)
             back = rows.back.view(-1, heads) + moves.index_select(0, packing.row)[:, None]
             out = rows.out.view(packing.num_rows, -1).index_select(0, order)
             return cls(out.flatten(), back.flatten(), rows.shape)
 
-        found: HeadRows = packing.once(("sorted head rows", heads), made)
+        found: HeadRows = packing.once(("sorted head rows", heads), build)
         return found
 
     @classmethod
     def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
-        head, part = np.arange(heads), np.arange(parts)[:, None]
-        number, begin = part * heads + head, (part * (rows * heads) + head).ravel() * width
         shape = (parts, rows, heads, width)
-        known = packing.by_host or packing.dense
-        if known and rows * width * parts * heads <= MOST_BY_HOST:
-            if packing.dense:
-                place = np.arange(rows * width)
-                token, row = place.reshape(rows, width), place // width
+        if (packing.by_host or packing.dense) and rows * width * parts * heads <= MAX_HOST_INDICES:
+            key = "head rows", heads, parts
+
+            def tables(layout: HostLayout) -> tuple[np.ndarray, ...]:
+                return _host_tables(layout, heads, parts)
+
+            if packing.by_host:
+                out, back = packing.host_tables(key, tables)
             else:
-                token, place, _ = packing.host_rows
-                row = np.repeat(np.arange(rows), packing.host_counts)
-            to = token[:, None] * (parts * heads) + number[:, None, :, None]
-            base = place + row * ((heads - 1) * width)
-            both = uploaded(np.concatenate((to.ravel(), (base[:, None] + begin).ravel())), device)
-            return cls(both[: to.size], both[to.size :], shape)
-        out = packing.padded_index[:, None] * (parts * heads) + uploaded(number, device)[:, None, :, None]
+                out, back = upload_together(tables(HostLayout(np.full(rows, width), width)), device)
+            return cls(out, back, shape)
+        number, begin = _offsets(rows, width, heads, parts)
+        out = packing.padded_index[:, None] * (parts * heads) + upload(number, device)[:, None, :, None]
         back = packing.index + packing.row * ((heads - 1) * width)
-        return cls(out.flatten(), (back[:, None] + uploaded(begin, device)).flatten(), shape)
+        return cls(out.flatten(), (back[:, None] + upload(begin, device)).flatten(), shape)
+
+
+def _offsets(rows: int, width: int, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the offsets of parts and heads in the packed and in the padded layout."""
+    head, part = np.arange(heads), np.arange(parts)[:, None]
+    return part * heads + head, (part * (rows * heads) + head).ravel() * width
+
+
+def _host_tables(layout: HostLayout, heads: int, parts: int) -> tuple[np.ndarray, ...]:
+    """Return `HeadRows.out` and `HeadRows.back`, computed on the host."""
+    rows, width = layout.counts.shape[0], layout.width
+    number, begin = _offsets(rows, width, heads, parts)
+    token, place = layout.places
+    to = token.reshape(rows, 1, width) * (parts * heads) + number[:, None, :, None]
+    base = place + layout.row * ((heads - 1) * width)
+    return to.ravel(), (base[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:
@@ -98,7 +112,7 @@ def kernels_are_cheap(x: Tensor) -> bool:
     return not x.is_cuda
 
 
-def by_length(packing: Packing) -> Int[Tensor, " B"]:
+def length_order(packing: Packing) -> Int[Tensor, " B"]:
     """Return the indices of the rows, longest first."""
     found: Tensor = packing.once(
         "by length", lambda: torch.from_numpy(np.argsort(-packing.host_counts, kind="stable"))
@@ -109,7 +123,7 @@ def by_length(packing: Packing) -> Int[Tensor, " B"]:
 WIDTH_STEP = 16
 
 
-def stepped(length: int, width: int) -> int:
+def round_up_width(length: int, width: int) -> int:
     """Return the padded width of a group of rows whose longest has this `length`; at most `width`.
 
     Widths are multiples of `WIDTH_STEP`, for which CPU kernels sum in the same order as on the full padded
@@ -255,7 +269,8 @@ def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> I
     """Yield groups of consecutive rows with at most `most_pairs` pairs of queries and keys, or one row."""
     asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
     counts = [
-        (stepped(ask, queries.width), stepped(see, keys.width)) for ask, see in zip(asks, sees, strict=True)
+        (round_up_width(ask, queries.width), round_up_width(see, keys.width))
+        for ask, see in zip(asks, sees, strict=True)
     ]
     begin, most = 0, (0, 0)
     for row, (ask, see) in enumerate(counts):

@@ -1,29 +1,37 @@
 """Host-side helpers of a training step: frequent small operations, uploads, and waits for the device."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
-from trainables.layers.constant_shapes import constant_shapes, copied_to, refuse_host_read
+from trainables.layers.constant_shapes import constant_shapes, copy_to, refuse_host_read
 
 _FROM_TORCH: Any = vars(torch._C._FunctionBase)["apply"]
 Record = TypeVar("Record")
 
 
-def on_host(flags: Bool[Tensor, " U"]) -> Bool[np.ndarray, " U"]:
+def copy_to_host(flags: Bool[Tensor, " U"]) -> Bool[np.ndarray, " U"]:
     """Copy boolean flags to the host; the host waits for the device."""
     refuse_host_read("flags")
     return np.asarray(flags.tolist(), dtype=bool)
 
 
-def uploaded(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
+def upload(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
     """Copy a table to `device`; the host does not wait for the copy."""
     shapes = constant_shapes()
-    return copied_to(table, device) if shapes is None else shapes.table(table, device)
+    return copy_to(table, device) if shapes is None else shapes.table(table, device)
+
+
+def upload_together(tables: Sequence[Int[np.ndarray, " _"]], device: torch.device) -> list[Int[Tensor, " _"]]:
+    """Copy several tables of 64-bit integers to `device` by one copy, for which the host does not wait."""
+    if len(tables) == 1:
+        return [upload(tables[0], device)]
+    sizes = [table.size for table in tables]
+    return list(upload(np.concatenate(tables), device).split_with_sizes(sizes))
 
 
 class Function(torch.autograd.Function):
@@ -47,7 +55,7 @@ class Function(torch.autograd.Function):
         return cls._at_once(*given)
 
 
-def changed(record: Record, **fields: Any) -> Record:
+def replace_fields(record: Record, **fields: Any) -> Record:
     """Return `dataclasses.replace(record, **fields)` in a third of its time.
 
     A step creates hundreds of records. The dataclasses must be frozen and have no `__post_init__`. Values of

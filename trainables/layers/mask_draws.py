@@ -18,10 +18,12 @@ MIX_B: Final = -2_073_254_261
 """Odd factors of the two rounds of the 32-bit hash."""
 ODD_32: Final = -1_640_531_527
 """Factor of numbers before they are hashed: 2^32 divided by the golden ratio."""
-MOST_WORDS = 1 << 22
+MAX_WORDS = 1 << 22
 """Maximum number of words hashed at once for several masks: 16 MiB, and 16 MiB of temporary memory."""
 CACHED_WORDS = 1 << 18
-"""Number of words hashed at once on a CPU if a mask has more than `MOST_WORDS`."""
+"""Number of words hashed at once on a CPU if a mask has more than `MAX_WORDS`."""
+HEAD_STRIDE: Final = 1 << 16
+"""Distance of the numbers of elements with the same key in consecutive heads."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
@@ -44,7 +46,16 @@ def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
     return found
 
 
-def salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
+@lru_cache(maxsize=256)
+def element_numbers(shape: tuple[int, ...]) -> Int[np.ndarray, "*C"]:
+    """Return the salt numbers of `shape` = (words,) elements, or of (heads, 1, words) of them (read-only)."""
+    heads = np.arange(shape[0] if len(shape) > 1 else 1).reshape(-1, *[1] * (len(shape) - 1))
+    found: np.ndarray = (heads * HEAD_STRIDE + np.arange(shape[-1], dtype=np.int64)) * ODD_32
+    found.flags.writeable = False
+    return found
+
+
+def compute_salts(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
     """Return the salts that places are hashed with.
 
     Args:
@@ -56,23 +67,23 @@ def salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
     return found
 
 
-def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
+def hash_numbers(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
     """Return a distinct 32-bit word for each number below 2^32, spread over all bits."""
     word = number.to(torch.int32) * ODD_32
     mix(word)
     return word
 
 
-def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
-    """Return the result of `scattered`, computed on the host."""
+def hash_on_host(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
+    """Return the result of `hash_numbers`, computed on the host."""
     word: np.ndarray = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
     for shift, factor in ((16, MIX_A), (15, MIX_B)):
         word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
-    scattered: np.ndarray = (word ^ (word >> 16)).view(np.int32)
-    return scattered
+    hash_numbers: np.ndarray = (word ^ (word >> 16)).view(np.int32)
+    return hash_numbers
 
 
-def kept(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:
+def compute_keep_mask(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:
     """Return the mask of kept elements, given hashed `words` of two draws each.
 
     `levels` of the `MASK_LEVELS` possible values are dropped.
@@ -90,7 +101,7 @@ class _Job(NamedTuple):
     salt: Int[Tensor, "*C"]
     parts: list[tuple[int, int]]
     """For each of the adjacent masks, its level and its number of words per place."""
-    give: Callable[[list[Tensor]], None]
+    deliver: Callable[[list[Tensor]], None]
     shape: tuple[int, ...]
     """Shape of the table of words."""
     words: int
@@ -102,11 +113,11 @@ class _Job(NamedTuple):
         place: Tensor,
         salt: Tensor,
         parts: list[tuple[int, int]],
-        give: Callable[[list[Tensor]], None],
+        deliver: Callable[[list[Tensor]], None],
     ) -> "_Job":
         """Build the job of masks over `place` and `salt`, broadcast."""
         shape = _broadcast(tuple(place.shape), tuple(salt.shape))
-        return cls(place, salt, parts, give, shape, prod(shape))
+        return cls(place, salt, parts, deliver, shape, prod(shape))
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -128,25 +139,25 @@ class MaskDraws:
         place: Int[Tensor, "*M"],
         salt: Int[Tensor, "*C"],
         parts: list[tuple[int, int]],
-        give: Callable[[list[Tensor]], None],
+        deliver: Callable[[list[Tensor]], None],
     ) -> None:
         """Schedule masks over `place` and `salt`, broadcast.
 
         Args:
             place: Places of tokens.
             salt: Salts; the last axis holds the words of all `parts`.
-            parts: Level and number of words of each mask; draws from the level on are kept (`kept`).
-            give: Function that receives the drawn masks.
+            parts: Level and number of words of each mask; draws from the level on are kept.
+            deliver: Function that receives the drawn masks.
         """
-        self._jobs.append(_Job.of(place, salt, parts, give))
+        self._jobs.append(_Job.of(place, salt, parts, deliver))
 
     def run(self) -> None:
-        """Draw the masks of all jobs, in portions of at most `MOST_WORDS` if there are several jobs."""
+        """Draw the masks of all jobs, in portions of at most `MAX_WORDS` if there are several jobs."""
         jobs, self._jobs = self._jobs, []
         portion: list[_Job] = []
         total = 0
         for job in jobs:
-            if portion and total + job.words > MOST_WORDS:
+            if portion and total + job.words > MAX_WORDS:
                 _draw_all(portion)
                 portion, total = [], 0
             portion.append(job)
@@ -166,19 +177,19 @@ def _draw_all(jobs: list[_Job]) -> None:
     mix(whole)
     levels = {level for job in jobs for level, _ in job.parts}
     several = len(levels) > 1
-    table = whole if several else kept(whole, levels.pop())
+    table = whole if several else compute_keep_mask(whole, levels.pop())
     pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
     for job, piece in zip(jobs, pieces, strict=True):
         mask = piece.view(*job.shape[:-1], -1)
         if several:
             _give(job, mask)
             continue
-        job.give(_cut(mask, [2 * count for _, count in job.parts]))
+        job.deliver(_cut(mask, [2 * count for _, count in job.parts]))
 
 
 def _draw_one(job: _Job) -> None:
     place, count = job.place.to(torch.int32), job.words
-    if count <= MOST_WORDS or place.is_cuda or len(job.parts) > 1:
+    if count <= MAX_WORDS or place.is_cuda or len(job.parts) > 1:
         word = place ^ job.salt
         mix(word)
         _give(job, word)
@@ -192,12 +203,14 @@ def _draw_one(job: _Job) -> None:
         word = some ^ job.salt
         mix(word)
         torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=out)
-    job.give([keep.view(torch.bool)])
+    job.deliver([keep.view(torch.bool)])
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
     pieces = _cut(words, [count for _, count in job.parts])
-    job.give([kept(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)])
+    job.deliver(
+        [compute_keep_mask(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)]
+    )
 
 
 def _cut(x: Tensor, sizes: list[int]) -> list[Tensor]:

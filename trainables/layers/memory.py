@@ -7,6 +7,7 @@ sinusoids of the original bottleneck, added before every chunk) break this symme
 update has the model's width as its inner size; the text uses the same feed-forward everywhere.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,12 +16,17 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
-from trainables.layers.block_costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
+from trainables.layers.block import Block, BlockSettings, FeedForward, NormedCrossAttention
+from trainables.layers.block_costs import (
+    cross_attention_activation_bytes,
+    cross_attention_flops,
+    linear_flops,
+    project_kv_flops,
+)
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.mask_draws import MaskDraws
-from trainables.layers.packing import Packing
+from trainables.layers.packing import HostLayout, Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.layers.xpos import sinusoids
@@ -45,7 +51,7 @@ class Update(RecomputableLayer):
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
-        self.recall = Recall(config)
+        self.recall = NormedCrossAttention(config)
         self.feedforward_norm = LayerNorm(config.width)
         self.feedforward = FeedForward(config.width, config.width, config.dropout, Linear)
         self.dropouts = DropoutGroup.within(self)
@@ -55,10 +61,10 @@ class Update(RecomputableLayer):
     ) -> Float[Tensor, "K D"]:
         """Return the packed slots after this layer."""
         draws = MaskDraws()
-        self.dropouts.ask(draws, placed.place)
-        self.recall.attention.ask(draws, placed, packing)
+        self.dropouts.schedule(draws, placed.place)
+        self.recall.attention.schedule(draws, placed, packing)
         draws.run()
-        slots = self.recall(slots, placed, self.recall.offer(states, packing, placed))
+        slots = self.recall(slots, placed, self.recall.project_kv(states, packing, placed))
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
 
@@ -96,7 +102,7 @@ class Memory(nn.Module):
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
         """Return the slots with these places, for the `tokens` of a chunk of the same rows."""
         rows, each = places.shape
-        return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
+        return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), cache=tokens.cache)
 
     def update(
         self,
@@ -130,12 +136,12 @@ def _update(module: nn.Module) -> Update:
     return module
 
 
-def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
+def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
     """Return the keys and values of slots, projected by `block`, for the `tokens` of the same rows."""
     assert block.recall is not None
     rows, each, _ = slots.shape
     packing = slots_packing(rows, each, tokens.packing)
-    return block.use(block.recall.offer, slots.flatten(0, 1), packing, tokens)
+    return block.use(block.recall.project_kv, slots.flatten(0, 1), packing, tokens)
 
 
 def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
@@ -146,15 +152,22 @@ def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
     return made
 
 
+def add_slots_packings(packings: Sequence[Packing], each: int) -> None:
+    """Build the packings of slots for several `packings` by one upload."""
+    layouts = [HostLayout(np.full(packing.num_rows, each), each) for packing in packings]
+    for packing, slots in zip(packings, Packing.of_all(layouts, packings[0].row.device), strict=True):
+        packing.cache["slots", each] = slots
+
+
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:
     """Return the FLOPs of a memory update from one chunk of `tokens` tokens."""
-    attention = recall_flops(config, settings.slots, tokens) + offer_flops(config, tokens)
+    attention = cross_attention_flops(config, settings.slots, tokens) + project_kv_flops(config, tokens)
     feedforward = 2 * linear_flops(settings.slots, config.width, config.width)
     return settings.update_layers * (attention + feedforward)
 
 
-def update_saved_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
+def update_activation_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
     """Return the activation bytes that a memory update from `tokens` tokens per row keeps for backward."""
-    attention = recall_saved_bytes(config, rows, settings.slots, tokens)
+    attention = cross_attention_activation_bytes(config, rows, settings.slots, tokens)
     feedforward = rows * settings.slots * config.width * (4 * 5 + (2 if config.dropout else 0))
     return settings.update_layers * (attention + feedforward)

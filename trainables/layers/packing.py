@@ -6,10 +6,11 @@ can be removed from a batch by selection. Only attention and means need rows, an
 Legend: M packed tokens, B rows, T width of the padded form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes, refuse_host_read
-from trainables.layers.host import Function, on_host, uploaded
+from trainables.layers.host import Function, copy_to_host, upload_together
 
 
 class _Take(Function):
@@ -179,15 +180,59 @@ class InTwo:
         return one, other
 
 
-class RowPlaces(NamedTuple):
-    """Places of packed tokens in the padded form of their rows, on the device."""
+@dataclass(frozen=True)
+class HostLayout:
+    """Lengths of the rows of a packing, on the host, and tables that follow from them."""
 
-    token: Int[Tensor, "B T"]
-    """Token at each place of the padded form; the last token of the row at padding."""
-    place: Int[Tensor, " M"]
-    """Place of each token in the flattened padded form."""
-    mask: Bool[Tensor, "B T"]
-    """True at tokens, False at padding."""
+    counts: Int[np.ndarray, " B"]
+    width: int
+
+    @cached_property
+    def row(self) -> Int[np.ndarray, " M"]:
+        """Row of each token."""
+        return np.repeat(np.arange(self.counts.shape[0]), self.counts)
+
+    @cached_property
+    def starts(self) -> Int[np.ndarray, " B_1"]:
+        """Index of the first token of each row, and the end of the last row."""
+        return np.concatenate(([0], np.cumsum(self.counts)))
+
+    @property
+    def column(self) -> Int[np.ndarray, " M"]:
+        """Column of each token."""
+        column: np.ndarray = np.arange(self.row.shape[0]) - np.repeat(self.starts[:-1], self.counts)
+        return column
+
+    @cached_property
+    def places(self) -> tuple[Int[np.ndarray, " B_T"], Int[np.ndarray, " M"]]:
+        """Tables that convert between packed tokens and the padded form.
+
+        The first holds the token at each place of the flattened padded form: the last token of the row at
+        padding. The second holds the place of each token in that form.
+        """
+        columns, counts, starts = np.arange(self.width), self.counts[:, None], self.starts[:-1, None]
+        token = starts + np.minimum(columns, np.maximum(counts - 1, 0))
+        place: np.ndarray = (columns < counts).ravel().nonzero()[0]
+        return np.minimum(token, self.row.shape[0] - 1).ravel(), place
+
+
+class UploadGroup:
+    """Packings whose tables are uploaded together when the first of them needs a table."""
+
+    def __init__(self, layouts: Sequence[HostLayout], device: torch.device) -> None:
+        self.layouts = layouts
+        self.device = device
+        self._tables: dict[Any, list[list[Tensor]]] = {}
+
+    def tables(
+        self, key: Any, number: int, make: Callable[[HostLayout], Sequence[np.ndarray]]
+    ) -> list[Tensor]:
+        """Return the tables `make` of layout `number` on the device, built once for each `key`."""
+        if key not in self._tables:
+            tables = [make(layout) for layout in self.layouts]
+            parts = iter(upload_together([table for some in tables for table in some], self.device))
+            self._tables[key] = [list(islice(parts, len(some))) for some in tables]
+        return self._tables[key][number]
 
 
 @dataclass(frozen=True)
@@ -200,14 +245,14 @@ class Packing:
     """Number of tokens of each row."""
     width: int
     """Number of columns of the padded form; at least the largest count."""
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, computed once for all layers that run on this packing."""
-        if key not in self.made:
-            self.made[key] = make()
-        return self.made[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
@@ -223,22 +268,53 @@ class Packing:
 
         `width` defaults to the largest count.
         """
-        row = np.repeat(np.arange(counts.shape[0]), counts)
-        both = uploaded(np.concatenate((row, counts)), device)
-        made = cls(both[: row.shape[0]], both[row.shape[0] :], int(counts.max()) if width is None else width)
-        made.made["host counts"] = counts
-        return made
+        return cls.of_all([HostLayout(counts, int(counts.max()) if width is None else width)], device)[0]
+
+    @classmethod
+    def of_all(cls, layouts: Sequence[HostLayout], device: torch.device) -> "list[Packing]":
+        """Build packings that upload their tables together."""
+        parts = upload_together([each for layout in layouts for each in (layout.row, layout.counts)], device)
+        return cls.of_tables(layouts, parts[::2], parts[1::2])
+
+    @classmethod
+    def of_tables(
+        cls, layouts: Sequence[HostLayout], rows: Sequence[Tensor], counts: Sequence[Tensor]
+    ) -> "list[Packing]":
+        """Build packings that upload further tables together, from `row` and `counts` of each."""
+        group = UploadGroup(layouts, rows[0].device)
+        return [
+            cls(row, count, layout.width, {"uploads": (group, number)})
+            for number, (layout, row, count) in enumerate(zip(layouts, rows, counts, strict=True))
+        ]
 
     @property
     def host_counts(self) -> Int[np.ndarray, " B"]:
         """`counts` on the host; the host waits for the device once if they are not available."""
+        return self.host_layout.counts
 
-        def read() -> np.ndarray:
+    @property
+    def host_layout(self) -> HostLayout:
+        """Lengths of the rows on the host; the host waits for the device once if they are not available."""
+        group, number = self._uploads
+        return group.layouts[number]
+
+    @property
+    def _uploads(self) -> tuple[UploadGroup, int]:
+        def read() -> tuple[UploadGroup, int]:
             refuse_host_read("lengths")
-            return np.asarray(self.counts.tolist(), dtype=np.int64)
+            layout = HostLayout(np.asarray(self.counts.tolist(), dtype=np.int64), self.width)
+            return UploadGroup([layout], self.row.device), 0
 
-        counts: np.ndarray = self.once("host counts", read)
-        return counts
+        found: tuple[UploadGroup, int] = self.once("uploads", read)
+        return found
+
+    def host_tables(self, key: Any, make: Callable[[HostLayout], Sequence[np.ndarray]]) -> list[Tensor]:
+        """Return the tables `make` of the lengths on the device, built once for each `key`.
+
+        Tables of packings that were built together are uploaded together.
+        """
+        group, number = self._uploads
+        return group.tables(key, number, make)
 
     @property
     def num_rows(self) -> int:
@@ -263,35 +339,36 @@ class Packing:
     @property
     def by_host(self) -> bool:
         """Whether the lengths are on the host, which then computes places without a kernel."""
-        return "host counts" in self.made
+        return "uploads" in self.cache
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
         """Index of the first token of each row, and the end of the last row."""
         if self.by_host:
-            return uploaded(np.concatenate(([0], np.cumsum(self.host_counts))), self.row.device)
+            return self.host_tables("starts", lambda layout: [layout.starts])[0]
         return torch.nn.functional.pad(self.counts.cumsum(0), (1, 0))
 
     @cached_property
     def column(self) -> Int[Tensor, " M"]:
         """Column of each token in the padded form."""
         if self.by_host:
-            counts = self.host_counts
-            starts = np.repeat(np.cumsum(counts) - counts, counts)
-            return uploaded(np.arange(starts.shape[0]) - starts, self.row.device)
+            return self.host_tables("column", lambda layout: [layout.column])[0]
         order = torch.arange(self.row.shape[0], device=self.row.device)
         return order - self.starts.index_select(0, self.row)
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
         """Place of each token in the flattened padded form."""
-        return self.rows.place if self.by_host else self.row * self.width + self.column
+        if self.by_host:
+            return self.host_tables("places", lambda layout: layout.places)[1]
+        return self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
         """Packed token at each place of the padded form; the last token of the row at padding."""
         if self.by_host:
-            return self.rows.token
+            token = self.host_tables("places", lambda layout: layout.places)[0]
+            return token.view(self.num_rows, self.width)
         columns = torch.arange(self.width, device=self.row.device)
         last = (self.counts - 1).clamp(min=0)[:, None]
         return (self.starts[:-1, None] + torch.minimum(columns, last)).clamp(max=self.row.shape[0] - 1)
@@ -299,27 +376,8 @@ class Packing:
     @cached_property
     def mask(self) -> Bool[Tensor, "B T"]:
         """True where the padded form holds a token."""
-        if self.by_host:
-            return self.rows.mask
         columns = torch.arange(self.width, device=self.row.device)
         return columns < self.counts[:, None]
-
-    @cached_property
-    def host_rows(self) -> tuple[Int[np.ndarray, "B T"], Int[np.ndarray, " M"], Bool[np.ndarray, "B T"]]:
-        """Padded token indices, places and mask on the host, as in `RowPlaces`.
-
-        The host waits for the lengths if they are not available.
-        """
-        counts = self.host_counts
-        starts, columns = np.cumsum(counts) - counts, np.arange(self.width)
-        token = starts[:, None] + np.minimum(columns, np.maximum(counts - 1, 0)[:, None])
-        mask = columns < counts[:, None]
-        return np.minimum(token, self.row.shape[0] - 1), mask.ravel().nonzero()[0], mask
-
-    @cached_property
-    def rows(self) -> RowPlaces:
-        """The tables of `host_rows` on the device."""
-        return RowPlaces(*(uploaded(each, self.row.device) for each in self.host_rows))
 
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
         """Return the padded form of packed `x`, zero at padding."""
@@ -364,19 +422,28 @@ class Packing:
         Returns:
             Indices of these tokens, indices of the rows that have any, and their packing.
         """
-        stays = on_host(keep) if isinstance(keep, Tensor) else keep
-        rows, packing = self.left(stays)
-        tokens = stays.nonzero()[0]
-        both = uploaded(np.concatenate((tokens, rows)), self.row.device)
-        return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
+        stays = copy_to_host(keep) if isinstance(keep, Tensor) else keep
+        return self.select_each([stays])[0]
 
-    def left(self, stays: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], "Packing"]:
-        """Return the rows that have remaining tokens, and the packing of the tokens in `stays`."""
+    def select_each(
+        self, kept: Sequence[Bool[np.ndarray, " M"]]
+    ) -> "list[tuple[Int[Tensor, ' K'], Int[Tensor, ' R'], Packing]]":
+        """Return the results of `select` for several masks; their tables are uploaded together."""
+        parts = [(stays.nonzero()[0], *self.left(stays)) for stays in kept]
+        tables = [
+            each for tokens, rows, layout in parts for each in (tokens, rows, layout.row, layout.counts)
+        ]
+        uploads = upload_together(tables, self.row.device)
+        packings = Packing.of_tables([layout for *_, layout in parts], uploads[2::4], uploads[3::4])
+        return list(zip(uploads[::4], uploads[1::4], packings, strict=True))
+
+    def left(self, stays: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
+        """Return the rows that have remaining tokens, and the layout of the tokens in `stays`."""
         begun = np.concatenate(([0], np.cumsum(stays)))
         ends = np.cumsum(self.host_counts)
         left = begun[ends] - begun[ends - self.host_counts]
         rows = left.nonzero()[0]
-        return rows, Packing.of_counts(left[rows], self.row.device, None if rows.shape[0] else 0)
+        return rows, HostLayout(left[rows], int(left.max()) if rows.shape[0] else 0)
 
 
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:

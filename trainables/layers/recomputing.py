@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from trainables.layers.dropout import Drawn, Keyed, drawn_in
+from trainables.layers.dropout import Drawn, Keyed, stream_states
 from trainables.layers.tokens import KeysValues, Placed
 
 Found = TypeVar("Found")
@@ -35,10 +35,10 @@ class RecomputableLayer(Recomputable):
 
     def use(self, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
         """Return `run(*inputs, **named)`, a pass through this layer or a part of it."""
-        return again_if_asked(self, run, *inputs, **named)
+        return run_recomputable(self, run, *inputs, **named)
 
 
-def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
+def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
     """Return `run(*inputs, **named)`; without its activations if recomputation is enabled for `part`.
 
     `run` is a pass through modules of `part`. With recomputation, values that layers would share are computed
@@ -46,7 +46,7 @@ def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, 
     """
     if not (part.recomputes and torch.is_grad_enabled()):
         return run(*inputs, **named)
-    begun, first = drawn_in(part), True
+    begun, first = stream_states(part), True
 
     def made(*given: Any, **also: Any) -> Found:
         nonlocal first

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
-from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
-from trainables.layers.host import changed, uploaded
-from trainables.layers.mask_draws import host_scattered, scattered
+from trainables.layers.head_rows import MAX_HOST_INDICES, Factor, spread, spread_parts
+from trainables.layers.host import replace_fields, upload
+from trainables.layers.mask_draws import hash_numbers, hash_on_host
 from trainables.layers.packing import InTwo, Packing, take
 from trainables.layers.xpos import NoRotation, Rotation, rotations, selected
 
@@ -53,7 +53,7 @@ class KeysValues:
 
     def alone(self) -> "KeysValues":
         """Return a copy without any cached result."""
-        return changed(self)
+        return replace_fields(self)
 
     def with_rows(self, where: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
         """Return a copy in which the entries at `where` are replaced by `others`."""
@@ -102,31 +102,31 @@ class Placed:
     packing: Packing
     place: Int[Tensor, " M"]
     """Hash of row and position in the full batch. It does not change when other tokens are removed."""
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
     """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, computed once for all layers of a forward pass."""
-        if key not in self.made:
-            self.made[key] = make()
-        return self.made[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     def alone(self) -> "Placed":
         """Return a copy without cached values that depend on weights."""
         found = copy(self)
-        vars(found)["made"] = {}
+        vars(found)["cache"] = {}
         return found
 
     @property
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; entries at padding are undefined."""
         packing = self.packing
-        found: Tensor = self._made_for(
+        found: Tensor = self._once_for(
             self.place, lambda: padded_rows(self.place, packing).view(-1, packing.width)
         )
         return found
 
-    def _made_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
+    def _once_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, cached for all objects that share `numbers` and the packing.
 
         `make` computes the value from one number per token and from the packing.
@@ -136,28 +136,30 @@ class Placed:
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
-        return changed(self, packing=packing, place=self.place.index_select(0, tokens))
+        return replace_fields(self, packing=packing, place=self.place.index_select(0, tokens))
 
     def part(
         self,
         cut: InTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],  # noqa: ARG002
-        staying: Packing,
-        going: Packing,
+        active: Packing,
+        halted: Packing,
     ) -> "tuple[Placed, Placed]":
         """Split the tokens in two.
 
         Args:
             cut: Assignment of tokens to the two parts.
             rows: Rows that contain all remaining tokens, as indices on the device and on the host.
-            staying: Packing of the remaining tokens.
-            going: Packing of the removed tokens.
+            active: Packing of the remaining tokens.
+            halted: Packing of the removed tokens.
 
         Returns:
             The remaining and the removed tokens.
         """
         one, other = cut.of(self.place)
-        return changed(self, packing=staying, place=one), changed(self, packing=going, place=other)
+        return replace_fields(self, packing=active, place=one), replace_fields(
+            self, packing=halted, place=other
+        )
 
 
 @dataclass(frozen=True)
@@ -168,12 +170,12 @@ class Tokens(Placed):
     key_rotation: Rotation
     reach: Int[Tensor, " M"] | None = None
     """In causal attention, the number of tokens of its row that each token may attend to: all up to itself.
-    None: all tokens of the row. Attention to `recalled` is never causal."""
-    recalled: KeysValues | None = None
+    None: all tokens of the row. Attention to `cross_kv` is never causal."""
+    cross_kv: KeysValues | None = None
     """Keys and values that the tokens of each row attend to in addition to their own row: the memory of
     earlier chunks, or the encoded input."""
-    recallers: Packing | None = None
-    """Packing of the tokens in the rows of `recalled`, if several rows of tokens share one of these rows."""
+    cross_queries: Packing | None = None
+    """Packing of the tokens in the rows of `cross_kv`, if several rows of tokens share one of these rows."""
     position: Int[Tensor, " M"] | None = None
     """Position of each token in its row of the full batch, if queries are not rotated by it."""
 
@@ -184,29 +186,29 @@ class Tokens(Placed):
             return None
         rotation = self.query_rotation
 
-        def made() -> tuple[Factor, Factor]:
+        def build() -> tuple[Factor, Factor]:
             wide = rotation.table.index_select(1, padded_rows(rotation.where, self.packing))
             wide = wide.view(4, -1, 1, self.packing.width, wide.shape[-1])
             return wide[:2], wide[2:]
 
-        found: tuple[Factor, Factor] = self._made_for(rotation.where, made)
+        found: tuple[Factor, Factor] = self._once_for(rotation.where, build)
         return found
 
     def alone(self) -> "Tokens":
-        """Return a copy without cached values that depend on weights, also in `recalled`."""
+        """Return a copy without cached values that depend on weights, also in `cross_kv`."""
         # Values that depend only on places are computed here for all layers, because captured graphs keep
         # them.
         _ = self.factors, self.padded_place
         found = copy(self)
-        vars(found)["made"] = {}
-        if self.recalled is not None:
-            vars(found)["recalled"] = self.recalled.alone()
+        vars(found)["cache"] = {}
+        if self.cross_kv is not None:
+            vars(found)["cross_kv"] = self.cross_kv.alone()
         return found
 
     @property
-    def recalling(self) -> Placed:
-        """The tokens as queries for attention to `recalled`."""
-        return self if self.recallers is None else Placed(self.recallers, self.place)
+    def cross_placed(self) -> Placed:
+        """The tokens as queries for attention to `cross_kv`."""
+        return self if self.cross_queries is None else Placed(self.cross_queries, self.place)
 
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
@@ -223,7 +225,7 @@ class Tokens(Placed):
         return cls(packing, packed_places(packing), rotation, rotation, reach, position=packing.column)
 
     def split(self, packings: Sequence[Packing]) -> "list[Tokens]":
-        """Split into consecutive groups, one for each of `packings`; `recalled` is unchanged."""
+        """Split into consecutive groups, one for each of `packings`; `cross_kv` is unchanged."""
         sizes = [packing.row.shape[0] for packing in packings]
 
         def parts(x: Tensor) -> Sequence[Tensor]:
@@ -250,13 +252,13 @@ class Tokens(Placed):
         reach: Int[Tensor, " K"] | None,
         position: Int[Tensor, " K"] | None,
     ) -> "Tokens":
-        """Return a subset of tokens, given all values that differ between tokens; `recalled` is unchanged."""
-        return changed(
+        """Return a subset of tokens, given all values that differ between tokens; `cross_kv` is unchanged."""
+        return replace_fields(
             self,
             packing=packing,
             place=place,
-            query_rotation=changed(self.query_rotation, where=where),
-            key_rotation=changed(self.key_rotation, where=where),
+            query_rotation=replace_fields(self.query_rotation, where=where),
+            key_rotation=replace_fields(self.key_rotation, where=where),
             reach=reach,
             position=position,
         )
@@ -264,14 +266,14 @@ class Tokens(Placed):
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
         query, key = selected((self.query_rotation, self.key_rotation), tokens)
-        return changed(
+        return replace_fields(
             self,
             packing=packing,
             place=self.place.index_select(0, tokens),
             query_rotation=query,
             key_rotation=key,
             reach=None if self.reach is None else self.reach.index_select(0, tokens),
-            recalled=None if self.recalled is None else self.recalled.select_rows(rows),
+            cross_kv=None if self.cross_kv is None else self.cross_kv.select_rows(rows),
             position=None if self.position is None else self.position.index_select(0, tokens),
         )
 
@@ -279,16 +281,16 @@ class Tokens(Placed):
         self,
         cut: InTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],
-        staying: Packing,
-        going: Packing,
+        active: Packing,
+        halted: Packing,
     ) -> "tuple[Tokens, Tokens]":
-        """Split the tokens in two as in `Placed.part`; the removed tokens have no `recalled`."""
+        """Split the tokens in two as in `Placed.part`; the removed tokens have no `cross_kv`."""
 
         def parts(x: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
             return (None, None) if x is None else cut.of(x)
 
         columns = zip(
-            (staying, going),
+            (active, halted),
             cut.of(self.place),
             cut.of(self.query_rotation.where),
             parts(self.reach),
@@ -296,8 +298,8 @@ class Tokens(Placed):
             strict=True,
         )
         one, other = (self.some(*each) for each in columns)
-        recalled = None if self.recalled is None else self.recalled.select_rows(*rows)
-        return changed(one, recalled=recalled), changed(other, recalled=None)
+        cross_kv = None if self.cross_kv is None else self.cross_kv.select_rows(*rows)
+        return replace_fields(one, cross_kv=cross_kv), replace_fields(other, cross_kv=None)
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
@@ -307,20 +309,20 @@ def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Return the place of every packed token of a full batch, or only of its rows `rows`."""
-    if rows is None and packing.by_host and packing.row.shape[0] <= MOST_BY_HOST:
+    if rows is None and packing.by_host and packing.row.shape[0] <= MAX_HOST_INDICES:
         counts = packing.host_counts
         here, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
         number = rows_in_batch(here) * ROW_STRIDE + np.arange(here.shape[0]) - starts[here]
-        return uploaded(host_scattered(number), packing.row.device)
+        return upload(hash_on_host(number), packing.row.device)
     there = packing.row if rows is None else rows.index_select(0, packing.row)
-    return scattered(rows_in_batch(there) * ROW_STRIDE + packing.column)
+    return hash_numbers(rows_in_batch(there) * ROW_STRIDE + packing.column)
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     """Return the place of every entry of a padded batch before START and END are added."""
     number, width = padded.shape
-    if number * width <= MOST_BY_HOST:
+    if number * width <= MAX_HOST_INDICES:
         rows = rows_in_batch(np.arange(number))[:, None]
-        return uploaded(host_scattered(rows * ROW_STRIDE + np.arange(width)), padded.device)
+        return upload(hash_on_host(rows * ROW_STRIDE + np.arange(width)), padded.device)
     row, column = (torch.arange(size, device=padded.device) for size in padded.shape)
-    return scattered(rows_in_batch(row)[:, None] * ROW_STRIDE + column)
+    return hash_numbers(rows_in_batch(row)[:, None] * ROW_STRIDE + column)

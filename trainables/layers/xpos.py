@@ -16,7 +16,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
-from trainables.layers.host import Function, changed
+from trainables.layers.host import Function, replace_fields
 from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0
@@ -132,7 +132,7 @@ def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) ->
     """Return the rotations of some of the tokens."""
     query, key = rotations
     where = query.where.index_select(0, tokens)
-    return changed(query, where=where), changed(key, where=where)
+    return replace_fields(query, where=where), replace_fields(key, where=where)
 
 
 @cached_constants(maxsize=8)

@@ -29,7 +29,7 @@ from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
-from trainables.recurrence.watching import begun
+from trainables.recurrence.watching import start_record
 from trainables.settings import AnswerSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -126,29 +126,29 @@ class SparseLayer(RecomputableLayer):
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return keys and values of `tokens` with states `x`."""
-        offered = self.attention.offer(self.attention_norm(x) if self.norm_first else x)
-        return KeysValues(*offered, tokens.packing)
+        project_memory = self.attention.project_kv(self.attention_norm(x) if self.norm_first else x)
+        return KeysValues(*project_memory, tokens.packing)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """Return the next states, and log-probabilities and choices of the router of each mixture."""
         draws = MaskDraws()
-        self.dropouts.ask(draws, tokens.place)
-        self.attention.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
-        if self.recall is not None and tokens.recalled is not None:
-            self.recall.ask(draws, tokens.recalling, tokens.recalled.packing)
+        self.dropouts.schedule(draws, tokens.place)
+        self.attention.schedule(draws, tokens, tokens.packing if seen is None else seen.packing)
+        if self.recall is not None and tokens.cross_kv is not None:
+            self.recall.schedule(draws, tokens.cross_placed, tokens.cross_kv.packing)
         draws.run()
         z = self._before(x, self.attention_norm)
         if seen is None:
-            seen = KeysValues(*self.attention.offer(z), tokens.packing)
+            seen = KeysValues(*self.attention.project_kv(z), tokens.packing)
         z, first = self.attention(z, tokens, seen)
         x = self._after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
         routings = [first]
         if self.recall is not None:
             assert self.recall_norm is not None
-            assert tokens.recalled is not None
-            z, routing = self.recall(self._before(x, self.recall_norm), tokens.recalling, tokens.recalled)
+            assert tokens.cross_kv is not None
+            z, routing = self.recall(self._before(x, self.recall_norm), tokens.cross_placed, tokens.cross_kv)
             x = self._after(self.recall_dropout(z, tokens.place, x), self.recall_norm)
             routings.append(routing)
         z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
@@ -243,13 +243,13 @@ def depth_recurrence(
 def _run_all_layers(
     config: SparseSettings, layer: SparseLayer, states: Tensor, tokens: Tokens
 ) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
-    outputs, seen = [], begun(tokens.packing, halts=False)
+    outputs, seen = [], start_record(tokens.packing, halts=False)
     for number in range(1, config.max_layers + 1):
         states, side = layer(states, tokens)
         if seen is not None:
             everything = torch.arange(states.shape[0], device=states.device)
             one = torch.ones_like(everything)
-            seen.see(number, everything, one.to(states.dtype), one.bool(), side)
+            seen.record_layer(number, everything, one.to(states.dtype), one.bool(), side)
         outputs.append(LayerOutputs(side, torch.ones_like(side[0][:, 0])))
     return RecurrenceResult.of_all(states, tokens.packing, config.max_layers), _balance(config, outputs)
 
@@ -291,7 +291,7 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
     return own + other + _router_flops(config, experts.experts, tokens) + inside
 
 
-def offer_flops(config: SparseSettings, sources: int) -> float:
+def project_kv_flops(config: SparseSettings, sources: int) -> float:
     """Return the FLOPs of keys and values of `sources` vectors for a decoder."""
     return 2 * linear_flops(sources, config.width, config.attention.heads * config.attention.head_width)
 
@@ -324,7 +324,9 @@ def states_between_layers(config: SparseSettings) -> float:
     return 2.0 if config.halt is None else 4.0
 
 
-def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: int | None = None) -> float:
+def layer_activation_bytes(
+    config: SparseSettings, rows: int, tokens: int, sources: int | None = None
+) -> float:
     """Return the activation bytes that one layer keeps for the backward pass.
 
     A position keeps its states between parts and the inputs of their norms (6 width); per mixture its

@@ -226,7 +226,7 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
     return decisions * once
 
 
-def halting_saved_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
+def halting_activation_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
     """Return the activation bytes that the halting decision of one layer keeps for the backward pass."""
     if config.halt is None or not config.halts_per_token:
         return 0.0

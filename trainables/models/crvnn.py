@@ -272,7 +272,7 @@ def _cell_flops(config: Config) -> float:
     return linear_flops(1, 6 * config.width, config.size_of_cell)
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
     A composition keeps both states, gates, the terms of their sum and the mix with the previous state (12

@@ -22,20 +22,20 @@ from torch import Tensor
 
 from trainables.layers.block import Block
 from trainables.layers.block_costs import (
+    block_activation_bytes,
     block_flops,
-    block_saved_bytes,
-    offer_flops,
-    recall_flops,
-    recall_saved_bytes,
+    cross_attention_activation_bytes,
+    cross_attention_flops,
+    project_kv_flops,
 )
 from trainables.layers.dropout import skip_dropout_calls
-from trainables.layers.memory import offered
+from trainables.layers.memory import project_memory
 from trainables.layers.tokens import Tokens
 from trainables.models._universal import (
     UniversalSettings,
+    halting_activation_bytes,
     halting_flops,
     halting_function,
-    halting_saved_bytes,
     most_recurrent_layers,
     recurrent_depth_range,
     run_all,
@@ -46,8 +46,8 @@ from trainables.recurrence.chunks import (
     FLASH_PADDED,
     Chunked,
     ChunkedSettings,
+    chunks_activation_bytes,
     chunks_flops,
-    chunks_saved_bytes,
 )
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
@@ -84,7 +84,7 @@ class Encoder(Chunked):
     ) -> RecurrenceResult | Tensor:
         # The number of layers run on earlier chunks depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
-        here = replace(tokens, recalled=offered(self.block, memory, tokens))
+        here = replace(tokens, cross_kv=project_memory(self.block, memory, tokens))
         if self.config.halt is None:
             return run_all(self.config, self.block, states, here)
         return run_to_halt(self.config, self.block, self.halt, states, here)
@@ -116,13 +116,13 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     slots = config.memory.slots
 
     def flops(chunk: int) -> float:
-        layer = block_flops(config, config.size_of_gate, chunk) + recall_flops(config, chunk, slots)
-        return offer_flops(config, slots) + layers * layer + halting_flops(config, chunk, layers)
+        layer = block_flops(config, config.size_of_gate, chunk) + cross_attention_flops(config, chunk, slots)
+        return project_kv_flops(config, slots) + layers * layer + halting_flops(config, chunk, layers)
 
     return chunks_flops(config, length, flops)
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
     Args:
@@ -132,8 +132,8 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
     """
 
     def kept(chunk: int) -> float:
-        block = block_saved_bytes(config, config.size_of_gate, rows, chunk)
-        recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)
-        return config.max_layers * (block + recall + halting_saved_bytes(config, rows, chunk))
+        block = block_activation_bytes(config, config.size_of_gate, rows, chunk)
+        recall = cross_attention_activation_bytes(config, rows, chunk, config.memory.slots)
+        return config.max_layers * (block + recall + halting_activation_bytes(config, rows, chunk))
 
-    return chunks_saved_bytes(config, rows, length, kept)
+    return chunks_activation_bytes(config, rows, length, kept)

@@ -46,7 +46,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.block_costs import FLOAT_BYTES, block_flops, block_saved_bytes
+from trainables.layers.block_costs import FLOAT_BYTES, block_activation_bytes, block_flops
 from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing
@@ -388,7 +388,7 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return layers * config.layers * block_flops(config, None, length)
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a training forward pass keeps for the backward pass.
 
     A loop keeps its layers, and its norm or its input sum. T(n) is assumed as in `depth_range`, the same for
@@ -404,4 +404,6 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
     else:
         loops = config.max_loops if config.early_exit == "none" else min(config.max_loops, length)
     between = FLOAT_BYTES * config.width * (config.injection + (config.final_norm == "loop"))
-    return loops * (config.layers * block_saved_bytes(config, None, rows, length) + rows * length * between)
+    return loops * (
+        config.layers * block_activation_bytes(config, None, rows, length) + rows * length * between
+    )

@@ -26,7 +26,6 @@ without the gate, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 
 from typing import Annotated, Final, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
@@ -151,7 +150,7 @@ class RouterLayer(RecomputableLayer):
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()
-        keep = dropout.mask(key, place[..., None], np.zeros(1, np.int64), 1)
+        keep = dropout.mask(key, place[..., None], (1,), 1)
         return gate * keep.to(gate.dtype)
 
 
@@ -202,7 +201,7 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return layers * flops
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a training forward pass keeps for the backward pass.
 
     A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before

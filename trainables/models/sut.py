@@ -59,9 +59,9 @@ from trainables.models._sut import (
     depth_recurrence,
     halting_flops,
     halting_gate,
+    layer_activation_bytes,
     layer_flops,
-    layer_saved_bytes,
-    offer_flops,
+    project_kv_flops,
     run_to_halt,
     sparse_depth_range,
     states_between_layers,
@@ -133,7 +133,7 @@ class Decoder(StepwiseDecoder):
         states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
             Tokens.unrotated(packing, states.dtype, causal=True),
-            recalled=self.recalled(memory, memory_mask)[0],
+            cross_kv=self.cross_kv(memory, memory_mask)[0],
         )
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
@@ -153,11 +153,11 @@ class Decoder(StepwiseDecoder):
         )
         return self.final_norm(states), decoding
 
-    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+    def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
         sources, packing = packed(memory, memory_mask)
-        return [KeysValues(*self.block.recall.offer(sources), packing)]
+        return [KeysValues(*self.block.recall.project_kv(sources), packing)]
 
 
 def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
@@ -189,10 +189,10 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     flops = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
-    return offer_flops(config, memory_length) + flops
+    return project_kv_flops(config, memory_length) + flops
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
     Args:
@@ -200,10 +200,14 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
         rows: Number of sequences.
         length: Number of tokens of each sequence.
     """
-    return config.max_layers * layer_saved_bytes(config, rows, positions(config, length))
+    return config.max_layers * layer_activation_bytes(config, rows, positions(config, length))
 
 
-def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+def decoder_activation_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
     """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
-    offered = rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
-    return FLOAT_BYTES * offered + config.max_layers * layer_saved_bytes(config, rows, length, memory_length)
+    project_memory = (
+        rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
+    )
+    return FLOAT_BYTES * project_memory + config.max_layers * layer_activation_bytes(
+        config, rows, length, memory_length
+    )

@@ -22,20 +22,20 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.block_costs import (
+    block_activation_bytes,
     block_flops,
-    block_saved_bytes,
-    offer_flops,
-    recall_flops,
-    recall_saved_bytes,
+    cross_attention_activation_bytes,
+    cross_attention_flops,
+    project_kv_flops,
 )
-from trainables.layers.memory import offered
+from trainables.layers.memory import project_memory
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.chunks import (
     FLASH_PADDED,
     Chunked,
     ChunkedSettings,
+    chunks_activation_bytes,
     chunks_flops,
-    chunks_saved_bytes,
 )
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
@@ -68,7 +68,7 @@ class Encoder(Chunked):
     def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 equal for all chunks
         for block in self.blocks:
             assert isinstance(block, Block)
-            states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))
+            states = block(states, replace(tokens, cross_kv=project_memory(block, memory, tokens)))
         return states
 
 
@@ -87,13 +87,13 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     slots = config.memory.slots
 
     def flops(chunk: int) -> float:
-        recall = offer_flops(config, slots) + recall_flops(config, chunk, slots)
+        recall = project_kv_flops(config, slots) + cross_attention_flops(config, chunk, slots)
         return layers * (block_flops(config, None, chunk) + recall)
 
     return chunks_flops(config, length, flops)
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass.
 
     Args:
@@ -103,7 +103,7 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
     """
 
     def kept(chunk: int) -> float:
-        recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)
-        return config.layers * (block_saved_bytes(config, None, rows, chunk) + recall)
+        recall = cross_attention_activation_bytes(config, rows, chunk, config.memory.slots)
+        return config.layers * (block_activation_bytes(config, None, rows, chunk) + recall)
 
-    return chunks_saved_bytes(config, rows, length, kept)
+    return chunks_activation_bytes(config, rows, length, kept)

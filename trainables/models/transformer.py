@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
 from trainables.layers.block_costs import (
+    block_activation_bytes,
     block_flops,
-    block_saved_bytes,
-    offer_flops,
+    cross_attention_layer_bytes,
+    project_kv_flops,
     recalling_flops,
-    recalling_saved_bytes,
 )
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -95,9 +95,9 @@ class Decoder(StepwiseDecoder):
         """
         states, packing = packed(y, y_mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
-        for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
+        for block, cross_kv in zip(self.blocks, self.cross_kv(memory, memory_mask), strict=True):
             assert isinstance(block, Block)
-            states = block(states, replace(tokens, recalled=recalled))
+            states = block(states, replace(tokens, cross_kv=cross_kv))
         result = RecurrenceResult.of_all(self.final_norm(states), packing, self.config.layers)
         return written(result, packing, y, self.config.layers)
 
@@ -110,18 +110,18 @@ class Decoder(StepwiseDecoder):
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             layers[number] = layers[number].with_token(block.keys_values(states, tokens))
-            states = block(states, replace(tokens, recalled=decoding.recalled[number]), layers[number].seen)
+            states = block(states, replace(tokens, cross_kv=decoding.cross_kv[number]), layers[number].seen)
         return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 
-    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+    def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for each block."""
         states, packing = packed(memory, memory_mask)
-        recalled = []
+        cross_kv = []
         for block in self.blocks:
             assert isinstance(block, Block)
             assert block.recall is not None
-            recalled.append(block.recall.offer(states, packing))
-        return recalled
+            cross_kv.append(block.recall.project_kv(states, packing))
+        return cross_kv
 
 
 memory_length = positions
@@ -137,7 +137,7 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return layers * block_flops(config, None, positions(config, length))
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass.
 
     Args:
@@ -145,15 +145,15 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
         rows: Number of sequences.
         length: Number of tokens of each sequence.
     """
-    return config.layers * block_saved_bytes(config, None, rows, positions(config, length))
+    return config.layers * block_activation_bytes(config, None, rows, positions(config, length))
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     block = recalling_flops(config, None, length, memory_length)
-    return layers * (block + offer_flops(config, memory_length))
+    return layers * (block + project_kv_flops(config, memory_length))
 
 
-def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+def decoder_activation_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
     """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
-    return config.layers * recalling_saved_bytes(config, None, rows, length, memory_length)
+    return config.layers * cross_attention_layer_bytes(config, None, rows, length, memory_length)

@@ -51,11 +51,11 @@ from torch import Tensor, nn
 
 from trainables.layers.block import Block
 from trainables.layers.block_costs import (
+    block_activation_bytes,
     block_flops,
-    block_saved_bytes,
-    offer_flops,
+    cross_attention_layer_bytes,
+    project_kv_flops,
     recalling_flops,
-    recalling_saved_bytes,
 )
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -64,9 +64,9 @@ from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._universal import (
     UniversalSettings,
     depth_recurrence,
+    halting_activation_bytes,
     halting_flops,
     halting_function,
-    halting_saved_bytes,
     most_recurrent_layers,
     recurrent_depth_range,
     run_to_halt,
@@ -137,7 +137,7 @@ class Decoder(StepwiseDecoder):
         states, packing = packed(y, y_mask)
         tokens = replace(
             Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
-            recalled=self.recalled(memory, memory_mask)[0],
+            cross_kv=self.cross_kv(memory, memory_mask)[0],
         )
         result = run_to_halt(self.config, self.block, self.halt, states, tokens)
         result = replace(result, states=self.final_norm(result.states))
@@ -153,10 +153,10 @@ class Decoder(StepwiseDecoder):
         )
         return self.final_norm(states), decoding
 
-    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+    def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
-        return [self.block.recall.offer(*packed(memory, memory_mask))]
+        return [self.block.recall.project_kv(*packed(memory, memory_mask))]
 
 
 memory_length = positions
@@ -180,7 +180,7 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     return flops + halting_flops(config, tokens, layers)
 
 
-def saved_bytes(config: Config, rows: int, length: int) -> float:
+def activation_bytes(config: Config, rows: int, length: int) -> float:
     """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
     Args:
@@ -189,19 +189,19 @@ def saved_bytes(config: Config, rows: int, length: int) -> float:
         length: Number of tokens of each sequence.
     """
     tokens = positions(config, length)
-    layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
-    return config.max_layers * (layer + halting_saved_bytes(config, rows, tokens))
+    layer = block_activation_bytes(config, config.size_of_gate, rows, tokens)
+    return config.max_layers * (layer + halting_activation_bytes(config, rows, tokens))
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     flops = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
     halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
-    return offer_flops(config, memory_length) + flops + halting
+    return project_kv_flops(config, memory_length) + flops + halting
 
 
-def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
+def decoder_activation_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
     """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
-    layer = recalling_saved_bytes(config, config.size_of_gate, rows, length, memory_length)
-    halting = halting_saved_bytes(config.model_copy(update={"causal": True}), rows, length)
+    layer = cross_attention_layer_bytes(config, config.size_of_gate, rows, length, memory_length)
+    halting = halting_activation_bytes(config.model_copy(update={"causal": True}), rows, length)
     return config.max_layers * (layer + halting)

@@ -13,9 +13,9 @@ IDS = 257
 
 def ids(text: bytes) -> "array[int]":
     """Return one id per byte."""
-    found = array("H")
-    found.frombytes((np.frombuffer(text, dtype=np.uint8).astype(np.uint16) + 1).tobytes())
-    return found
+    tokens = array("H")
+    tokens.frombytes((np.frombuffer(text, dtype=np.uint8).astype(np.uint16) + 1).tobytes())
+    return tokens
 
 
 def decode(tokens: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.data.files import source_folder, unreadable
+from trainables.data.files import source_folder, unreadable_error
 
 CLASSES = 10
 COLOURS = 3
@@ -68,7 +68,7 @@ class _Unpickler(pickle.Unpickler):
             ("numpy", "dtype"): _byte_type,
             ("numpy.core.multiarray", "_reconstruct"): _byte_array,
             ("numpy._core.multiarray", "_reconstruct"): _byte_array,
-            ("_codecs", "encode"): _latin,
+            ("_codecs", "encode"): _encode_latin,
         }
         if (module, name) not in admitted:
             raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
@@ -91,7 +91,7 @@ def _byte_array(*_: object) -> _ByteArray:
     return _ByteArray()
 
 
-def _latin(text: object, encoding: object) -> bytes:
+def _encode_latin(text: object, encoding: object) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
         raise Refused("text in an encoding of its own")
     return text.encode("latin1")
@@ -101,10 +101,10 @@ def names(folder: str | None) -> dict[str, tuple[str, ...]]:
     """Return the files of the splits `train` and `test`, in the form that exists. Raises `ValueError`."""
     is_binary = folder is not None and (Path(folder) / f"{TRAIN[0]}.bin").is_file()
     suffix = ".bin" if is_binary else ""
-    found = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
+    files = {"train": tuple(f"{name}{suffix}" for name in TRAIN), "test": (f"{TEST}{suffix}",)}
     content = f"{TRAIN[0]} .. {TRAIN[-1]} and {TEST} (CIFAR-10 for Python) or the same with .bin"
-    source_folder(folder, [*found["train"], *found["test"]], content)
-    return found
+    source_folder(folder, [*files["train"], *files["test"]], content)
+    return files
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -112,11 +112,11 @@ def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error) from error
-    return _binary(file, content) if file.suffix == ".bin" else _pickled(file, content)
+        raise unreadable_error(file, error) from error
+    return _read_binary(file, content) if file.suffix == ".bin" else _read_pickle(file, content)
 
 
-def _binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _read_binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     if not content or len(content) % RECORD:
         raise ValueError(
             f"{file}: expected records of {RECORD} bytes, a label and 3 x 1024 colours, got {len(content)} "
@@ -131,7 +131,7 @@ def _binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     return records[:, 1:], records[:, 0].astype(np.int16)
 
 
-def _pickled(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _read_pickle(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     expected = f"{file}: expected a pickled CIFAR-10 batch (a dictionary of b'data' and b'labels')"
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.data.files import source_folder, unreadable
-from trainables.data.ragged import offsets_of
+from trainables.data.files import source_folder, unreadable_error
+from trainables.data.ragged import row_offsets
 from trainables.generators.formula_pairs import BUCKETS, RELATIONS, SEPARATOR, Pairs
 from trainables.generators.formulas import WORDS
 
@@ -33,7 +33,7 @@ def _read_file(file: Path) -> Pairs:
     try:
         text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
     for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
@@ -49,4 +49,4 @@ def _read_file(file: Path) -> Pairs:
         raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
     flat = [token for row in rows for token in row]
     lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
-    return Pairs(np.asarray(flat, dtype=np.uint8), offsets_of(lengths), np.asarray(labels, dtype=np.int16))
+    return Pairs(np.asarray(flat, dtype=np.uint8), row_offsets(lengths), np.asarray(labels, dtype=np.int16))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from trainables.data.files import unreadable
+from trainables.data.files import unreadable_error
 from trainables.data.progress import COUNTED_AT_ONCE, report
 from trainables.data.ragged import list_column
 
@@ -84,7 +84,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(lines, start=1):
                 yield number, _text(line, file, number)
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -96,7 +96,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], lis
     try:
         yield from _pairs(source, target)
     except OSError as error:
-        raise unreadable(Path(error.filename or source), error) from error
+        raise unreadable_error(Path(error.filename or source), error) from error
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -124,7 +124,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     seen: dict[str, int] = {}
     for number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
-        if not word or word in marks or len(count) > 1 or not all(each.isdecimal() for each in count):
+        if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
             raise ValueError(
                 f"{file}, line {number}: expected a word or a word and its count, without "
                 f"{' '.join(marks)}, got {line[:200]!r}"

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from trainables.data.files import source_folder, unreadable
+from trainables.data.files import source_folder, unreadable_error
 from trainables.data.progress import counted
 
 LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _FIELDS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedImage:
     """An image listed in the metadata."""
 
     path: str
@@ -32,7 +32,7 @@ class Listed:
     label: int
 
 
-def root(folder: str | Path, contour_length: int, side: int) -> Path:
+def image_folder(folder: str | Path, contour_length: int, side: int) -> Path:
     """Return the folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
     name = FOLDERS[contour_length]
     content = f"{name}/metadata/<k>.npy and {name}/imgs/<k>/sample_<n>.png (the published pathfinder{side})"
@@ -42,32 +42,32 @@ def root(folder: str | Path, contour_length: int, side: int) -> Path:
 
 def metadata(place: Path) -> list[Path]:
     """Return the files that list the images, by number. Raises `ValueError` if there are none."""
-    found = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
-    if not found:
+    files = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
+    if not files:
         raise ValueError(
             f"{place / 'metadata'} must hold the files <k>.npy that list the images, got none; put them there"
         )
-    return sorted(found, key=lambda file: int(file.stem))
+    return sorted(files, key=lambda file: int(file.stem))
 
 
-def listed(place: Path) -> list[Listed]:
+def listed_images(place: Path) -> list[ListedImage]:
     """Return all images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
-    found: dict[str, Listed] = {}
+    images: dict[str, ListedImage] = {}
     for file in metadata(place):
         for number, image in enumerate(_lines(file), start=1):
-            if image.path in found:
+            if image.path in images:
                 raise ValueError(
                     f"{file}, line {number}: expected each image once, so that none is in two splits, got "
                     f"{image.path} again; remove the line"
                 )
-            found[image.path] = image
-    return list(found.values())
+            images[image.path] = image
+    return list(images.values())
 
 
-def present(place: Path, images: list[Listed]) -> list[Listed]:
+def existing_images(place: Path, images: list[ListedImage]) -> list[ListedImage]:
     """Return the images with non-empty files. Raises `ValueError` for missing files."""
     sizes: dict[str, dict[str, int]] = {}
-    kept = []
+    nonempty_images = []
     for image in images:
         folder, _, name = image.path.rpartition("/")
         if folder not in sizes:
@@ -77,19 +77,22 @@ def present(place: Path, images: list[Listed]) -> list[Listed]:
                 f"{place / image.path} is listed in {place / 'metadata'} and must be there; put it there"
             )
         if sizes[folder][name]:
-            kept.append(image)
-    if len(kept) < len(images):
+            nonempty_images.append(image)
+    if len(nonempty_images) < len(images):
         LOG.warning(
-            "%s: %d of %d images are empty files and left out", place, len(images) - len(kept), len(images)
+            "%s: %d of %d images are empty files and left out",
+            place,
+            len(images) - len(nonempty_images),
+            len(images),
         )
-    return kept
+    return nonempty_images
 
 
-def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
+def read(place: Path, images: list[ListedImage], side: int) -> np.ndarray:
     """Return grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
     pixels = np.empty((len(images), side**2), dtype=np.uint8)
     for row, image in enumerate(counted(images, "images", len(images))):
-        size, mode, levels = _opened(place / image.path, side)
+        size, mode, levels = _open(place / image.path, side)
         if levels is None:
             raise ValueError(
                 f"{place / image.path}: expected a grey PNG image (mode L) of {side} x {side} pixels, got "
@@ -99,7 +102,7 @@ def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
     return pixels
 
 
-def _opened(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
+def _open(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
     """Return size and mode, and the pixels if size and mode are as expected."""
     from PIL import Image
 
@@ -109,18 +112,18 @@ def _opened(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | N
             return opened.size, opened.mode, np.asarray(opened) if right else None
     except OSError as error:
         if error.errno is not None:
-            raise unreadable(file, error) from error
+            raise unreadable_error(file, error) from error
         raise ValueError(f"{file}: expected a PNG image, got {error}") from error
     except Exception as error:  # a damaged image can raise nearly anything
         raise ValueError(f"{file}: expected a PNG image, got {error}") from error
 
 
-def _lines(file: Path) -> list[Listed]:
-    found = []
+def _lines(file: Path) -> list[ListedImage]:
+    images = []
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
     for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), start=1):
         fields = line.decode("utf-8", "replace").split(" ")
         path = PurePosixPath(*fields[:2])
@@ -131,8 +134,8 @@ def _lines(file: Path) -> list[Listed]:
                 f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
                 f"parameters, separated by single spaces, got {shown!r}"
             )
-        found.append(Listed(str(path), int(fields[3])))
-    return found
+        images.append(ListedImage(str(path), int(fields[3])))
+    return images
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -141,4 +144,4 @@ def _sizes(folder: Path) -> dict[str, int]:
         with os.scandir(folder) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise unreadable_error(folder, error) from error

@@ -46,12 +46,12 @@ class NotAQuery(ValueError):
     """A text is not a query. The message states the expected form; the caller adds file and line."""
 
 
-def simplified(query: Words, *, invert: bool) -> list[str]:
+def simplify(query: Words, *, invert: bool) -> list[str]:
     """Return the query with grouped clauses, after inverting relations if `invert`. Raises `NotAQuery`."""
     head, body = _parts(query)
     filters = [tuple(clause) for clause in body if clause[0] == FILTER]
     triples = [_triple(clause, invert=invert) for clause in body if clause[0] != FILTER]
-    clauses = [" ".join(clause) for clause in (*filters, *_gathered(triples))]
+    clauses = [" ".join(clause) for clause in (*filters, *_gather(triples))]
     return [*head, *f" {SEPARATOR} ".join(sorted(clauses)).split(), CLOSE]
 
 
@@ -82,24 +82,22 @@ def _triple(clause: Words, *, invert: bool) -> tuple[str, str, str]:
     return subject, relation, object_
 
 
-def _gathered(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
+def _gather(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
     """Return clauses of several subjects, relations and objects, each list sorted."""
-    by_relation = _grouped(((subject, relation), object_) for subject, relation, object_ in triples)
-    by_objects = _grouped(
+    by_relation = _group(((subject, relation), object_) for subject, relation, object_ in triples)
+    by_objects = _group(
         ((relation, objects), subject) for (subject, relation), objects in by_relation.items()
     )
-    by_ends = _grouped(
-        ((objects, subjects), relation) for (relation, objects), subjects in by_objects.items()
-    )
+    by_ends = _group(((objects, subjects), relation) for (relation, objects), subjects in by_objects.items())
     return [
         [*sorted(subjects), *sorted(relations), *sorted(objects)]
         for (objects, subjects), relations in by_ends.items()
     ]
 
 
-def _grouped(pairs: Iterable[tuple[Key, str]]) -> dict[Key, tuple[str, ...]]:
+def _group(pairs: Iterable[tuple[Key, str]]) -> dict[Key, tuple[str, ...]]:
     """Return the words of each key, in the order of first occurrence."""
-    found: defaultdict[Key, list[str]] = defaultdict(list)
+    groups: defaultdict[Key, list[str]] = defaultdict(list)
     for key, word in pairs:
-        found[key].append(word)
-    return {key: tuple(words) for key, words in found.items()}
+        groups[key].append(word)
+    return {key: tuple(words) for key, words in groups.items()}

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.host import changed, on_host, uploaded
+from trainables.layers.host import copy_to_host, replace_fields, upload, upload_together
 from trainables.layers.packing import InTwo, Packing, put, take
 from trainables.layers.tokens import Placed
 
@@ -85,15 +85,15 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class UnitSplit:
     """A split of the units of a batch into remaining and removed units."""
 
     units: InTwo
     tokens: InTwo
     rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
     """Rows with remaining units, on the device and on the host."""
-    staying: Packing
-    going: Packing
+    active: Packing
+    halted: Packing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class ActiveUnits:
 
     def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
         """Return the indices of all values of `units`; the host waits if `units` is a tensor."""
-        known = on_host(units) if isinstance(units, Tensor) else units
+        known = copy_to_host(units) if isinstance(units, Tensor) else units
         stays = known if self.per_token else np.repeat(known, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(stays)
         flags = {UNITS: known, TOKENS: stays}
@@ -131,33 +131,37 @@ class ActiveUnits:
                 continue
             index = indices[axis]
             chosen[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
-        return changed(self, **chosen)
+        return replace_fields(self, **chosen)
 
-    def parting(self, stay: Bool[np.ndarray, " U"]) -> Leaving:
+    def split(self, stay: Bool[np.ndarray, " U"]) -> UnitSplit:
         """Return the split into the units that `stay` and the others."""
         stays = stay if self.per_token else np.repeat(stay, self.packing.host_counts)
-        (rows, staying), (_, going) = self.packing.left(stays), self.packing.left(~stays)
+        (rows, active), (_, halted) = self.packing.left(stays), self.packing.left(~stays)
         known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
-        whole = uploaded(np.concatenate(known), self.packing.row.device)
-        tables = whole.split_with_sizes([each.shape[0] for each in known])
-        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:], (stays, stay), strict=True))
-        return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), staying, going)
+        layouts = [active.row, active.counts, halted.row, halted.counts]
+        tables = upload_together([*known, *layouts], self.packing.row.device)
+        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:3], (stays, stay), strict=True))
+        (one,), (other,) = (
+            Packing.of_tables([layout], tables[number : number + 1], tables[number + 1 : number + 2])
+            for number, layout in ((3, active), (5, halted))
+        )
+        return UnitSplit(tokens if self.per_token else units, tokens, (tables[0], rows), one, other)
 
-    def part(self: Units, parting: Leaving) -> tuple[Units, Units]:
+    def part(self: Units, split: UnitSplit) -> tuple[Units, Units]:
         """Return the remaining and the removed units; each field is split by one kernel.
 
         Both parts of a field share one copy in memory.
         """
-        cuts, parts = {TOKENS: parting.tokens, UNITS: parting.units}, dict[int, tuple[Any, Any]]()
-        tokens, gone = self.tokens.part(parting.tokens, parting.rows, parting.staying, parting.going)
-        staying, going = dict[str, Any](tokens=tokens), dict[str, Any](tokens=gone)
+        cuts, parts = {TOKENS: split.tokens, UNITS: split.units}, dict[int, tuple[Any, Any]]()
+        tokens, gone = self.tokens.part(split.tokens, split.rows, split.active, split.halted)
+        active, halted = dict[str, Any](tokens=tokens), dict[str, Any](tokens=gone)
         for name, axis, value in self._entries():
             if id(value) not in parts:  # a tensor in several fields is split once
                 cut = cuts[axis]
                 plain = isinstance(value, Tensor | np.ndarray)
                 parts[id(value)] = cut.of(value) if plain else value.part(cut)
-            staying[name], going[name] = parts[id(value)]
-        return changed(self, **staying), changed(self, **going)
+            active[name], halted[name] = parts[id(value)]
+        return replace_fields(self, **active), replace_fields(self, **halted)
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Yield name, axis and value of every field with an entry for each token or unit."""
@@ -199,7 +203,7 @@ class HaltedResults(Generic[Gone]):
         self: "HaltedResults[Units]", units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
     ) -> Units:
         """Add the units outside `stay` and return the remaining ones."""
-        known = on_host(stay) if isinstance(stay, Tensor) else stay
+        known = copy_to_host(stay) if isinstance(stay, Tensor) else stay
         if known.all():
             return units
         # Separate copies, not parts of one, because added units stay in memory.
@@ -212,7 +216,7 @@ class HaltedResults(Generic[Gone]):
             return [value(self.left[0]) for value in values]
         known = np.concatenate([part.source for part in self.left])
         wholes = [torch.cat([value(part) for part in self.left]) for value in values]
-        source = uploaded(known, wholes[0].device)
+        source = upload(known, wholes[0].device)
         return [put(whole, source, whole.shape[0]) for whole in wholes]
 
     def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
@@ -223,7 +227,7 @@ class HaltedResults(Generic[Gone]):
         columns = [[value(part) for part in self.left] for value in values]
         device = next(each.device for column in columns for each in column if isinstance(each, Tensor))
         known = np.argsort(np.concatenate([part.origin for part in self.left]))
-        back = None if len(self.left) == 1 else uploaded(known, device)
+        back = None if len(self.left) == 1 else upload(known, device)
         return [self._in_order(column, known, back, device) for column in columns]
 
     def _in_order(
@@ -236,5 +240,5 @@ class HaltedResults(Generic[Gone]):
         tensors = [each for each in values if isinstance(each, Tensor)]
         if not tensors:
             sizes = [len(part.origin) for part in self.left]
-            return uploaded(np.repeat(np.asarray(values), sizes)[known], device)
+            return upload(np.repeat(np.asarray(values), sizes)[known], device)
         return tensors[0] if back is None else take(torch.cat(tensors), back)

@@ -17,9 +17,15 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, Parting
+from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, RowSplit
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
+from trainables.layers.memory import (
+    Memory,
+    MemorySettings,
+    add_slots_packings,
+    update_activation_bytes,
+    update_flops,
+)
 from trainables.layers.packing import Packing, moved, put
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
@@ -93,9 +99,10 @@ class ChunkPart:
         cls, cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
         """Build all parts from all `tokens` of a batch and the `places` of all slots."""
-        rows = torch.arange(0, device=places.device)  # rows of `recalled`, which is None here
-        ordered = tokens.select(cut.order[0], rows, cut.packing)
+        rows = torch.arange(0, device=places.device)  # rows of `cross_kv`, which is None here
+        ordered = tokens.select(cut.orders.tokens.order, rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
+        add_slots_packings([chunk.packing for chunk in chunks], memory.settings.slots)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -151,15 +158,15 @@ class Chunked(nn.Module):
         totals: list[Float[Tensor, " B"]] = []
         left: list[Float[Tensor, "K S D"]] = []
         places = self.memory.places(packing)
-        chunks = [cut.chunk(number) for number in range(cut.most)]
+        chunks = cut.chunks()
         parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
-        order, back = cut.order
+        order, back = cut.orders.tokens.order, cut.orders.tokens.back
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                if (parting := cut.parting(number)) is not None:
-                    slots, gone = _parted(slots, parting)
+                if (split := cut.orders.row_splits[number]) is not None:
+                    slots, gone = _parted(slots, split)
                     left.append(gone)
                 memory = self.memory.marked(slots)
                 result = layers(given[number], part.tokens, memory, number)
@@ -172,7 +179,7 @@ class Chunked(nn.Module):
                 memory = self.memory.update(memory, part.slots, finals[-1], chunk.packing)
                 slots = memory.to(slots.dtype)
         if left:
-            slots = moved(torch.cat([*left, slots]), cut.back.order, cut.back.back)
+            slots = moved(torch.cat([*left, slots]), cut.orders.rows.order, cut.orders.rows.back)
         final = moved(torch.cat(finals), back, order)
         return _mean_over_chunks(final, totals, cut.counts, packing, bound), slots
 
@@ -216,12 +223,12 @@ def _mean_over_chunks(
 
 
 def _parted(
-    slots: Float[Tensor, "B S D"], parting: Parting
+    slots: Float[Tensor, "B S D"], split: RowSplit
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
     """Return the slots of the rows that have another chunk, and those of the others."""
-    ordered = moved(slots, parting.order, parting.back)
-    staying, gone = ordered.split_with_sizes([parting.stays, slots.shape[0] - parting.stays])
-    return staying, gone
+    ordered = moved(slots, split.order, split.back)
+    active, gone = ordered.split_with_sizes([split.stays, slots.shape[0] - split.stays])
+    return active, gone
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
@@ -234,7 +241,7 @@ def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], f
     )
 
 
-def chunks_saved_bytes(
+def chunks_activation_bytes(
     config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
 ) -> float:
     """Return the bytes kept for `rows` sequences of `length` tokens.
@@ -242,6 +249,6 @@ def chunks_saved_bytes(
     `layers` returns the bytes kept by all layers on a chunk, given its length.
     """
     return sum(
-        layers(chunk) + update_saved_bytes(config, config.memory, rows, chunk)
+        layers(chunk) + update_activation_bytes(config, config.memory, rows, chunk)
         for chunk in config.chunk_lengths(length)
     )

@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.layers.host import on_host, uploaded
+from trainables.layers.host import copy_to_host, upload
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, put, take
-from trainables.layers.recomputing import again_if_asked
+from trainables.layers.recomputing import run_recomputable
 from trainables.layers.tokens import Placed, packed_places
 from trainables.recurrence.active_units import (
     PER_TOKEN,
@@ -32,7 +32,7 @@ from trainables.recurrence.active_units import (
 )
 from trainables.recurrence.cells import Initial, RecursiveCell, gelu, linear
 from trainables.recurrence.neighbours import Retriever, neighbours
-from trainables.recurrence.watching import begun
+from trainables.recurrence.watching import start_record
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -140,12 +140,12 @@ class Composition:
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
-        seen = None if self.threshold is None else begun(packing, "existence")
+        seen = None if self.threshold is None else start_record(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             if seen is not None:
                 active = composing.packing.spread(composing.active)
-                where = uploaded(composing.source, active.device)
-                seen.see(number, where, composing.exist, active)
+                where = upload(composing.source, active.device)
+                seen.record_layer(number, where, composing.exist, active)
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not stay.any():
@@ -165,13 +165,13 @@ class Composition:
         unspent: np.ndarray = composing.packing.host_counts - NUM_BOUNDARIES > number
         if self.early_exit == "none" or self.threshold is None:
             return unspent
-        going: np.ndarray = unspent & on_host(composing.active)
+        going: np.ndarray = unspent & copy_to_host(composing.active)
         if self.early_exit == "compact" or not going.any():
             return going
         return unspent
 
     def _step(self, composing: ComposingRows) -> ComposingRows:
-        states, exist, took = again_if_asked(self.cell, self._composed, composing)
+        states, exist, took = run_recomputable(self.cell, self._composed, composing)
         if self.threshold is not None and self.early_exit != "compact":
             moving = composing.packing.spread(composing.active)
             states = torch.where(moving[:, None], states, composing.states)
@@ -260,7 +260,7 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
         order.grow(first, size)
     for left, right in zip(order.left, order.right, strict=True):
         one, other = (torch.tensor(each, device=states.device) for each in (left, right))
-        parents = again_if_asked(cell, cell.compose, take(states, one), take(states, other), place[other])
+        parents = run_recomputable(cell, cell.compose, take(states, one), take(states, other), place[other])
         states = states.index_copy(0, other, parents.to(states.dtype))
     return states
 
@@ -286,7 +286,7 @@ def left_to_right(
         stay = (packing.counts[rows] > column).nonzero().squeeze(1)
         rows, before = rows[stay], take(before, stay)
         here = packing.starts[rows] + column
-        before = again_if_asked(cell, cell.compose, before, take(states, here), place[here])
+        before = run_recomputable(cell, cell.compose, before, take(states, here), place[here])
         pieces.append(before)
         where.append(here)
     return put(torch.cat(pieces), torch.cat(where), states.shape[0])

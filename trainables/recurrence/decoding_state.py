@@ -55,7 +55,7 @@ class LayerCache:
 class DecodingState:
     """State of N inputs with `width` hypotheses each (R = N * `width` rows) of `length` tokens."""
 
-    recalled: tuple[KeysValues, ...]
+    cross_kv: tuple[KeysValues, ...]
     """Keys and values of the inputs for each layer; a single entry for layers with equal weights."""
     layers: tuple[LayerCache, ...]
     width: int
@@ -79,8 +79,8 @@ class DecodingState:
             rows,
             rotation,
             rotation,
-            recalled=self.recalled[0],
-            recallers=_even(x.shape[0] // self.width, self.width, x),
+            cross_kv=self.cross_kv[0],
+            cross_queries=_even(x.shape[0] // self.width, self.width, x),
             position=torch.full_like(rows, self.length),
         )
 
@@ -92,8 +92,8 @@ class DecodingState:
         """Return the state of some inputs, in their order, with all their hypotheses."""
         across = torch.arange(self.width, device=inputs.device)
         rows = (inputs[:, None] * self.width + across).flatten()
-        recalled = tuple(each.select_rows(inputs) for each in self.recalled)
-        return replace(self.reorder(rows), recalled=recalled)
+        cross_kv = tuple(each.select_rows(inputs) for each in self.cross_kv)
+        return replace(self.reorder(rows), cross_kv=cross_kv)
 
 
 def _longer(so_far: Tensor | None, new: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class StepwiseDecoder(nn.Module):
 
     num_layers: int
 
-    def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
+    def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for each layer; one entry if layers share weights."""
         raise NotImplementedError
 
@@ -124,5 +124,5 @@ class StepwiseDecoder(nn.Module):
             width: Number of hypotheses for each input.
             length_max: Maximum number of tokens of an answer.
         """
-        recalled = tuple(self.recalled(memory, memory_mask))
-        return DecodingState(recalled, (LayerCache(),) * self.num_layers, width, length_max)
+        cross_kv = tuple(self.cross_kv(memory, memory_mask))
+        return DecodingState(cross_kv, (LayerCache(),) * self.num_layers, width, length_max)

@@ -16,11 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.halting import Decision, Rule, decide
-from trainables.layers.host import on_host, uploaded
+from trainables.layers.host import copy_to_host, upload
 from trainables.layers.packing import take
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import ExitMode, HaltedResults, Leaving
+from trainables.recurrence.active_units import ExitMode, HaltedResults, UnitSplit
 from trainables.recurrence.depth_units import (
     DepthResult,
     DepthUnits,
@@ -29,7 +29,7 @@ from trainables.recurrence.depth_units import (
     LayerOutputs,
     SideOutputs,
 )
-from trainables.recurrence.watching import PassSeen, begun
+from trainables.recurrence.watching import PassRecord, start_record
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class DepthRecurrence:
             delay=self.delay,
             all_keep=self.early_exit == "compact",
         )
-        run = DepthPass(self, units, caps, seen=begun(tokens.packing))
+        run = DepthPass(self, units, caps, seen=start_record(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:
@@ -126,11 +126,11 @@ class Proposal:
         """Input of the halting function from the proposed states, (units, width)."""
         return self.states if self.means is None else self.means
 
-    def of_staying(self, parting: Leaving) -> "Proposal":
+    def of_active(self, split: UnitSplit) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, parting.units.one)
-        side = tuple(take(each, parting.tokens.one) for each in self.side)
-        return Proposal(take(self.states, parting.tokens.one), means, side)
+        means = None if self.means is None else take(self.means, split.units.one)
+        side = tuple(take(each, split.tokens.one) for each in self.side)
+        return Proposal(take(self.states, split.tokens.one), means, side)
 
 
 @dataclass
@@ -141,7 +141,7 @@ class DepthPass:
     units: DepthUnits
     row_caps: Int[np.ndarray, " B"]
     """Maximum number of layers that the units of each row may keep."""
-    seen: PassSeen | None = None
+    seen: PassRecord | None = None
     """Record of layers for a watcher; None without a watcher."""
     halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
@@ -157,28 +157,28 @@ class DepthPass:
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            parting = self._leave(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
+            split = self._leave(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
             if self.over:
                 return
             if all_keep:
-                units = None if parting is None else parting.units.one
-                decision = decision.of_staying(units, self.units.halting.active)
-            if parting is not None and proposed is not None:
-                proposed = proposed.of_staying(parting)
+                units = None if split is None else split.units.one
+                decision = decision.of_active(units, self.units.halting.active)
+            if split is not None and proposed is not None:
+                proposed = proposed.of_active(split)
         made = self._propose() if proposed is None else proposed
         capped = number in self.caps
         self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
-        self.tell(number, decision, made)
+        self.record_outputs(number, decision, made)
         if number < self.recurrence.max_layers and (not undo or capped):
             self._leave(self.units.halting.active, stale=not undo)
 
-    def tell(self, number: int, decision: Decision, made: Proposal) -> None:
+    def record_outputs(self, number: int, decision: Decision, made: Proposal) -> None:
         """Report a step of all remaining units to the watcher, and store its side outputs."""
         if self.seen is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
-            where = uploaded(self.units.source, made.states.device)
-            self.seen.see(number, where, weight, keeps, made.side)
+            where = upload(self.units.source, made.states.device)
+            self.seen.record_layer(number, where, weight, keeps, made.side)
         if made.side:
             weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(made.side, weight))
@@ -237,7 +237,7 @@ class DepthPass:
 
     def _leave(
         self, stay: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
-    ) -> Leaving | None:
+    ) -> UnitSplit | None:
         """Remove the units outside `stay` from the batch and return the split; None if no split was made.
 
         Args:
@@ -251,28 +251,28 @@ class DepthPass:
         if self.recurrence.early_exit == "batch":
             self.over = not bool(stay.any())
             return None
-        known = on_host(stay if goes_on is None else goes_on)
+        known = copy_to_host(stay if goes_on is None else goes_on)
         self.over = not known.any()
         if self.over or known.all():
             return None
         if self.recurrence.per_token and self.cache is None:
             self._context()
             stale = False
-        parting = self.units.parting(known)
-        self.units, gone = self.units.part(parting)
+        split = self.units.split(known)
+        self.units, gone = self.units.part(split)
         if self.cache is not None:
-            self.cache = self._with_final(self.cache, gone, parting, stale=stale)
+            self.cache = self._with_final(self.cache, gone, split, stale=stale)
         self.halted.add(gone.ended())
-        return parting
+        return split
 
     def _with_final(
-        self, cache: KeyValueCache, gone: DepthUnits, parting: Leaving, *, stale: bool
+        self, cache: KeyValueCache, gone: DepthUnits, split: UnitSplit, *, stale: bool
     ) -> KeyValueCache:
         """Return the cache of the remaining units, with keys and values of the final states of removed ones.
 
         Active tokens still attend to halted tokens.
         """
         if stale:
-            left = cache.uploaded(cache.known[~parting.tokens.known])
+            left = cache.upload(cache.known[~split.tokens.known])
             cache = cache.write(left, self._keys_values(gone))
-        return cache.of_staying(parting)
+        return cache.of_active(split)

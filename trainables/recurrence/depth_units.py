@@ -13,9 +13,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, States, keep
-from trainables.layers.host import changed, uploaded
+from trainables.layers.host import replace_fields, upload
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
+from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, UnitSplit, everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class DepthUnits(ActiveUnits):
             halting=halting,
             halted_sum=torch.zeros_like(states) if running else None,
         )
-        return changed(begun, halts_by=begun.means_of(states))
+        return replace_fields(begun, halts_by=begun.means_of(states))
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
@@ -104,7 +104,7 @@ class DepthUnits(ActiveUnits):
 
     def counted(self) -> "DepthUnits":
         """Return the units after one more step was run on all of them."""
-        return changed(self, halting=self.halting.count_run())
+        return replace_fields(self, halting=self.halting.count_run())
 
     def step(
         self,
@@ -127,19 +127,19 @@ class DepthUnits(ActiveUnits):
         halts_by = None if features is states and all_keep else features
         around = States(self.states, states, self.mixed, None if self.per_token else self.packing)
         halting, mixed, states = keep(self.halting, decision, around, all_keep=all_keep, capped=capped)
-        found = changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+        found = replace_fields(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step of `features`.
-            found = changed(found, halts_by=self.means_of(states))
+            found = replace_fields(found, halts_by=self.means_of(states))
         return found
 
-    def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
+    def part(self, split: UnitSplit) -> "tuple[DepthUnits, DepthUnits]":
         """Return the remaining and the removed units; adds final states of the latter to `halted_sum`."""
         if self.halted_sum is None:
-            return super().part(parting)
-        leaves = uploaded(~parting.tokens.known, self.states.device)
+            return super().part(split)
+        leaves = upload(~split.tokens.known, self.states.device)
         gone = self.packing.running_sum(torch.where(leaves[:, None], self.states, 0))
-        return super(DepthUnits, changed(self, halted_sum=self.halted_sum + gone)).part(parting)
+        return super(DepthUnits, replace_fields(self, halted_sum=self.halted_sum + gone)).part(split)
 
     def ended(self) -> "EndedUnits":
         """Return the results of these units after they have halted."""
@@ -198,24 +198,24 @@ class KeyValueCache:
     @cached_property
     def slots(self) -> Int[Tensor, " M"]:
         """`known` on the device."""
-        return self.uploaded(self.known)
+        return self.upload(self.known)
 
-    def uploaded(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
+    def upload(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
         """Upload indices among the keys to the device."""
-        return uploaded(slots, self.seen.keys.device)
+        return upload(slots, self.seen.keys.device)
 
     def write(self, slots: Int[Tensor, " K"], made: KeysValues) -> "KeyValueCache":
         """Return the cache with new keys and values in `slots`."""
-        found = changed(self, seen=self.seen.with_rows(slots, made))
+        found = replace_fields(self, seen=self.seen.with_rows(slots, made))
         vars(found)["slots"] = self.slots
         return found
 
-    def of_staying(self, parting: Leaving) -> "KeyValueCache":
+    def of_active(self, split: UnitSplit) -> "KeyValueCache":
         """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
-        known, packing, rows = self.known[parting.tokens.known], self.seen.packing, parting.rows[1]
+        known, packing, rows = self.known[split.tokens.known], self.seen.packing, split.rows[1]
         if rows.shape[0] == packing.num_rows:
             return KeyValueCache(self.seen, known)
         stays = np.zeros(packing.num_rows, dtype=bool)
         stays[rows] = True
         renumber = np.repeat(stays, packing.host_counts).cumsum() - 1
-        return KeyValueCache(self.seen.select_rows(*parting.rows), renumber[known])
+        return KeyValueCache(self.seen.select_rows(*split.rows), renumber[known])

@@ -78,11 +78,11 @@ def _next_of_some(
         return states
     if rows.shape[0] == states.shape[0]:
         return _next(repeated, states, tokens, layer)
-    assert tokens.recalled is not None
-    assert tokens.recallers is not None
-    _, inputs, recallers = tokens.recallers.select(runs)
-    some = replace(tokens, recalled=None).select(rows, rows, packing)
-    some = replace(some, recalled=tokens.recalled.select_rows(inputs), recallers=recallers)
+    assert tokens.cross_kv is not None
+    assert tokens.cross_queries is not None
+    _, inputs, cross_queries = tokens.cross_queries.select(runs)
+    some = replace(tokens, cross_kv=None).select(rows, rows, packing)
+    some = replace(some, cross_kv=tokens.cross_kv.select_rows(inputs), cross_queries=cross_queries)
     made = _next(repeated, states.index_select(0, rows), some, layer.select(rows))
     return states.index_copy(0, rows, made.to(states.dtype))
 

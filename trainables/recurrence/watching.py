@@ -24,7 +24,7 @@ Meaning = Literal["survival", "existence"]
 
 
 @dataclass(frozen=True)
-class LayerSeen:
+class LayerRecord:
     """Record of one layer on K of the tokens."""
 
     number: int
@@ -39,18 +39,18 @@ class LayerSeen:
 
 
 @dataclass
-class PassSeen:
+class PassRecord:
     """Record of one pass of an encoder or a decoder over a full batch."""
 
     packing: Packing
     meaning: Meaning
     halts: bool = True
     """Whether tokens can halt in this pass, even before the first layer."""
-    layers: list[LayerSeen] = field(default_factory=list)
+    layers: list[LayerRecord] = field(default_factory=list)
     part: Int[Tensor, " K"] | None = None
     """Indices of the tokens of the current part, if the batch is processed in parts."""
 
-    def see(
+    def record_layer(
         self,
         number: int,
         tokens: Int[Tensor, " K"],
@@ -60,7 +60,7 @@ class PassSeen:
     ) -> None:
         """Record layer `number` on `tokens`, whose indices are those within the current part, if any."""
         where = tokens if self.part is None else self.part.index_select(0, tokens)
-        self.layers.append(LayerSeen(number, where, weight, keeps, tuple(side)))
+        self.layers.append(LayerRecord(number, where, weight, keeps, tuple(side)))
 
     def running(self) -> Float[Tensor, "M L"]:
         """Return the weight of every layer at every token; -1 for layers after the token halted."""
@@ -77,7 +77,7 @@ class PassSeen:
 class ForwardWatch:
     """Records of all watched forward passes."""
 
-    passes: list[PassSeen] = field(default_factory=list)
+    passes: list[PassRecord] = field(default_factory=list)
     """Passes in the order of their start; that of the encoder precedes that of the decoder."""
     answers: list[Int[Tensor, " K"]] = field(default_factory=list)
     """Most probable classes, as predicted by heads."""
@@ -98,13 +98,13 @@ def watching() -> Iterator[ForwardWatch]:
         _WATCH.reset(token)
 
 
-def begun(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True) -> PassSeen | None:
+def start_record(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True) -> PassRecord | None:
     """Return the record for a recurrence that starts on `packing`; None without a watcher."""
     watch = _WATCH.get()
     if watch is None:
         return None
     if not watch.parted:
-        watch.passes.append(PassSeen(packing, meaning, halts))
+        watch.passes.append(PassRecord(packing, meaning, halts))
     watch.passes[-1].halts |= halts
     return watch.passes[-1]
 
@@ -116,7 +116,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
     if watch is None:
         yield lambda _: None
         return
-    seen = PassSeen(packing, "survival", halts=False)
+    seen = PassRecord(packing, "survival", halts=False)
     watch.passes.append(seen)
     watch.parted = True
 
@@ -129,7 +129,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
         watch.parted, seen.part = False, None
 
 
-def answered(chosen: Int[Tensor, " K"]) -> None:
+def record_answers(chosen: Int[Tensor, " K"]) -> None:
     """Record the classes that a head has predicted."""
     watch = _WATCH.get()
     if watch is not None:

@@ -163,7 +163,7 @@ def _interval(config: Config) -> int:
     return _problem(config).interval if config.interval is None else config.interval
 
 
-def longest_query(config: Config, step: int) -> int:
+def max_query_length(config: Config, step: int) -> int:
     """Return the greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
     interval = _interval(config)
     reached = 1 + step // interval if interval else _length_max(config)
@@ -176,7 +176,7 @@ def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
     Forms and pauses do not change the queries, so arms that differ only in them receive the same queries.
     """
     dice = Dice(numpy_stream(seed, "algorithms", config.data_seed, "train", step))
-    table = _table(config, _uniform_lengths(dice, longest_query(config, step), batch_size), dice)
+    table = _table(config, _uniform_lengths(dice, max_query_length(config, step), batch_size), dice)
     return Split(table, shape(config).pad_id, "").batch(np.arange(batch_size))
 
 

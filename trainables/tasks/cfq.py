@@ -39,7 +39,7 @@ from trainables.readers.parallel_text import (
     read_words,
     warn_unknown,
 )
-from trainables.readers.sparql import NotAQuery, simplified
+from trainables.readers.sparql import NotAQuery, simplify
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo, train_valid_test
 from trainables.types import TaskShape
@@ -114,7 +114,7 @@ def build(config: Config, split: str) -> pa.Table:
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
     source, target = (files[f"{PARTS[split]}.{side}"] for side in ("src", "tgt"))
     for number, question, query in read_pairs(source, target):
-        answer = _written(config, query, target, number)
+        answer = _target_words(config, query, target, number)
         _must_be_short("question_words_max", config.question_words_max, question, source, number)
         _must_be_short("query_words_max", config.query_words_max, answer, target, number)
         questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
@@ -196,16 +196,16 @@ def _read_vocabulary(
         return read_words(file, marks)
     counts: Counter[str] = Counter()
     for number, line in read_lines(file):
-        counts.update(_written(config, line.split(), file, number) if shorten else line.split())
+        counts.update(_target_words(config, line.split(), file, number) if shorten else line.split())
     return Vocabulary(marks, sorted(counts, key=lambda word: (-counts[word], word)))
 
 
-def _written(config: Config, query: list[str], file: Path, number: int) -> list[str]:
+def _target_words(config: Config, query: list[str], file: Path, number: int) -> list[str]:
     """Return the query in the form to be learnt."""
     if not config.simplify:
         return query
     try:
-        return simplified(query, invert=config.division in INVERTED)
+        return simplify(query, invert=config.division in INVERTED)
     except NotAQuery as fault:
         raise ValueError(
             f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; leave simplify out for "

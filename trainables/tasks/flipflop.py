@@ -24,7 +24,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
 from trainables.acting import InSplits
-from trainables.data.draws import first_unseen
+from trainables.data.draws import find_new
 from trainables.data.progress import report
 from trainables.data.ragged import list_column
 from trainables.settings import Settings
@@ -196,24 +196,24 @@ def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
 @lru_cache(maxsize=16)
 def _marks(config: Config, split: str) -> frozenset[bytes]:
     """Return 8-byte hashes of a split's strings; a hash collision only excludes the later string."""
-    return frozenset(mark for strings in _strings(config, split) for mark in _marks_of(strings))
+    return frozenset(mark for strings in _strings(config, split) for mark in _row_hashes(strings))
 
 
-def _marks_of(strings: np.ndarray) -> Iterator[bytes]:
+def _row_hashes(strings: np.ndarray) -> Iterator[bytes]:
     return (blake2b(row.data, digest_size=8).digest() for row in strings)
 
 
 def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Generator]) -> np.ndarray:
     """Return the first strings of the part's distribution that are not in `seen`."""
-    kept = np.empty((part.examples, part.length), dtype=np.uint8)
-    have = 0
-    while have < part.examples:
+    rows = np.empty((part.examples, part.length), dtype=np.uint8)
+    count = 0
+    while count < part.examples:
         drawn = _draw(next(streams), part, max(1, min(part.examples, ROUND_TOKENS // part.length)))
-        new = drawn[first_unseen(_marks_of(drawn), seen, part.examples - have)]
-        kept[have : have + len(new)] = new
-        have += len(new)
-        report("strings", have, part.examples)
-    return kept
+        new = drawn[find_new(_row_hashes(drawn), seen, part.examples - count)]
+        rows[count : count + len(new)] = new
+        count += len(new)
+        report("strings", count, part.examples)
+    return rows
 
 
 def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:

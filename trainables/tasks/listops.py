@@ -33,8 +33,8 @@ from trainables.generators.listops_splits import (
     length_test,
     length_tests,
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Law, Trees, grow
 from trainables.settings import Settings
@@ -164,9 +164,9 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     if split in _test_laws(config):
-        return table_of(_test_trees(config, split))
+        return tree_table(_test_trees(config, split))
     if split in HELD_OUT:
-        return table_of(_held_out(config)[HELD_OUT.index(split)])
+        return tree_table(_held_out(config)[HELD_OUT.index(split)])
     train = _train_trees(config)
     short = np.flatnonzero(train.lengths <= config.train_length_max)
     if not len(short):
@@ -174,7 +174,7 @@ def build(config: Config, split: str) -> pa.Table:
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return table_of(train.take(short))
+    return tree_table(train.take(short))
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:

@@ -24,12 +24,12 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.generators.listops_dependency_trees import COUNTED_MAX, DepthLaw, balanced
+from trainables.generators.listops_dependency_trees import COUNTED_MAX, DepthLaw, draw_balanced
 from trainables.generators.listops_splits import (
     decode,  # noqa: F401 required in every task
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Trees
 from trainables.settings import Settings
@@ -76,11 +76,11 @@ def shortest(law: DepthLaw) -> int:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     if split == "iid":
-        return table_of(_control(config.test_examples, config.data_seed))
+        return tree_table(_control(config.test_examples, config.data_seed))
     seen: set[Hashable] = set()
     if split == "train":
         seen |= set(_control(config.test_examples, config.data_seed).rows())
-    return table_of(balanced(LAWS[split], _examples(config, split), config.data_seed, split, seen))
+    return tree_table(draw_balanced(LAWS[split], _examples(config, split), config.data_seed, split, seen))
 
 
 def _examples(config: Config, split: str) -> int:
@@ -90,4 +90,4 @@ def _examples(config: Config, split: str) -> int:
 @lru_cache(maxsize=1)
 def _control(wanted: int, data_seed: int) -> Trees:
     """Return the trees of the split iid, which are excluded from training."""
-    return balanced(LAWS["iid"], wanted, data_seed, "iid", set())
+    return draw_balanced(LAWS["iid"], wanted, data_seed, "iid", set())

@@ -26,8 +26,8 @@ from trainables.generators.listops_splits import (
     generate,
     length_tests,
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Law
 from trainables.settings import Settings
@@ -106,6 +106,6 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     # Lengths or depths of the splits differ from those of train, so they cannot share a tree.
-    return table_of(
+    return tree_table(
         generate(_laws(config)[split], config.data_seed, ("listops_depth", config.variant, split), set())
     )

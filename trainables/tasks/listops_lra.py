@@ -20,8 +20,8 @@ from trainables.generators.listops_splits import (
     decode,  # noqa: F401 required in every task
     generate,
     listops_shape,
-    table_of,
     token_classes,  # noqa: F401 used by the catalogue
+    tree_table,
 )
 from trainables.generators.listops_trees import Law, Trees
 from trainables.settings import Settings
@@ -62,7 +62,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
-    return table_of(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
+    return tree_table(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
 
 
 @lru_cache(maxsize=3)

@@ -31,8 +31,8 @@ from trainables.generators.formula_pairs import (
     RELATIONS,
     SEPARATOR,
     Pairs,
-    generated,
-    holding,
+    generate_pairs,
+    has_pattern,
     unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
@@ -155,7 +155,7 @@ def _pairs(config: Config, split: str) -> Pairs:
     pool = _pool(_parts(config, "train"))
     if split == HELD_OUT:
         assert config.held_out is not None, "a split of held-out pairs needs a pattern"
-        return pool.take(np.flatnonzero(holding(pool, config.held_out)))
+        return pool.take(np.flatnonzero(has_pattern(pool, config.held_out)))
     pool = _without_pattern(pool, config.held_out)
     is_valid = np.arange(1, len(pool) + 1) % VALID_EVERY == 0
     valid = pool.take(np.flatnonzero(is_valid))
@@ -174,7 +174,7 @@ def _pool(buckets: Sequence[Pairs]) -> Pairs:
 
 
 def _without_pattern(pairs: Pairs, pattern: str | None) -> Pairs:
-    return pairs if pattern is None else pairs.take(np.flatnonzero(~holding(pairs, pattern)))
+    return pairs if pattern is None else pairs.take(np.flatnonzero(~has_pattern(pairs, pattern)))
 
 
 def require_files(config: Config) -> None:
@@ -202,7 +202,7 @@ def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     """Return the pairs of each bucket."""
     if config.folder is not None:
         return read(Path(config.folder), part)
-    return generated(config.test_pairs, config.data_seed)[part == "test"]
+    return generate_pairs(config.test_pairs, config.data_seed)[part == "test"]
 
 
 def _table(pairs: Pairs, form: str) -> pa.Table:

@@ -88,7 +88,7 @@ def require_files(config: Config) -> None:
 def source_digest(config: Config) -> str:
     """Return a digest of the contents of the files. Raises `ValueError` for missing files."""
     folder, names = _names(config)
-    return content_digest(folder, [name for each in names.values() for name in each])
+    return content_digest(folder, [name for part in names.values() for name in part])
 
 
 def grey(colours: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from trainables.acting import InForm
-from trainables.data.files import content_digest, source_folder, unreadable
+from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report
 from trainables.readers.byte_text import (
     IDS,
@@ -178,4 +178,4 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
                     report("bytes", done, size)
                 yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error

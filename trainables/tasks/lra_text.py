@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from trainables.acting import InForm
 from trainables.data.draws import permutation
-from trainables.data.files import content_digest, source_folder, unreadable
+from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import counted
 from trainables.readers.byte_text import (
     IDS,
@@ -110,7 +110,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad folder."""
     folder = _folder(config)
-    reviews = _chosen(config, folder, split)
+    reviews = _split_reviews(config, folder, split)
     rows = Rows(IDS)
     for review in counted(reviews, "reviews", len(reviews)):
         rows.append(ids(_read(folder / review, config.length_max)))
@@ -136,7 +136,7 @@ def _folder(config: Config) -> Path:
     return source_folder(config.folder, names, content)
 
 
-def _chosen(config: Config, folder: Path, split: str) -> list[str]:
+def _split_reviews(config: Config, folder: Path, split: str) -> list[str]:
     """Return the reviews of a split."""
     if split == "test" or (split == "valid" and config.validate_on == "test"):
         return _reviews(folder, "test")
@@ -156,20 +156,20 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
 
 def _reviews(folder: Path, part: str) -> list[str]:
     """Return all reviews of a part as paths below `folder`, by opinion and name."""
-    found: list[str] = []
+    reviews: list[str] = []
     for opinion in OPINIONS:
         place = f"{part}/{opinion}"
         try:
             with os.scandir(folder / place) as entries:
                 names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
         except OSError as error:
-            raise unreadable(folder / place, error) from error
+            raise unreadable_error(folder / place, error) from error
         if not names:
             raise ValueError(
                 f"{folder / place} must hold a review in each .txt file, got none; put them there"
             )
-        found += [f"{place}/{name}" for name in names]
-    return found
+        reviews += [f"{place}/{name}" for name in names]
+    return reviews
 
 
 def _read(file: Path, most: int) -> bytes:
@@ -178,7 +178,7 @@ def _read(file: Path, most: int) -> bytes:
         with file.open("rb") as opened:
             text = opened.read(most)
     except OSError as error:
-        raise unreadable(file, error) from error
+        raise unreadable_error(file, error) from error
     if not text:
         raise ValueError(f"{file}: expected a review, got an empty file; put the review there")
     return text

@@ -135,16 +135,16 @@ def build(config: Config, split: str) -> pa.Table:
 def require_files(config: Config) -> None:
     """Raise `ValueError` if the files are missing, without reading them."""
     if config.folder is not None:
-        files.metadata(files.root(config.folder, config.contour_length, config.side))
+        files.metadata(files.image_folder(config.folder, config.contour_length, config.side))
 
 
 def source_digest(config: Config) -> str | None:
     """Return a digest of the images and their list; None for generated images. Raises `ValueError`."""
     if config.folder is None:
         return None
-    place = files.root(config.folder, config.contour_length, config.side)
+    place = files.image_folder(config.folder, config.contour_length, config.side)
     lists = [f"metadata/{file.name}" for file in files.metadata(place)]
-    return content_digest(place, [*lists, *(image.path for image in files.listed(place))])
+    return content_digest(place, [*lists, *(image.path for image in files.listed_images(place))])
 
 
 def _examples(config: Config, split: str) -> int | None:
@@ -154,8 +154,8 @@ def _examples(config: Config, split: str) -> int | None:
 
 def _read(config: Config, folder: str, split: str) -> pa.Table:
     """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
-    place = files.root(folder, config.contour_length, config.side)
-    images = files.present(place, files.listed(place))
+    place = files.image_folder(folder, config.contour_length, config.side)
+    images = files.existing_images(place, files.listed_images(place))
     tenth = -(-len(images) // 10)
     cuts = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
     order = permutation(numpy_stream(config.data_seed, "pathfinder", "order"), len(images))

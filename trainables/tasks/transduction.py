@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from trainables.acting import InSplits
-from trainables.data.draws import below, first_unseen
+from trainables.data.draws import below, find_new
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -166,11 +166,11 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
     )
     assert info.examples is not None, "every split has a number of examples"
     streams = (numpy_stream(config.data_seed, "transduction", split, turn) for turn in count())
-    kept: list[String] = []
-    while missing := info.examples - len(kept):
+    strings: list[String] = []
+    while missing := info.examples - len(strings):
         drawn = _draw(next(streams), config.symbols, info, info.examples)
-        kept += [drawn[index] for index in first_unseen(drawn, seen, missing)]
-    return tuple(kept)
+        strings += [drawn[index] for index in find_new(drawn, seen, missing)]
+    return tuple(strings)
 
 
 def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:

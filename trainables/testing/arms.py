@@ -40,7 +40,7 @@ def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     raw = config.model_dump(mode="json")
     found = {BASE: raw}
     for path, value in changes(config):
-        if fits(arm := changed(raw, path, value), shape):
+        if fits(arm := replace_fields(raw, path, value), shape):
             found[named(path, value)] = arm
     return found
 
@@ -62,10 +62,10 @@ def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
             yield from (((name, *path), value) for path, value in changes(now))
 
 
-def changed(raw: Raw, path: Path, value: Any) -> Raw:
+def replace_fields(raw: Raw, path: Path, value: Any) -> Raw:
     """Return a copy with `value` at `path`."""
     first, *rest = path
-    return raw | {first: changed(raw[first], tuple(rest), value) if rest else value}
+    return raw | {first: replace_fields(raw[first], tuple(rest), value) if rest else value}
 
 
 def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:

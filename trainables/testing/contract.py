@@ -43,7 +43,7 @@ class Contract:
             metafunc.parametrize(argument, values + none)
 
 
-def made(contract: Class, **attributes: Any) -> Class:
+def contract_class(contract: Class, **attributes: Any) -> Class:
     """Return a subclass of `contract` that pytest collects under any name.
 
     Raises:

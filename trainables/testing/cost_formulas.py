@@ -28,7 +28,7 @@ class CostContract(ModelCases):
     none: ClassVar[Mapping[str, str]] = {
         **ModelCases.none,
         "stating": "no function forward_flops: costs are counted",
-        "keeping": "no function saved_bytes: memory is counted",
+        "keeping": "no function activation_bytes: memory is counted",
         "deciding": "no function decoder_flops: it has no decoder, or its costs are counted",
     }
 
@@ -38,7 +38,7 @@ class CostContract(ModelCases):
 
     def every_keeping(self) -> dict[str, Raw]:
         """Return the arms of a model that states its bytes stored for the backward pass."""
-        return self._stating("saved_bytes")
+        return self._stating("activation_bytes")
 
     def every_deciding(self) -> dict[str, Raw]:
         """Return the arms of a model that states the costs of its decoder."""
@@ -54,8 +54,8 @@ class CostContract(ModelCases):
     def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
         """Check the memory of an encoder on one input within `FACTOR`."""
         config = _config(keeping)
-        kept = counted(config, "Encoder", LENGTH).saved_bytes
-        _check_memory(self._function("saved_bytes")(config, 1, LENGTH), kept)
+        kept = counted(config, "Encoder", LENGTH).activation_bytes
+        _check_memory(self._function("activation_bytes")(config, 1, LENGTH), kept)
 
     def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
         """Check FLOPs of a decoder exactly and its memory within `FACTOR`."""
@@ -63,7 +63,9 @@ class CostContract(ModelCases):
         found = counted(config, "Decoder", ANSWER, LENGTH)
         stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
         check(stated == found.flops, f"decoder_flops must be {found.flops:,.0f}, got {stated:,.0f}")
-        _check_memory(self._function("decoder_saved_bytes")(config, 1, ANSWER, LENGTH), found.saved_bytes)
+        _check_memory(
+            self._function("decoder_activation_bytes")(config, 1, ANSWER, LENGTH), found.activation_bytes
+        )
 
     def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
         """Check stated or counted FLOPs."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.testing.causality import CausalContract
-from trainables.testing.contract import made
+from trainables.testing.contract import contract_class
 from trainables.testing.cost_formulas import CostContract
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
@@ -45,4 +45,4 @@ def model_contract(
     Raises:
         ImportError: pytest is not installed.
     """
-    return made(ModelContract, model=name, settings=settings or {}, arms=arms or {})
+    return contract_class(ModelContract, model=name, settings=settings or {}, arms=arms or {})

@@ -21,7 +21,7 @@ from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
-from trainables.testing.contract import Contract, check, made
+from trainables.testing.contract import Contract, check, contract_class
 from trainables.training import Training
 from trainables.types import NOT_ASKED, Batch
 
@@ -320,7 +320,7 @@ def task_contract(
     """
     if (solve := attributes.get("solve")) is not None:
         attributes["solve"] = staticmethod(solve)
-    return made(contract, task=name, settings=settings or {}, **attributes)
+    return contract_class(contract, task=name, settings=settings or {}, **attributes)
 
 
 def build(raw: Mapping[str, Any], split: str) -> Split:

@@ -16,7 +16,7 @@ from trainables.custom.outside import Trainable
 from trainables.metrics import Metric, split_and_quantity
 from trainables.protocol import Job, Measurement, Workload
 from trainables.testing.child_process import in_child
-from trainables.testing.contract import MOST, Contract, check, made, undisturbed
+from trainables.testing.contract import MOST, Contract, check, contract_class, undisturbed
 
 Raw = dict[str, Any]
 
@@ -67,7 +67,7 @@ class TrainableContract(Contract):
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
-        strange = list(outside.unkept_fields(trial, known.model_dump(mode="json"), ""))
+        strange = list(outside.dropped_fields(trial, known.model_dump(mode="json"), ""))
         check(not strange, f"config must know all settings, got none for {', '.join(sorted(strange))}")
         again = config.model_validate(known.model_dump(mode="json"))
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
@@ -185,7 +185,7 @@ def trainable_contract(
     Raises:
         ImportError: pytest is not installed.
     """
-    return made(TrainableContract, trainable=path, settings=settings or {}, **attributes)
+    return contract_class(TrainableContract, trainable=path, settings=settings or {}, **attributes)
 
 
 def _values(metric: Metric, found: list[Measurement]) -> list[float]:

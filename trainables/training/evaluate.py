@@ -118,11 +118,11 @@ def evaluate(
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
-    found = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    metrics = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
     if forward_flops is not None:
         *_, computed, bound = table[:NUM_COMMON]
-        found["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
-    return found
+        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
+    return metrics
 
 
 def _rows(output: Output) -> Tensor:
@@ -163,6 +163,6 @@ def halting(encoded: Encoded) -> dict[str, float]:
 
 
 def _floor(labels: list[Tensor]) -> float:
-    flat = torch.cat([each.flatten() for each in labels]).cpu().numpy()
+    flat = torch.cat([part.flatten() for part in labels]).cpu().numpy()
     asked = flat[flat != NOT_ASKED]
     return float(np.unique(asked, return_counts=True)[1].max() / len(asked))

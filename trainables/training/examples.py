@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from trainables.data.draws import permutation
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import ForwardWatch, PassSeen, watching
+from trainables.recurrence.watching import ForwardWatch, PassRecord, watching
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_catalog import decode, label_names, shape
 from trainables.training.step import Learner, evaluating
 from trainables.types import Batch, Output
 
-MOST_WORDS: Final = 64
+MAX_WORDS: Final = 64
 """Greatest number of words recorded per input; more cannot be displayed side by side."""
 MOST_LAYERS: Final = 32
 MOST_LETTERS: Final = 24
@@ -38,37 +38,37 @@ MOST_LETTERS: Final = 24
 _SEED: Final = 0
 
 
-def chosen(examples: int, count: int) -> np.ndarray:
+def fixed_sample(examples: int, count: int) -> np.ndarray:
     """Return the indices of the `count` recorded examples, drawn once and identical in every trial."""
     return np.sort(permutation(numpy_stream(_SEED, "halting-examples"), examples)[:count])
 
 
 @torch.inference_mode()
-def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
+def record_example(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
     with evaluating(learner), watching() as watch:
         output = learner.model(batch)
-    found = next((each for each in watch.passes if each.halts), None)
-    if found is None:
+    halting_pass = next((watched for watched in watch.passes if watched.halts), None)
+    if halting_pass is None:
         return {}
     return {
         **_answer(output, watch, batch, task),
         "depth": round(float(output.encoded.depth[0]), 4),
-        "meaning": found.meaning,
-        "parts": [*_parts(found, batch, task, learner.model)],
+        "meaning": halting_pass.meaning,
+        "parts": [*_parts(halting_pass, batch, task, learner.model)],
     }
 
 
 def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -> Mapping[str, Any]:
     hits, counts = int(output.hits[0]), int(output.counts[0])
-    found: dict[str, Any] = {"target": None, "answer": None, "hits": hits, "counts": counts}
+    record: dict[str, Any] = {"target": None, "answer": None, "hits": hits, "counts": counts}
     if batch.labels.dim() == 1 and watch.answers:
         names = label_names(task)
-        found |= {"target": names[int(batch.labels[0])], "answer": names[int(watch.answers[-1][0])]}
-    return found
+        record |= {"target": names[int(batch.labels[0])], "answer": names[int(watch.answers[-1][0])]}
+    return record
 
 
-def _parts(seen: PassSeen, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+def _parts(seen: PassRecord, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
     """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
@@ -87,12 +87,12 @@ def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
 
 def _part(tokens: list[int], running: list[list[int]], task: Settings) -> dict[str, Any]:
     bounded = len(running) == len(tokens) + NUM_BOUNDARIES
-    words = [_word(task, token) for token in tokens[:MOST_WORDS]]
+    words = [_word(task, token) for token in tokens[:MAX_WORDS]]
     words = ["START", *words, "END"] if bounded else words
     return {
-        "words": words[:MOST_WORDS],
+        "words": words[:MAX_WORDS],
         "length": len(running),
-        "running": [row[:MOST_LAYERS] for row in running[:MOST_WORDS]],
+        "running": [row[:MOST_LAYERS] for row in running[:MAX_WORDS]],
     }
 
 

@@ -22,7 +22,7 @@ from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.constant_shapes import ConstantShapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.seeds import derive
-from trainables.training.step import Learner, parts_of, weighted_objective
+from trainables.training.step import Learner, split_batch, weighted_objective
 from trainables.types import Batch, Output
 
 TOKEN_STEP = 128
@@ -122,8 +122,8 @@ class CudaEngine:
         """Capture a pass as a CUDA graph."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            found = run()
-        return found, graph.replay
+            result = run()
+        return result, graph.replay
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class GraphedPasses:
         self._learner = learner
         self._filler = filler
         self._engine = engine
-        self._weights = [each for each in learner.model.parameters() if each.requires_grad]
+        self._weights = [weight for weight in learner.model.parameters() if weight.requires_grad]
         self._gradients: dict[int, Tensor] = {}
         """Output tensors for gradients of captured passes, by index of the weight; unused weights
         have none.
@@ -167,17 +167,17 @@ class GraphedPasses:
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
         """Compute what `step.compute_gradients` computes, for a batch on the host."""
         learner = self._learner
-        parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
-        given = [self._filler.filled(batch.rows(each.first, each.first + each.rows)) for each in parts]
+        parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
+        given = [self._filler.filled(batch.rows(part.first, part.first + part.rows)) for part in parts]
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
-        passes = [self._pass_of(*each, step) for each in zip(given, parts, strict=True)]
+        passes = [self._pass_of(*part, step) for part in zip(given, parts, strict=True)]
         sums = []
-        for number, (found, filled) in enumerate(zip(passes, given, strict=True)):
-            found.read(filled, found.shapes.salts.values(learner.seed, step))
+        for number, (captured, filled) in enumerate(zip(passes, given, strict=True)):
+            captured.read(filled, captured.shapes.salts.values(learner.seed, step))
             key = derive(learner.seed, "dropout", step, number, "generator")
             with seeded_generator(key, learner.device):
-                found.replay()
-            sums.append(found.sums.clone())
+                captured.replay()
+            sums.append(captured.sums.clone())
         for number, gradient in self._gradients.items():
             self._weights[number].grad = gradient
         return torch.stack(sums).sum(0).unbind()
@@ -192,9 +192,9 @@ class GraphedPasses:
     def _captured(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
         learner, shapes = self._learner, ConstantShapes()
         batch = Batch(
-            *(each.to(learner.device, copy=True) for each in (filled.tokens, filled.mask, filled.labels))
+            *(tensor.to(learner.device, copy=True) for tensor in (filled.tokens, filled.mask, filled.labels))
         )
-        others = other_lengths(filled).to(learner.device)
+        others = change_lengths(filled).to(learner.device)
         for number in range(WARM_UPS):
             given = others if number == 0 else batch
             self._engine.warm_up(lambda given=given: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
@@ -216,10 +216,10 @@ class GraphedPasses:
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if salts is None else shapes.capturing(salts)
         with running_on(filled_part), running, learner.autocast(caches=False):
-            total, sums = weighted_objective(_of_first(learner.model(filled), part.rows), learner, share)
+            total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.
-        found = torch.autograd.grad(total, self._weights, allow_unused=True)
-        used = {number: each for number, each in enumerate(found) if each is not None}
+        gradients = torch.autograd.grad(total, self._weights, allow_unused=True)
+        used = {number: value for number, value in enumerate(gradients) if value is not None}
         for number in used:
             if number not in self._gradients:
                 self._gradients[number] = torch.zeros_like(self._weights[number])
@@ -228,10 +228,10 @@ class GraphedPasses:
             torch._foreach_add_(into, given)
         else:
             torch._foreach_copy_(into, given)
-        return torch.stack([each.double() for each in sums])
+        return torch.stack([value.double() for value in sums])
 
 
-def other_lengths(batch: Batch) -> Batch:
+def change_lengths(batch: Batch) -> Batch:
     """Return a batch of the same shape and number of tokens with other row lengths, if possible."""
     lengths, width = batch.mask.sum(1), batch.mask.shape[1]
     longest, shortest = int(lengths.argmax()), int(lengths.argmin())
@@ -243,7 +243,7 @@ def other_lengths(batch: Batch) -> Batch:
     return replace(batch, mask=torch.arange(width) < lengths[:, None])
 
 
-def _of_first(output: Output, rows: int) -> Output:
+def _first_rows(output: Output, rows: int) -> Output:
     """Return the first `rows` rows of an output, in the fields that an objective reads."""
     encoded, uniform = output.encoded, output.uniform
     auxiliary = None if encoded.auxiliary is None else encoded.auxiliary[:rows]

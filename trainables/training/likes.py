@@ -39,8 +39,8 @@ def adapts(config: Any) -> bool:
     if config.optimizer != "ranger":
         return True
     beta2, steps = config.betas[1], config.steps
-    kept = beta2**steps
-    return bool(2 / (1 - beta2) - 1 - 2 * steps * kept / (1 - kept) > RADAM_KNOWN)
+    decay = beta2**steps
+    return bool(2 / (1 - beta2) - 1 - 2 * steps * decay / (1 - decay) > RADAM_KNOWN)
 
 
 def batch_size(config: Any, trial: TrialFacts) -> Any:

@@ -14,7 +14,7 @@ from trainables.types import HeadKind
 HEADLINE_PLACES: tuple[Place, ...] = ("table", "headline", "posthoc", "figure")
 
 
-def metrics_of(
+def declared_metrics(
     tasks: Iterable[str] = (), heads: Iterable[HeadKind] = get_args(HeadKind)
 ) -> tuple[Metric, ...]:
     """Return the declared metrics of tasks (by name) and heads, each once, the most important first.
@@ -26,28 +26,30 @@ def metrics_of(
     kinds = set(heads)
     tasks = tuple(tasks)
     parts: list[Iterable[Metric]] = [
-        *(sorted(task_catalog.metrics(name), key=lambda each: each.name) for name in tasks),
+        *(sorted(task_catalog.metrics(name), key=lambda metric: metric.name) for name in tasks),
         writing.metrics if "sequence" in kinds else (),
         evaluate.quality,
-        *(_of_head(head) for head in get_args(HeadKind) if head in kinds),
+        *(_head_metrics(head) for head in get_args(HeadKind) if head in kinds),
         evaluate.costs,
         accumulator.metrics,
         workload.metrics,
         work.metrics,
     ]
-    found: dict[tuple[str, str], Metric] = {}
-    for each in chain.from_iterable(parts):
-        found.setdefault((each.split, each.name), each)
-    return _judged_first(found.values(), dict.fromkeys(map(task_catalog.headline, tasks)))
+    by_name: dict[tuple[str, str], Metric] = {}
+    for metric in chain.from_iterable(parts):
+        by_name.setdefault((metric.split, metric.name), metric)
+    return _headlines_first(by_name.values(), dict.fromkeys(map(task_catalog.headline, tasks)))
 
 
-def _judged_first(metrics: Iterable[Metric], judged: Collection[str]) -> tuple[Metric, ...]:
+def _headlines_first(metrics: Iterable[Metric], headlines: Collection[str]) -> tuple[Metric, ...]:
     """Return the metrics with the main quantities of the tasks first, displayed as main quantities."""
-    known = {each.name: replace(each, shown=HEADLINE_PLACES) for each in metrics if each.name in judged}
-    first = [known[name] for name in judged if name in known]
-    return (*first, *(each for each in metrics if each.name not in known))
+    first_metrics = {
+        metric.name: replace(metric, shown=HEADLINE_PLACES) for metric in metrics if metric.name in headlines
+    }
+    first = [first_metrics[name] for name in headlines if name in first_metrics]
+    return (*first, *(metric for metric in metrics if metric.name not in first_metrics))
 
 
-def _of_head(head: HeadKind) -> tuple[Metric, ...]:
+def _head_metrics(head: HeadKind) -> tuple[Metric, ...]:
     module: Any = importlib.import_module(f"trainables.heads.{head}")
     return declared(getattr(module, "metrics", ()))

@@ -50,7 +50,7 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take one step of RAdam, and every `LOOKAHEAD_STEPS` steps one step of the slow weights."""
         # RAdam treats a parameter with any state as initialised, so add slow weights after its first step.
-        fresh = {each: each.clone() for each in self._moving() if not self.state[each]}
+        fresh = {weight: weight.clone() for weight in self._moving() if not self.state[weight]}
         loss: float | None = _RADAM_STEP(self, closure)
         for parameter in self._moving():
             state = self.state[parameter]
@@ -60,7 +60,9 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
         return loss
 
     def _moving(self) -> list[nn.Parameter]:
-        return [each for group in self.param_groups for each in group["params"] if each.grad is not None]
+        return [
+            weight for group in self.param_groups for weight in group["params"] if weight.grad is not None
+        ]
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

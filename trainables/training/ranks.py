@@ -46,31 +46,31 @@ class Exchange:
 
     def spread_weights(self) -> None:
         """Send the weights of rank 0 to all ranks."""
-        flat = torch.cat([each.detach().flatten() for each in self._parameters])
+        flat = torch.cat([weight.detach().flatten() for weight in self._parameters])
         dist.broadcast(flat, src=0)
         if dist.get_rank():
-            _put(flat, [each.detach() for each in self._parameters])
+            _put(flat, [weight.detach() for weight in self._parameters])
 
     def gather(self, numbers: Tensor) -> Tensor:
         """Sum gradients and `numbers` on rank 0. A parameter without a gradient in any rank has none."""
-        there = torch.tensor([each.grad is not None for each in self._parameters], device=numbers.device)
-        there = there.to(torch.int64)
-        dist.all_reduce(there)
-        reached = [each for each, ranks in zip(self._parameters, there.tolist(), strict=True) if ranks]
-        for each in reached:
-            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
-        gradients = [each.grad for each in reached if each.grad is not None]
-        flat = torch.cat([each.flatten() for each in gradients])
+        counts = torch.tensor([weight.grad is not None for weight in self._parameters], device=numbers.device)
+        counts = counts.to(torch.int64)
+        dist.all_reduce(counts)
+        used = [weight for weight, ranks in zip(self._parameters, counts.tolist(), strict=True) if ranks]
+        for weight in used:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        gradients = [weight.grad for weight in used if weight.grad is not None]
+        flat = torch.cat([weight.flatten() for weight in gradients])
         dist.reduce(flat, dst=0)
         dist.reduce(numbers, dst=0)
         _put(flat, gradients)
         return numbers
 
 
-def _put(flat: Tensor, where: Sequence[Tensor]) -> None:
+def _put(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copy consecutive parts of `flat` into tensors."""
-    for each, part in zip(where, torch.split(flat, [each.numel() for each in where]), strict=True):
-        each.copy_(part.view_as(each))
+    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 class Ranks:
@@ -96,7 +96,7 @@ class Ranks:
         said = (Path(self._folder.name) / f"rank-{rank}.log").open("w+")
         self._said.append(said)
         command = [sys.executable, "-m", "trainables.training.rank"]
-        paths = os.pathsep.join(each for each in sys.path if each)
+        paths = os.pathsep.join(path for path in sys.path if path)
         other = subprocess.Popen(  # noqa: S603  # nosec B603
             command,
             stdin=subprocess.PIPE,

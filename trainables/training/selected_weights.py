@@ -18,12 +18,12 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from trainables.checkpoint import load_weights, read_tensors, weights, write_tensors
 
 
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return copies of the tensors."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
+def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
     """Move `average` towards the weights of `model`: decay * average + (1 - decay) * weights."""
     present = weights(model)
     moving = [name for name, tensor in average.items() if tensor.is_floating_point()]
@@ -34,15 +34,15 @@ def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> Non
 
 
 @contextmanager
-def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
+def temporary_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
     """Replace the weights of `model` by `tensors` in the block; None changes nothing."""
     if tensors is None:
         yield
         return
-    own = copied(weights(model))
+    previous = copy_tensors(weights(model))
     load_weights(model, tensors, Path("held"))
     yield
-    load_weights(model, own, Path("own"))
+    load_weights(model, previous, Path("own"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,28 +56,28 @@ class ScoredWeights:
     weights: Mapping[str, Tensor]
 
 
-def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
+def best_candidates(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
     """Return the `count` candidates of highest score, ordered by step; equal scores prefer earlier steps."""
-    chosen = sorted(candidates, key=lambda each: (-each.score, each.step))[:count]
-    return sorted(chosen, key=lambda each: each.step)
+    chosen = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.step))[:count]
+    return sorted(chosen, key=lambda candidate: candidate.step)
 
 
-def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
+def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
     """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
-    found = dict(candidates[-1].weights)
-    for name, last in found.items():
+    averages = dict(candidates[-1].weights)
+    for name, last in averages.items():
         if last.is_floating_point():
-            total = torch.stack([each.weights[name].double() for each in candidates]).mean(0)
-            found[name] = total.to(last.dtype)
-    return found
+            total = torch.stack([candidate.weights[name].double() for candidate in candidates]).mean(0)
+            averages[name] = total.to(last.dtype)
+    return averages
 
 
 def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
     """Write the weights of each candidate and return scores and steps, the input of `read_candidates`."""
     listed = []
-    for each in candidates:
-        write_tensors(_file(folder, each.step), each.weights)
-        listed.append((each.score, each.step))
+    for candidate in candidates:
+        write_tensors(_file(folder, candidate.step), candidate.weights)
+        listed.append((candidate.score, candidate.step))
     return listed
 
 

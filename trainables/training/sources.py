@@ -24,7 +24,7 @@ from trainables.streams import numpy_stream
 from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
-from trainables.training.examples import chosen
+from trainables.training.examples import fixed_sample
 from trainables.training.graphed import Filler
 from trainables.training.work import Work
 from trainables.types import Batch
@@ -35,7 +35,7 @@ VALID_SEED = 0
 """Seed of the choice of `valid_examples`; constant, so that all trials are compared on the same samples."""
 
 
-def misfit(task: Settings, config: TrainConfig) -> str | None:
+def find_misfit(task: Settings, config: TrainConfig) -> str | None:
     """Return why batches of `task` cannot have the order of `config`; None if they can."""
     if config.order == "bucketed" and any(info.streamed for info in splits(task)):
         return (
@@ -64,7 +64,7 @@ class Sources:
         self._streamed = self._train_info.streamed
         self.digests: dict[str, str] = {}
         """Digest of the samples of every split measured so far, by split."""
-        if (why := misfit(self.task, config)) is not None:
+        if (why := find_misfit(self.task, config)) is not None:
             raise ValueError(why)
 
     def model(self) -> nn.Module:
@@ -108,7 +108,7 @@ class Sources:
     def several(self, split: str, count: int) -> Iterator[Batch]:
         """Return batches of at most `count` examples of `split`, the same examples in every trial."""
         examples = self._open(split)
-        return self._batches(examples, chosen(len(examples), count))
+        return self._batches(examples, fixed_sample(len(examples), count))
 
     def _batches(self, examples: Split, indices: np.ndarray, copies: int = 1) -> Iterator[Batch]:
         """Yield the examples at `indices` in batches; `copies` is the number of hypotheses for each input."""
@@ -120,7 +120,7 @@ class Sources:
     def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
         """Yield index and batch of each of `count` examples of `split`, the same examples in every trial."""
         examples = self._open(split)
-        for number in chosen(len(examples), count).tolist():
+        for number in fixed_sample(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
 
     @cached_property
@@ -151,17 +151,17 @@ class Sources:
         """Return the split and the indices of its measured samples."""
         examples = self._open(split)
         everything = np.arange(len(examples))
-        chosen = _some(everything, self._config.valid_examples) if split == VALID else everything
-        self.digests[split] = self._digest(examples, chosen)
-        return examples, chosen
+        indices = _some(everything, self._config.valid_examples) if split == VALID else everything
+        self.digests[split] = self._digest(examples, indices)
+        return examples, indices
 
-    def _digest(self, examples: Split, chosen: np.ndarray) -> str:
+    def _digest(self, examples: Split, indices: np.ndarray) -> str:
         """Return a digest of the measured samples: content, number chosen, and form.
 
         Samples in another form than the default have another content. The form is therefore appended after a
         space: digests with different forms say nothing about equality.
         """
-        some = "" if len(chosen) == len(examples) else f"/{len(chosen)}"
+        some = "" if len(indices) == len(examples) else f"/{len(indices)}"
         fields = type(self.task).model_fields
         form = {
             name: value

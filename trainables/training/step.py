@@ -20,7 +20,7 @@ from trainables.training.config import ON_CUDA, TrainConfig
 from trainables.training.optimizers import make_optimizer
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
-from trainables.training.selected_weights import copied, follow
+from trainables.training.selected_weights import copy_tensors, update_average
 from trainables.types import NOT_ASKED, Batch, Output
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -59,8 +59,7 @@ class Learner:
     """A model with its optimiser: the state that a step changes.
 
     Raises:
-        ValueError: `precision` needs a CUDA device and the model is on another device, or `misfit` returns a
-            reason.
+        ValueError: `precision` needs a CUDA device and the model has none, or `find_misfit` returns a reason.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
@@ -73,7 +72,7 @@ class Learner:
                 f"precision {config.precision!r} needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
-        if (why := misfit(model, config)) is not None:
+        if (why := find_misfit(model, config)) is not None:
             raise ValueError(why)
         if config.checkpoint_activations:
             recompute(model)
@@ -83,7 +82,7 @@ class Learner:
         """Captured forward and backward passes; None if steps do not replay graphs."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
-        self.average = None if config.ema is None else copied(weights(model))
+        self.average = None if config.ema is None else copy_tensors(weights(model))
         """Moving average of the weights, evaluated in their place; None without an average."""
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
@@ -107,7 +106,7 @@ def evaluating(learner: Learner) -> Iterator[None]:
     learner.model.train()
 
 
-def misfit(model: nn.Module, config: TrainConfig) -> str | None:
+def find_misfit(model: nn.Module, config: TrainConfig) -> str | None:
     """Return why steps of `config` cannot be taken with `model`, as `must ..., got ...`; None if they can."""
     if config.checkpoint_activations and not can_recompute(model):
         return (
@@ -150,7 +149,7 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
         loss, ponder, hits, counts = compute_gradients(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
-            follow(learner.average, learner.model, learner.config.ema)
+            update_average(learner.average, learner.model, learner.config.ema)
     # Graphed passes take batches on the host.
     tokens = batch.mask.sum().to(learner.device, non_blocking=True)
     return StepResult(loss, ponder, norm, hits, counts, tokens)
@@ -185,24 +184,24 @@ def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float
 
 
 def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
-    each = learner.config.accumulate
-    return _backward_of_parts(learner, batch, step, range(rank * each, (rank + 1) * each))
+    count = learner.config.accumulate
+    return _backward_of_parts(learner, batch, step, range(rank * count, (rank + 1) * count))
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
     """Return the sums of `compute_gradients` over the parts with these `numbers`; zeros if none exists."""
     whole = len(batch.labels)
-    found = torch.zeros(4, dtype=torch.float64, device=learner.device)
-    for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
+    totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
+    for number, part in enumerate(split_batch(batch, min(learner.config.parts, whole))):
         if number in numbers:
             with running_on(part):
                 rows = batch.rows(part.first, part.first + part.rows)
-                seen = _backward_of_part(learner, rows, step, number, part.rows / whole)
-            found += torch.stack([each.double() for each in seen])
-    return found
+                sums = _backward_of_part(learner, rows, step, number, part.rows / whole)
+            totals += torch.stack([value.double() for value in sums])
+    return totals
 
 
-def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:
+def split_batch(batch: Batch, parts: int) -> Iterator[BatchPart]:
     """Yield parts of the batch that differ by at most one row, the larger ones first."""
     whole, first = len(batch.labels), 0
     asked = batch.labels != NOT_ASKED

@@ -30,7 +30,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import PassSeen, watching
+from trainables.recurrence.watching import PassRecord, watching
 from trainables.settings import Settings
 from trainables.task_catalog import decode, shape, token_classes
 from trainables.training.examples import MOST_LETTERS, sentences
@@ -59,7 +59,7 @@ _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 
 
 @torch.inference_mode()
-def tallied(
+def tally_examples(
     learner: Learner, splits: Mapping[str, Iterable[Batch]], task: Settings
 ) -> Iterator[dict[str, Any]]:
     """Yield the records for all batches of `splits`, which maps names to batches."""
@@ -98,7 +98,7 @@ class _Depths:
         lengths = map(len, rows)
         operators = [max(map(self._operators, sentences(row, self.separator))) for row in rows]
         columns = (output.encoded.depth, output.encoded.bound, output.hits, output.counts)
-        values = (each.double().tolist() for each in columns)
+        values = (column.double().tolist() for column in columns)
         self.rows += zip(lengths, operators, *values, strict=True)
 
     def _operators(self, tokens: list[int]) -> int:
@@ -131,11 +131,11 @@ def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[l
         inside = (by >= low) & (by < end)
         if inside.any():
             depth = values[inside, 0]
-            shown = [depth.mean(), *np.percentile(depth, (10, 90))]
+            depths = [depth.mean(), *np.percentile(depth, (10, 90))]
             bound = round(float(values[inside, 1].mean()), 4)
-            counts = [int(each) for each in values[inside, 2:].sum(0)]
+            counts = [int(value) for value in values[inside, 2:].sum(0)]
             most = int(by[inside].max())
-            yield [low, most, len(depth), *(round(float(each), 4) for each in shown), *counts, bound]
+            yield [low, most, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
 
 
 @dataclass
@@ -155,7 +155,7 @@ class _Experts:
         """Return every class once, and the class of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
-    def add(self, rows: Sequence[list[int]], seen: PassSeen) -> None:
+    def add(self, rows: Sequence[list[int]], seen: PassRecord) -> None:
         """Add a batch whose tokens are `rows`."""
         self.examples += len(rows)
         if not any(each.side for each in seen.layers):
@@ -187,7 +187,7 @@ class _Experts:
             {(word, expert): n for (word, expert), n in zip(pairs.tolist(), counts.tolist(), strict=True)}
         )
 
-    def _packed(self, rows: list[list[int]], seen: PassSeen) -> tuple[list[int], list[int]]:
+    def _packed(self, rows: list[list[int]], seen: PassRecord) -> tuple[list[int], list[int]]:
         """Return class (as index in `names`) and token id of each packed position."""
         number = {name: place for place, name in enumerate(self.names)}
         starts, classes, ids = seen.packing.starts.tolist(), list[int](), list[int]()

@@ -17,15 +17,21 @@ from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
-from trainables.training.examples import seen_of
+from trainables.training.examples import record_example
 from trainables.training.graphed import CudaEngine, Engine, GraphedPasses
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
-from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
+from trainables.training.selected_weights import (
+    ScoredWeights,
+    best_candidates,
+    copy_tensors,
+    mean_weights,
+    temporary_weights,
+)
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, one_step
-from trainables.training.tallies import MOST_EXAMPLES, tallied
+from trainables.training.tallies import MOST_EXAMPLES, tally_examples
 from trainables.training.work import Work
 from trainables.training.writing import measure_writing
 
@@ -158,14 +164,14 @@ class Training:
         config, progress = self._config, self._state.progress
         until = min(config.steps, (progress.step // config.report_every + 1) * config.report_every)
         metrics = self._steps(until)
-        with holding(self._state.learner.model, self._state.learner.average):
+        with temporary_weights(self._state.learner.model, self._state.learner.average):
             metrics |= self._measure(VALID)
             self._choose(self._score(metrics))
         exhausted = config.patience is not None and progress.stale > config.patience
         progress.finished = progress.step == config.steps or exhausted
         if progress.finished and self._job.phase == "confirm":
             self._average_best()
-            with holding(self._state.learner.model, self._state.selected):
+            with temporary_weights(self._state.learner.model, self._state.selected):
                 metrics |= self._measure_tests()
                 self._examples = tuple(self._look_at_examples())
             metrics["model/selected_step"] = float(self._selected_step)
@@ -183,23 +189,23 @@ class Training:
         accumulator.flush()
         seconds = perf_counter() - begin
         progress.step = until
-        found = accumulator.metrics() | {
+        metrics = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": accumulator.tokens / seconds,
             TRAIN_FLOPS: until * self._work.step,
         }
         epoch = self._sources.epoch
-        return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
+        return metrics if epoch is None else metrics | {EPOCH_SECONDS: seconds * epoch / examples}
 
     def _measure(self, split: str) -> dict[str, float]:
         """Return the metrics of `split` with the present weights."""
         learner, sources = self._state.learner, self._sources
-        found = evaluate(learner, sources.batches(split), self._work.samples)
+        values = evaluate(learner, sources.batches(split), self._work.samples)
         if isinstance(learner.model, SequenceModel):
-            found |= measure_writing(learner, sources.to_write(split), sources.task)
-        metrics = {f"{split}/{name}": value for name, value in found.items()}
+            values |= measure_writing(learner, sources.to_write(split), sources.task)
+        metrics = {f"{split}/{name}": value for name, value in values.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
-            raise Diverged(self._state.progress.step, found["loss"])
+            raise Diverged(self._state.progress.step, values["loss"])
         return metrics
 
     def _measure_tests(self) -> dict[str, float]:
@@ -215,12 +221,12 @@ class Training:
         split = self._job.splits[0] if self._job.splits else VALID
         try:
             for number, batch in self._sources.single(split, self._job.halting_examples):
-                if seen := seen_of(self._state.learner, batch, self._sources.task):
+                if seen := record_example(self._state.learner, batch, self._sources.task):
                     yield {"kind": "map", "split": split, "number": number, **seen}
             several = {
-                each: self._sources.several(each, MOST_EXAMPLES) for each in self._job.splits or (VALID,)
+                name: self._sources.several(name, MOST_EXAMPLES) for name in self._job.splits or (VALID,)
             }
-            yield from tallied(self._state.learner, several, self._sources.task)
+            yield from tally_examples(self._state.learner, several, self._sources.task)
         except Exception as error:
             # Models and tasks of other packages may differ in structure; that must not lose measurements.
             LOG.warning("halting of single examples could not be looked at: %r", error)
@@ -241,7 +247,7 @@ class Training:
             return
         progress.best_score, progress.best_step, progress.stale = score, progress.step, 0
         if self._keeps_one:
-            self._state.best = copied(weights(self._state.learner.model))
+            self._state.best = copy_tensors(weights(self._state.learner.model))
 
     @property
     def _keeps_one(self) -> bool:
@@ -251,15 +257,15 @@ class Training:
     def _keep_if_best(self, new: ScoredWeights) -> None:
         """Store a copy of the weights while they are among the best."""
         state = self._state
-        state.candidates = best([*state.candidates, new], self._config.average_best)
+        state.candidates = best_candidates([*state.candidates, new], self._config.average_best)
         if new in state.candidates:
-            state.candidates[-1] = replace(new, weights=copied(new.weights))
+            state.candidates[-1] = replace(new, weights=copy_tensors(new.weights))
 
     def _average_best(self) -> None:
         """Select the mean of the best weights, if several are stored."""
         state = self._state
         if state.candidates:
-            state.best, state.progress.best_step = mean(state.candidates), state.candidates[-1].step
+            state.best, state.progress.best_step = mean_weights(state.candidates), state.candidates[-1].step
             state.candidates = []
 
     def _halve_rate_if_stale(self) -> None:

@@ -67,11 +67,11 @@ def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str
     """
     pairs = [(tuple(ours), tuple(right)) for ours, right in zip(hypotheses, references, strict=True)]
     commonest = max(Counter(right for _, right in pairs).values())
-    own: Score | None = getattr(task_module(task_name(task)), "score", None)
-    more = {} if own is None else own(task, hypotheses, references)
+    score: Score | None = getattr(task_module(task_name(task)), "score", None)
+    task_scores = {} if score is None else score(task, hypotheses, references)
     return {
         "exact_match": sum(ours == right for ours, right in pairs) / len(pairs),
         "exact_match_floor": commonest / len(pairs),
         "answer_length": sum(len(ours) for ours, _ in pairs) / len(pairs),
-        **{name: float(value) for name, value in more.items()},
+        **{name: float(value) for name, value in task_scores.items()},
     }

@@ -72,12 +72,12 @@ def _summary(describe: Callable[[], str], origin: str) -> str:
 def _print_settings(kind: "Kind", name: str) -> None:
     from orchestrator.cli.display.fields import rows
     from trainables import catalog
-    from trainables.custom.extensions import shown_path
+    from trainables.custom.extensions import display_path
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     say(f"{name}: {_first_line(module.__doc__)}\n")
     if outside := catalog.outside_sources(kind, name):
-        say(f"from {shown_path(module.__file__ or outside[0])}\n")
+        say(f"from {display_path(module.__file__ or outside[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
         _print_splits(module, config)

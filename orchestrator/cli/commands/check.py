@@ -85,9 +85,9 @@ def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[
 
 def _custom_code_fault(path: Path, error: BaseException) -> str:
     """Return an exception of custom code as a fault of the spec; reraise any other exception."""
-    from trainables.custom.extensions import fault_of_others
+    from trainables.custom.extensions import custom_code_error
 
-    if not (fault := fault_of_others(error)):
+    if not (fault := custom_code_error(error)):
         raise error
     return f"{path}: {fault}"
 

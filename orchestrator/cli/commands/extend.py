@@ -195,11 +195,11 @@ def _plan_extended_spec(
     """Return the extended spec and its plan, as for a launch."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     read_edition(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
+        add_to_path(Path(code))
     spec = path or find_edition(folder.spec)
     return planned(spec, changes, profile, runs=runs)
 
@@ -215,7 +215,7 @@ def _extend_plan(
     on_fenced: "OnFenced | None",
 ) -> "Plan":
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
-    from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
+    from orchestrator.execution.checkpoints.checkpoint_checks import require_checkpoints
     from orchestrator.execution.code_digests import collect_provenance, require_same_code
     from orchestrator.execution.datasets import require_unchanged
     from orchestrator.execution.sweep.extend_folder import commit_extension

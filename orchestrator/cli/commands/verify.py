@@ -160,14 +160,14 @@ def _repair_plan(folder: SweepFolder) -> None:
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from trainables.atomic import write_atomically
-    from trainables.custom.extensions import look_in
+    from trainables.custom.extensions import add_to_path
 
     finish_extension(folder)
     if not damaged_files(folder.root).get(folder.plan.name):
         return
     read_verified(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
-        look_in(Path(code))
+        add_to_path(Path(code))
     _, plan = plan_file(folder.spec)
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):

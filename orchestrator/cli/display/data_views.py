@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrator.cli.task_data import Subject
-from trainables.data.facts import Example, Facts, examples, of_batch, of_split
-from trainables.data.inventory import Found
+from trainables.data.facts import Example, Facts, batch_facts, examples, split_facts
+from trainables.data.inventory import DataFile
 from trainables.data.order import batch_indices
 from trainables.data.split import Split
 from trainables.task_catalog import stream
@@ -57,8 +57,8 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
-        return SplitView(subject, info, of_batch(batch, subject.config), rows, "")
-    facts = of_split(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
+        return SplitView(subject, info, batch_facts(batch, subject.config), rows, "")
+    facts = split_facts(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if wanted:
         indices = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
@@ -168,12 +168,12 @@ def shorten_example(text: str) -> str:
     return text if num_cut <= 0 else f"{text[:TEXT_SHOWN]} ... and {num_cut:,} characters more"
 
 
-def file_line(file: Found, *, removed: bool) -> str:
+def file_line(file: DataFile, *, removed: bool) -> str:
     """Return one output line of `haltsweep data verify`."""
     verdict = f"{file.verdict}, removed" if removed else file.verdict
     return f"{verdict}: {file.path}: " + (file.reason or f"{file.size:,} bytes, {file.content_hash}")
 
 
-def file_to_json(file: Found, *, removed: bool) -> dict[str, Any]:
+def file_to_json(file: DataFile, *, removed: bool) -> dict[str, Any]:
     """Return the values of `file_line` for scripts."""
     return asdict(file) | {"path": str(file.path), "removed": removed}

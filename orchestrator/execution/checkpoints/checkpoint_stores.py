@@ -28,7 +28,7 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
 from orchestrator.execution.checkpoints.checkpoint_uris import child_uri, file_system
 from orchestrator.execution.checkpoints.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
-from orchestrator.files.abandoned import CHECKPOINTS, clear_abandoned
+from orchestrator.files.abandoned_folders import CHECKPOINTS, clear_abandoned
 from orchestrator.files.file_digests import unseal_json
 from orchestrator.files.json_values import parse_json
 from orchestrator.files.redact import redact, redact_url
@@ -126,7 +126,7 @@ class ExternalStore:
             The step, or None if no checkpoint was written.
 
         Raises:
-            Unreachable: The store does not respond.
+            StoreUnreachable: The store does not respond.
         """
         if not flush:
             return None
@@ -344,7 +344,7 @@ def retry_operation(action: Callable[[], _Found], patience_s: float, uri: str) -
     Raises:
         FileNotFoundError: The store responds that the file does not exist.
         InputError: No file system for the URI is installed.
-        Unreachable: The last error is in `LASTING`, or the time is over.
+        StoreUnreachable: The last error is in `LASTING`, or the time is over.
     """
     until, pause = time.monotonic() + patience_s, 0.5
     while True:

@@ -17,7 +17,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from orchestrator.files.abandoned import is_own_folder
+from orchestrator.files.abandoned_folders import is_own_folder
 from orchestrator.files.file_digests import seal_json, unseal_json
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import checkpoint_name, checkpoint_step

@@ -25,8 +25,8 @@ import psutil
 from orchestrator.errors import HaltsweepError
 from orchestrator.execution.ray.environment import ray_environment
 from orchestrator.execution.ray.node_check import NodeRequirements
-from orchestrator.execution.trial.jobs import JobEncoder
-from orchestrator.files.abandoned import RAY, clear_abandoned, short_folder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
+from orchestrator.files.abandoned_folders import RAY, clear_abandoned, short_folder
 from orchestrator.spec.section import Resources
 from trainables.process_identity import process_label
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainables.custom.source_files import parts_of
+from trainables.custom.source_files import find_code_parts
 
 
 def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
@@ -17,7 +17,7 @@ def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
     """
     root = folder.resolve()
     found: dict[str, str] = {}
-    for parts in map(parts_of, modules):
+    for parts in map(find_code_parts, modules):
         if not parts.installed:
             paths = {place: path.resolve() for path, place in parts.places.items()}
             found |= {

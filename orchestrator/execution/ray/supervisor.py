@@ -17,7 +17,7 @@ from orchestrator.execution.ray.node_check import NodeRequirements
 from orchestrator.execution.session import Session
 from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import JobEncoder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.spec.section import Resources
 

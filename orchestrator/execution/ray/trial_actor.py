@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.conductor.messages import Reply
 from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
 from orchestrator.execution.ray.node_check import is_marker_readable
-from orchestrator.execution.trial.jobs import WorkerJob, decode
+from orchestrator.execution.trial.trial_jobs import WorkerJob, decode
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.trials import DeathCause, Outcome
 

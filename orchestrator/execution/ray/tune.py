@@ -27,7 +27,7 @@ from orchestrator.execution.ray.node_check import NODE_ID
 from orchestrator.execution.ray.nodes import Nodes
 from orchestrator.execution.ray.trial_actor import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
 from orchestrator.execution.session import NoAttempt, Session
-from orchestrator.execution.trial.jobs import JobEncoder, decode
+from orchestrator.execution.trial.trial_jobs import JobEncoder, decode
 from orchestrator.files.redact import redact
 from orchestrator.trials import DeathCause, OutcomeKind
 

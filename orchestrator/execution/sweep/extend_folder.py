@@ -3,7 +3,7 @@
 Every edition of spec and plan is stored in `extensions/<number>/`; edition 0 is the launched one. The new
 edition is written to that folder first. Then the manifest, a single file, is replaced atomically, which makes
 the edition valid. Then the files next to the manifest are replaced. Readers in between follow the manifest
-(`file_digests.read_kept`). The next session or extension finishes an interrupted replacement.
+(`file_digests.read_edition`). The next session or extension finishes an interrupted replacement.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import StoreError
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.file_digests import (
     EDITIONS,
     MANIFEST,

@@ -12,7 +12,7 @@ from typing import Self
 
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.ledger.lease import LEASE_S, Lease
-from orchestrator.ledger.stops import StopRequest
+from orchestrator.ledger.stop_requests import StopRequest
 from orchestrator.ledger.store import Ledger
 
 LOOK_S = 1.0

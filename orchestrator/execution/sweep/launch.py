@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
+from orchestrator.execution.checkpoints.checkpoint_checks import is_checkpoint_readable
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, store_at
-from orchestrator.execution.checkpoints.kept_checkpoints import is_checkpoint_readable
 from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
     build_datasets,
@@ -45,7 +45,7 @@ from orchestrator.execution.sweep.launch_undo import (
 from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open_sweep
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
-from orchestrator.files.abandoned import clear_abandoned
+from orchestrator.files.abandoned_folders import clear_abandoned
 from orchestrator.files.known_addresses import remember, require_known
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import LeaseHeldError
@@ -54,7 +54,7 @@ from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 
 RAY_LOG = "ray.log"
 """File in the folder of the sweep with the output of Ray."""
@@ -207,7 +207,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
     if setup.code is not None:
-        look_in(Path(setup.code))
+        add_to_path(Path(setup.code))
     load_workload(setup.workload)
     if address is not None:
         check_address(address)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import InputError, NotAllowed, StoreError
-from orchestrator.files.abandoned import clear_folders
-from orchestrator.files.disk import disk_remedy
+from orchestrator.files.abandoned_folders import clear_folders
+from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.file_digests import read_manifest, seal_json, unseal_json, write_manifest
 from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.files.known_addresses import require_known

@@ -13,7 +13,7 @@ from orchestrator.execution.sweep.removal import (
     rename_for_removal,
     unfinished_removals,
 )
-from orchestrator.files.abandoned import is_silent
+from orchestrator.files.abandoned_folders import is_silent
 from orchestrator.files.json_values import from_json_values, parse_json
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder

@@ -181,7 +181,7 @@ def open_sweep(
         plan: The plan of the sweep.
         folder: Folder of the sweep.
         setup: Setup of the sweep.
-        origin: Current provenance, as returned by `origin_of`.
+        origin: Current provenance, as returned by `collect_provenance`.
         heard: State of signals.
         watch: Callbacks during the sweep.
         changed_code: Whether custom training code may differ from the code of earlier trials.

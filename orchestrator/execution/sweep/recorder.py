@@ -17,7 +17,7 @@ from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
 from orchestrator.execution.steady_clock import steady_clock
 from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
@@ -152,12 +152,12 @@ class Recorder:
         """Return the next trial to run, or None. Start it only once `written` returns True."""
         self._check_budget()
         waiting = self._kills.waiting()
-        trial = self._conductor.ask(waiting)
+        trial = self._conductor.next_trial(waiting)
         new = self._unrunnable()
         if trial is not None:
             return self._started(trial, new)
         self._write(new)
-        if waiting and not self._draining and not any(map(self._conductor.running, self._attempts)):
+        if waiting and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
             return self._give_up(waiting)
         return None
 
@@ -224,14 +224,14 @@ class Recorder:
         if attempts.ended is not None or token != attempts.token:
             return Stop(OutcomeKind.STOPPED, f"attempt {token} was superseded by attempt {attempts.token}")
         self._check_budget()
-        standing = self._conductor.standing(trial_id)
+        standing = self._conductor.pending_stop(trial_id)
         if standing is not None:
             reply = Reply(ended=standing.outcome if reply.ended is not None else None)
         now = self._clock()
         new: list[Event] = []
         decision: TrialDecision = standing or Continue()
         if reply.measurement is not None and reply.measurement.step > attempts.step:
-            decision = self._conductor.hear(trial_id, reply.measurement)
+            decision = self._conductor.report(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
             known = attempts.attributes
             texts = {k: v for k, v in reply.measurement.attributes.items() if known.get(k) != v}
@@ -240,11 +240,11 @@ class Recorder:
             if reply.measurement.examples:
                 new.append(log.kept(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
-            self._conductor.saved(trial_id)
+            self._conductor.record_checkpoint(trial_id)
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
-            outcome = self._conductor.settle(trial_id, reply.ended)
+            outcome = self._conductor.judge_outcome(trial_id, reply.ended)
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
             saved = (
                 self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
@@ -265,10 +265,10 @@ class Recorder:
         The trial restarts from its last checkpoint unless it has lost too many workers.
         """
         attempts = self._attempts[trial_id]
-        if not self._conductor.running(trial_id):
+        if not self._conductor.is_running(trial_id):
             kind = attempts.ended or OutcomeKind.STOPPED
             return Outcome(kind, "the trial had let go of its worker before that was lost")
-        standing = self._conductor.standing(trial_id)
+        standing = self._conductor.pending_stop(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
         saved = None if standing else self._saved(trial_id)
         self._write([self._end(trial_id, outcome, lost=cause, saved=saved), *self._unrunnable()])
@@ -337,7 +337,7 @@ class Recorder:
     def _end(
         self, trial_id: str, outcome: Outcome, *, lost: DeathCause | None = None, saved: int | None = None
     ) -> Event:
-        self._conductor.tell(trial_id, outcome)
+        self._conductor.record_end(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
         kept = saved if outcome.kind in RESUMABLE else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
 from orchestrator.execution.sweep.launch_folder import STORES, Setup, refuse_copy
-from orchestrator.files.abandoned import SILENCE_S, is_own_folder
+from orchestrator.files.abandoned_folders import SILENCE_S, is_own_folder
 from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.files.known_addresses import require_known
 from orchestrator.files.regular_files import read_regular
@@ -59,7 +59,7 @@ def remove(
         on_fenced: See `Ledger.claim`.
 
     Raises:
-        LeaseHeld: Another process runs, or may run, the sweep.
+        LeaseHeldError: Another process runs, or may run, the sweep.
         InputError: The folder is a link, or a copy whose original would lose its measurements.
         StoreError: Some data cannot be deleted.
     """
@@ -100,7 +100,7 @@ def remove_rows(
 
     Raises:
         StoreError: The database does not contain the sweep.
-        LeaseHeld: Another process runs, or may run, the sweep.
+        LeaseHeldError: Another process runs, or may run, the sweep.
     """
     with Ledger.open(storage, folder.name) as ledger:
         uid, lease = ledger.uid, ledger.claim(Holder.current(), grace_s=SILENCE_S, on_fenced=on_fenced)
@@ -131,7 +131,7 @@ def finish_removal(gone: Path) -> None:
 
     Raises:
         StoreError: Some data cannot be deleted.
-        LeaseHeld: Another process holds the sweep.
+        LeaseHeldError: Another process holds the sweep.
     """
     note = _read_note(gone / NOTE)
     if note is not None and note.storage is not None and note.uid is not None:

@@ -54,7 +54,7 @@ class SweepFold:
     def note(self, event: Event) -> bool:
         """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
         self.seq += 1
-        self.held.saw(event)
+        self.held.apply(event)
         if event.trial_id is None:
             return False
         if event.kind is EventKind.ASKED:
@@ -64,7 +64,7 @@ class SweepFold:
             del self.attempts[event.trial_id]
         else:
             attempts = self.attempts[event.trial_id]
-            has_progressed = attempts.saw(event)
+            has_progressed = attempts.apply(event)
             if attempts.ended is not None:
                 self._asked.pop(event.trial_id, None)
             else:

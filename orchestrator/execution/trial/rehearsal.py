@@ -16,7 +16,7 @@ import torch
 from orchestrator.conductor.report_judge import judge_report
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
-from orchestrator.files.abandoned import clear_folders
+from orchestrator.files.abandoned_folders import clear_folders
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import Arm, Plan

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.execution.trial.jobs import WorkerJob
+from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.identity import SweepFolder
 from orchestrator.trials import Outcome, OutcomeKind

@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.conductor.messages import Reply
 from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, store_at
-from orchestrator.execution.trial.jobs import WorkerJob
+from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.worker import Harness
 from orchestrator.isolation.cache_folders import cache_folders
 from orchestrator.isolation.child_server import ChildServer, settings_here
@@ -97,7 +97,7 @@ class ProcessSlot:
         """Return the trial's next reply, or how its process died; None after the timeout.
 
         Raises:
-            Unreachable: The trial cannot start, since the store of checkpoints does not respond.
+            StoreUnreachable: The trial cannot start, since the store of checkpoints does not respond.
         """
         self._touch_folder()
         message = self._server.receive(timeout_s)

@@ -136,7 +136,7 @@ class Harness:
             is_recorded: Whether the ledger contains all measurements of earlier replies.
 
         Raises:
-            Unreachable: The trial could not start, since the store of checkpoints does not respond.
+            StoreUnreachable: The trial could not start, since the store of checkpoints does not respond.
         """
         return _redacted(self._step(is_recorded=is_recorded))
 

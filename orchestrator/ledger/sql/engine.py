@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, func, insp
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator.errors import HaltsweepError, InputError, StoreError
-from orchestrator.files import disk
+from orchestrator.files import disk_errors
 from orchestrator.files.redact import needs_encoding, redact_url
 from orchestrator.files.regular_files import describe_non_file
 
@@ -58,7 +58,10 @@ LOCKED_MS = 30_000
 """Milliseconds that PostgreSQL waits for a lock before the transaction fails and is retried."""
 DAMAGED = "it is damaged: keep a copy, then restore it from a backup, or try `sqlite3 ledger.db .recover`"
 _REMEDIES = (
-    ("disk is full", f"{disk.FULL}, then `haltsweep resume`; everything acknowledged so far is stored"),
+    (
+        "disk is full",
+        f"{disk_errors.FULL}, then `haltsweep resume`; everything acknowledged so far is stored",
+    ),
     ("readonly database", "make the file and its folder writable for this user"),
     ("unable to open database file", "check that the folder exists and is writable for this user"),
     ("not a database", "it is damaged or another program's file: restore it from a backup"),
@@ -262,7 +265,7 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
     cause = " ".join(str(error.orig).split())
     away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
-        cause, remedy = f"{cause} ({refusal})", f"{disk.disk_remedy(refusal)}, then `haltsweep resume`"
+        cause, remedy = f"{cause} ({refusal})", f"{disk_errors.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
     return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")
@@ -273,7 +276,7 @@ def _refusal(url: URL) -> OSError | None:
     if url.get_backend_name() != "sqlite":
         return None
     folder = database_file(url).parent
-    return disk.probe_folder(folder) if folder.is_dir() else None
+    return disk_errors.probe_folder(folder) if folder.is_dir() else None
 
 
 def _parse(url: str) -> URL:

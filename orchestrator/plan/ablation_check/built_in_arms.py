@@ -24,11 +24,11 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import ArmCheck
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables.assembly import batch_cost, build_model
 from trainables.settings import shallower
-from trainables.training.step import misfit
+from trainables.training.step import find_misfit
 
 DIGITS = 4
 """Significant digits of losses and norms in a plan; later digits depend on the machine."""
@@ -37,8 +37,8 @@ NAMED = 4
 SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True, learns=True)
 """Pass over several chunks, since a memory only gets a gradient from the second chunk."""
 ALLOWED = (
-    "no difference to {reference} was found, which allow_no_effect permits: what is measured of it may be "
-    "what is measured of the baseline"
+    "no difference to {reference} was found, which allow_no_effect permits: its results may be "
+    "those of the baseline"
 )
 
 
@@ -114,7 +114,7 @@ def _require_training(system: System) -> None:
     """Raise ValueError if the model does not support batch parts or activation checkpointing."""
     if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
-        if (why := misfit(ghost, system.train)) is not None:
+        if (why := find_misfit(ghost, system.train)) is not None:
             raise ValueError(why)
 
 
@@ -132,13 +132,12 @@ def rounded(value: float) -> float:
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[str], faults: Faults) -> None:
     paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
-    alone = f"; that {' and '.join(found)} differ shows in nothing" if found else ""
-    override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if it is meant"
+    unused = f" They differ in {' and '.join(found)}, which nothing uses." if found else ""
+    override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     faults.add(
-        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, what is "
-        "computed, learned, measured and written is the same (losses, gradients and layers run at several "
-        f"weights, long inputs, counted operations){alone}. Drop it, or change something that has an effect"
-        f"{override}",
+        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
+        f"gradients, layers and counted operations are equal at several weights and input lengths.{unused} "
+        f"Remove the arm, or change a setting that has an effect{override}",
         *arm.request.keys(paths[0]),
     )
 
@@ -153,10 +152,11 @@ def _notes(
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
-        yield from find_name_mismatches(arm, reference)
+        settings = (arm.system.settings, reference.system.settings)
+        yield from find_name_mismatches(arm.request.label, arm.changes, *settings)
         yield from _idle_fields(arm, reference, probe, sweep)
         if found == ("measuring",):
-            yield "it learns what it is compared with learns, and is only measured otherwise"
+            yield "it trains like the arm that it is compared with, and only its measurements differ"
     parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
         yield f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
@@ -189,7 +189,10 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
             continue
         left = checked(with_value(arm.system.settings, path, before))
         if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
-            yield f"setting {path} has no effect beside the other changes; leave it out, or see what it needs"
+            yield (
+                f"setting {path} has no effect next to the other changes; leave it out, or set the field "
+                "that it needs"
+            )
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -199,20 +202,23 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     for arm in arms:
         if arm.request.control:
             continue
-        other = seen.setdefault(key_of(arm.system.settings), arm)
+        other = seen.setdefault(equality_key(arm.system.settings), arm)
         if other is arm or arm.reference in same:  # if two cells are the same, so are all their arms
             continue
         if arm.request.is_baseline:
             same.add(arm.name)
             axis = _axis(arm.request.cell, other.request.cell)
             faults.add(
-                f"{arm.name} is the same system as {other.name}: drop one of them", *arm.request.keys(axis)
+                f"{arm.name} has the same settings as {other.name}: remove one of them",
+                *arm.request.keys(axis),
             )
         elif not other.request.is_baseline:
-            faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
+            faults.add(
+                f"has the same settings as {other.name}: remove one of them", "arms", arm.request.label
+            )
 
 
 def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    differing = (path for path in cell if key_of(cell[path]) != key_of(other.get(path, MISSING)))
+    differing = (path for path in cell if equality_key(cell[path]) != equality_key(other.get(path, MISSING)))
     return next(differing, next(iter(cell)))

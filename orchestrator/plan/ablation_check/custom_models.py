@@ -14,7 +14,7 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 from orchestrator.plan.ablation_check.built_in_arms import rounded
 from orchestrator.plan.types import ArmCheck
-from trainables.custom.extensions import said
+from trainables.custom.extensions import describe_error
 from trainables.custom.generator_state import seed_generators
 from trainables.custom.outside import Trainable, load
 
@@ -125,7 +125,7 @@ def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(copy.deepcopy(dict(settings)))  # the function may change its argument
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"{name}(settings) raised {said(error)}") from error
+        raise ValueError(f"{name}(settings) raised {describe_error(error)}") from error
 
 
 def _built(model: "nn.Module") -> Fingerprint:
@@ -145,7 +145,7 @@ def _built(model: "nn.Module") -> Fingerprint:
     return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
         shapes={name: tuple(each.shape) for name, each in weights.items()},
-        parameters=sum(each.numel() for each in weights.values()),
+        parameters=sum(weight.numel() for weight in weights.values()),
     )
 
 
@@ -170,7 +170,7 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
-        raise ValueError(f"the model cannot run its example: {said(error)}") from error
+        raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
     seen = _built(model)
     return Fingerprint(
         seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())
@@ -197,19 +197,20 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
         for each in value:
             yield from _tensors(each)
     elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _tensors(getattr(value, each.name, None))
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name, None))
 
 
 RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not "
+    "compared"
 )
 BUILT_ANEW = (
     "build(settings) makes another model each time, though it is given the same settings and the global "
-    "generators of Python, NumPy and PyTorch start from one seed: what differs in models proves nothing"
+    "generators of Python, NumPy and PyTorch start from one seed: models are not compared"
 )
-NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
+NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 
 
 def compare_fingerprints(

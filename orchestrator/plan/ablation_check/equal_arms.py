@@ -14,7 +14,7 @@ from orchestrator.plan.faults import Faults
 
 
 def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
-    """Note every arm that behaves as an earlier one, unless it has `allow_no_effect`."""
+    """Note every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
     # Only arms with equal acting settings of task and training are run and compared.
     alike = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
@@ -32,7 +32,7 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
             if one.system.settings != other.system.settings and _behave_alike(one, other, probe, sweep):
                 told.add(one.name)
                 faults.add(
-                    f"behaves as {other.name} does, though its settings differ: drop one of them",
+                    f"behaves like {other.name} although its settings differ: remove one of them",
                     *(("grid",) if one.request.is_baseline else ("arms", one.request.label)),
                     about=("twin", one.request.label),
                 )

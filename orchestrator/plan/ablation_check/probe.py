@@ -216,7 +216,7 @@ def _move(name: str) -> str:
 def _require_repeated(system: System, *models: nn.Module) -> None:
     """Raise ValueError for a model whose passes are not reproducible, since any two arms would differ."""
     batch = example_batch(system)
-    losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
+    losses = [run(system, model, Weights.INITIAL, batch, trains=True).loss.detach() for model in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
         raise ValueError(

@@ -87,7 +87,7 @@ def _in_vain(asked: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str |
     found = systems(asked.arm, dimension, asked.space)
     if len(found) < 2:
         return None
-    objectives, differing = [each.metric for each in asked.search.objectives], False
+    objectives, differing = [objective.metric for objective in asked.search.objectives], False
     for first, *rest in chain([found], filter(None, _beside_others(asked, dimension))):
         for other in reversed(rest):
             if not asked.arm.request.is_baseline:
@@ -107,7 +107,7 @@ def moves(asked: ArmSearchSpace, before: System, after: System, probe: Probe) ->
     Raises:
         ValueError: A system cannot be run.
     """
-    objectives = {each.metric for each in asked.search.objectives}
+    objectives = {objective.metric for objective in asked.search.objectives}
     counts_work = any(_counts_work(name, asked.metrics) for name in objectives)
     for words in differences(probe, before, after, asked.sweep):
         found = set(words)

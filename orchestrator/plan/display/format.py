@@ -105,7 +105,8 @@ def domain_words(domain: Domain) -> str:
 def condition_words(dimension: Dimension) -> str:
     """Return the conditions of a dimension: `model.name is a or b`; empty if there are none."""
     return " and ".join(
-        f"{each.path} is {' or '.join(map(value_words, each.values))}" for each in dimension.when
+        f"{condition.path} is {' or '.join(map(value_words, condition.values))}"
+        for condition in dimension.when
     )
 
 

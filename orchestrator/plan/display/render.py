@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
 from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN
@@ -57,7 +58,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
     parts.append(Text(_proved(plan), "dim"))
     parts += [
-        Rule("trials and price", style="dim"),
+        Rule("trials and estimated cost", style="dim"),
         _price_table(plan),
         Text(
             _totals(plan)
@@ -73,7 +74,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     parts += map(Text, device_lines(plan))
     parts += map(Text, budget_lines(plan))
     if plan.selected_on:
-        parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
+        parts.append(Text(f"Warning: {SEEN.format(splits=' and '.join(plan.selected_on))}"))
     if plan.power is not None:
         parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(plan.power.sentence)]
         parts += [Text(said)] if (said := rounds_sentence(plan)) else []
@@ -90,15 +91,15 @@ def _proved(plan: Plan) -> str:
         )
     if not plan.proofs:
         return (
-            f"Not proved: that the arms of {plan.trainable} differ in more than their settings. Name "
+            f"Not checked: whether the arms of {plan.trainable} differ in more than their settings. Name "
             "functions build(settings) -> nn.Module and example(settings) in its module, as "
             "haltsweep = {'build': build, 'example': example}, and each arm is built and run."
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (
-            f"Each arm's model was built by the build(settings) of {plan.trainable}; not proved: that models "
-            "of equal weights work differently. Add example(settings) to haltsweep in its module, and each "
-            "is run too."
+            f"Each arm's model was built by the build(settings) of {plan.trainable}; not checked: whether "
+            "models of equal weights compute differently. Add example(settings) to haltsweep in its module, "
+            "and each is run too."
         )
     return (
         f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
@@ -193,10 +194,10 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
     if proof.evidence:
         parts.append(f"differs in {', '.join(proof.evidence)}")
     elif reference is not None and proof.loss is None:
-        parts.append("the same model as far as it was looked at: the change must show in training")
+        parts.append("the models do not differ, so the change must affect training")
     if parts:
         yield "; ".join(parts)
-    yield from (f"look twice: {note}" for note in proof.notes)
+    yield from (f"warning: {note}" for note in proof.notes)
 
 
 def _price_table(plan: Plan) -> Table:
@@ -292,7 +293,7 @@ def _exhausted(plan: Plan) -> str:
     if plan.search is None:
         return ""
     asked = plan.search.trials_per_arm
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
     if not fewer:
         return ""
@@ -301,7 +302,7 @@ def _exhausted(plan: Plan) -> str:
 
 def _repeated(plan: Plan) -> str:
     """Return a warning on searches that have more trials than distinct points."""
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     repeated = [
         f"{arm.name} {points} for {found[arm.name]}"
         for arm in plan.arms
@@ -310,7 +311,7 @@ def _repeated(plan: Plan) -> str:
     if not repeated:
         return ""
     return (
-        f"\nLook twice: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
+        f"\nWarning: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
         "repeat points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries "
         "each once."
     )
@@ -323,7 +324,7 @@ def plan_warnings(plan: Plan) -> list[str]:
     return [
         *repeated,
         *_unlikely(plan),
-        *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes),
+        *(f"Warning: {each.arm}: {note}." for each in own for note in each.notes),
     ]
 
 
@@ -343,7 +344,7 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
         if path != "task.name" and path.rpartition(".")[2].lower() not in CONTEXT_FIELDS:
             continue
         yield (
-            f"Look twice: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
+            f"Warning: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
             f"{path} under contexts instead of grid to compare arms for each value of it alone."
         )
 
@@ -353,13 +354,17 @@ def _refused_draws(plan: Plan) -> Iterator[str]:
     found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
     for name, each in found.values():
         yield (
-            f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"Warning: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
             f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
 
 def _refusing(arm: Arm) -> Iterator[Predicate]:
-    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
+    return (
+        constraint
+        for constraint in arm.space.constraints
+        if isinstance(constraint, Predicate) and constraint.refused
+    )
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -372,12 +377,12 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
         if not arm.reference:
             continue
         space = plan.arm(arm.reference).space
-        unsearched = {*space.paths} - {*arm.space.paths} - {each.path for each in arm.changes}
-        if arm.changes and not unsearched and all(_may_choose(space, each) for each in arm.changes):
-            sets = ", ".join(f"{each.path} {value_words(each.after)}" for each in arm.changes)
-            paths = ", ".join(each.path for each in arm.changes)
+        unsearched = {*space.paths} - {*arm.space.paths} - {change.path for change in arm.changes}
+        if arm.changes and not unsearched and all(_may_choose(space, change) for change in arm.changes):
+            sets = ", ".join(f"{change.path} {value_words(change.after)}" for change in arm.changes)
+            paths = ", ".join(change.path for change in arm.changes)
             yield (
-                f"Look twice: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
+                f"Warning: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
                 f"then both are one system: leave {paths} out of the search if the arm is to be compared "
                 "with something else."
             )
@@ -402,10 +407,18 @@ def _of_own_code(plan: Plan) -> list[str]:
         if isinstance(value, str) and value.lower() in MEANT_FALSE
     )
     texts_for_false = [
-        f"Look twice: {field} is the text {value!r}, true for Python: write false if that is meant."
+        f"Warning: {field} is the text {value!r}, true for Python: write false if that is meant."
         for field, value in texts
     ]
-    return texts_for_false + _undeclared(plan) + _spawned(plan.trainable)
+    mismatches = [
+        f"Warning: {arm.name}: {mismatch}."
+        for arm in plan.arms
+        if arm.reference
+        for mismatch in find_name_mismatches(
+            arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
+        )
+    ]
+    return texts_for_false + mismatches + _undeclared(plan) + _spawned(plan.trainable)
 
 
 def _spawned(trainable: str) -> list[str]:
@@ -414,7 +427,7 @@ def _spawned(trainable: str) -> list[str]:
     if not (started := started_threads(module)):
         return []
     message = (
-        f"Look twice: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
+        f"Warning: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
         "interpreter instead of a fork, which takes seconds longer."
     )
     return [message]
@@ -425,11 +438,11 @@ def _undeclared(plan: Plan) -> list[str]:
     known = {each.name for each in plan.metrics}
     if not known:
         return []
-    searched = [each.metric for each in plan.search.objectives] if plan.search else []
+    searched = [objective.metric for objective in plan.search.objectives] if plan.search else []
     asked = plan.answer.outcomes if plan.answer else ()
     published = dict.fromkeys(row["metric"] for row in plan.published)
     return [
-        f"Look twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
+        f"Warning: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
         f"{', '.join(sorted(known))}."
         for use, metrics in (
             ("searched for", searched),
@@ -451,7 +464,7 @@ def _published_nowhere(plan: Plan) -> str:
         if plan.confirm is not None
         else "Add confirm: what a search reads is compared with nothing published"
     )
-    return f"\nLook twice: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
+    return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 
 def _means(plan: Plan) -> str:

@@ -81,7 +81,7 @@ def _answer_changed(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[st
 
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
-    confirmed = any(each.phase == "confirm" and each.trial_id in asked for each in old.trials)
+    confirmed = any(trial.phase == "confirm" and trial.trial_id in asked for trial in old.trials)
     before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
     if confirmed and before != after:
         words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
@@ -94,9 +94,9 @@ def _essence(arm: Arm) -> tuple[Any, ...]:
 
 def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
     """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
-    ids = {each.trial_id for each in new.trials}
-    places = {_place(each) for each in new.trials}
-    lost = [each for each in old.trials if each.trial_id not in ids]
+    ids = {trial.trial_id for trial in new.trials}
+    places = {_place(trial) for trial in new.trials}
+    lost = [trial for trial in old.trials if trial.trial_id not in ids]
     lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
     for each in lost[:1]:
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
@@ -120,10 +120,10 @@ def _place(trial: PlannedTrial) -> tuple[Any, ...]:
 
 def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
     """Return the trials sorted by phase, repeat and arm, with new trials numbered after existing ones."""
-    known = {each.trial_id: each for each in old.trials}
+    known = {trial.trial_id: trial for trial in old.trials}
     groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)
-    for each in new.trials:
-        groups[each.phase, each.repeat, each.arm].append(each)
+    for trial in new.trials:
+        groups[trial.phase, trial.repeat, trial.arm].append(trial)
     found: list[PlannedTrial] = []
     for phase, repeat, arm in product(PHASES, range(new.repeats), new.arms):
         found += _numbered(groups[phase, repeat, arm.name], known)
@@ -131,9 +131,9 @@ def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
 
 
 def _numbered(trials: Sequence[PlannedTrial], known: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
-    kept = [known[each.trial_id] for each in trials if each.trial_id in known]
+    kept = [known[trial.trial_id] for trial in trials if trial.trial_id in known]
     first = max((each.number + 1 for each in kept), default=0)
-    fresh = (each for each in trials if each.trial_id not in known)
+    fresh = (trial for trial in trials if trial.trial_id not in known)
     added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
     return [*sorted(kept, key=lambda each: each.number), *added]
 
@@ -142,7 +142,7 @@ def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
     """Return the splits that confirm trials of `new` read and those of `old` do not."""
     if old.confirm is None or new.confirm is None:
         return ()
-    return tuple(each for each in new.confirm.splits if each not in old.confirm.splits)
+    return tuple(split for split in new.confirm.splits if split not in old.confirm.splits)
 
 
 def late_trials(
@@ -159,7 +159,7 @@ def late_trials(
         asked: Ids of trials that were requested.
         never: Ids of trials that ended without being finished, which have no checkpoint to evaluate.
     """
-    yield from (each for each in old.trials if each.late_splits)
+    yield from (trial for trial in old.trials if trial.late_splits)
     splits = _added_splits(old, new)
     for source in old.trials if splits else ():
         if source.phase in {SEARCH, CROSS} or source.late_splits:

@@ -92,7 +92,7 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
     None if the model can be evaluated.
     """
     wanted = spec.confirm.splits if spec.confirm is not None else ()
-    had, has = ({each.name for each in splits(system.task)} for system in (before, after))
+    had, has = ({split.name for split in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
         return f"has no split {', '.join(sorted(lost))} with {setting}"
     if _learned(before) != _learned(after):

@@ -21,7 +21,7 @@ def check_built_in(
 ) -> None:
     """Check published values as `check_published` does, and that their quantities are measured."""
     check_published(
-        spec, arms, [each.name for arm in arms for each in splits(arm.system.task)], metrics, faults
+        spec, arms, [split.name for arm in arms for split in splits(arm.system.task)], metrics, faults
     )
     _check_quantities(spec, arms[0], probe, faults)
 

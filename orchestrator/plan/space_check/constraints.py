@@ -10,7 +10,7 @@ from orchestrator.plan.space_check.draws import candidates
 from orchestrator.plan.space_check.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
-from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_real
+from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_continuous
 from search_spaces.formulas import path_needs_quotes
 from search_spaces.paths import MISSING, leaves, lookup, overlap
 from search_spaces.predicates import PredicateFailed, predicate_at
@@ -62,11 +62,15 @@ def _problem(rule: Rule, arms: ArmSpace) -> str | None:
 def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
     """Return whether all tried values of the constraint's fields satisfy it."""
     dimensions = [space[path] for path in rule.paths if path in space.paths]
-    if rule.op == "!=" and any(is_real(each.domain) for each in dimensions):
+    if rule.op == "!=" and any(is_continuous(dimension.domain) for dimension in dimensions):
         return True  # a continuous value is never drawn equal to a given value
-    draws = product(*(candidates(each.domain) for each in dimensions))
+    draws = product(*(candidates(dimension.domain) for dimension in dimensions))
     return all(
-        admits(rule, dict(zip([each.path for each in dimensions], draw, strict=True)), arm.system.settings)
+        admits(
+            rule,
+            dict(zip([dimension.path for dimension in dimensions], draw, strict=True)),
+            arm.system.settings,
+        )
         for draw in draws
     )
 

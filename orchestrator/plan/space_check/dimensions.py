@@ -114,7 +114,8 @@ def _check_existence(
     if any(may_exist(dimension, space, arm) for arm, space in having):
         return
     conditions = " and ".join(
-        f"{each.path} must be {' or '.join(map(shown, each.values))}" for each in dimension.when
+        f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
+        for condition in dimension.when
     )
     faults.add(
         f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "

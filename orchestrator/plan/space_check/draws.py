@@ -8,6 +8,7 @@ cause it.
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
@@ -57,10 +58,6 @@ COMPLETIONS = 16
 """Number of draws in which a value must fail to be reported as impossible."""
 
 
-Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
-"""Function that returns the system of a draw, or all its faults; None if a path of it does not exist."""
-
-
 @dataclass(frozen=True, slots=True)
 class SettingsCheck:
     """Functions of a trainable that check whether settings can be trained."""
@@ -69,8 +66,8 @@ class SettingsCheck:
     too_large: Callable[[Any], str | None]
     """Returns why no machine could train the checked settings, or None. Raises ValueError if they cannot be
     built."""
-    variants: Callable[[Mapping[str, Any]], Drawn]
-    """Returns a function that does the same as `checked` for many draws of the same settings, but faster."""
+    drawn: Callable[[Mapping[str, Any], Assignment], Any | list[SettingFault] | None]
+    """Returns the result of `checked` for settings with a draw; None if a path does not exist."""
     refusing: Predicate | None = None
     """Rule for a search in which the trainable's Config refuses combinations; None if the trainable has no
     Config."""
@@ -91,7 +88,7 @@ def check_draws(
     except ValueError:
         return space  # the ablation check refuses arms that cannot be built
     settings = arm.system.settings
-    drawing = _Drawing(settings, space, settings_check.variants(settings), settings_check.too_large)
+    drawing = _Drawing(settings, space, partial(settings_check.drawn, settings), settings_check.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
         return space
@@ -173,13 +170,14 @@ class _Drawing:
 
     settings: Mapping[str, Any]
     space: Space
-    variant: Drawn
+    variant: Callable[[Assignment], Any | list[SettingFault] | None]
+    """Returns the settings with a draw as checked, all their faults, or None if a path does not exist."""
     too_large: Callable[[Any], str | None]
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def admits(self, draw: Assignment) -> bool:
         """Return whether `draw` satisfies the constraints."""
-        return all(self._holds(each, draw) for each in self.space.constraints)
+        return all(self._holds(constraint, draw) for constraint in self.space.constraints)
 
     def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
@@ -195,7 +193,7 @@ class _Drawing:
             whole: Whether to also check that some machine could train it.
         """
         try:
-            if not all(admits(each, draw, self.settings) for each in self.space.constraints):
+            if not all(admits(constraint, draw, self.settings) for constraint in self.space.constraints):
                 return None
         except TypeError as error:
             return str(error)
@@ -229,7 +227,7 @@ class _Drawing:
         Otherwise yield the draws of every pair of dimensions, then random draws.
         """
         dimensions = self.space.dimensions
-        choices = [candidates(each.domain) for each in dimensions]
+        choices = [candidates(dimension.domain) for dimension in dimensions]
         if prod(map(len, choices)) <= most:
             for values in product(*choices):
                 wanted = dict(zip(self.space.paths, values, strict=True))

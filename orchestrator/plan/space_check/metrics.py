@@ -22,7 +22,7 @@ VALID = "valid"
 def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
     found = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
-    measured = (*found, *(each.name for each in work.metrics if not each.split))
+    measured = (*found, *(metric.name for metric in work.metrics if not metric.split))
     trained = _of_training(system.train)
     if any(info.streamed for info in splits(system.task)):
         trained = tuple(name for name in trained if name != workload.EPOCH_SECONDS)

@@ -43,6 +43,6 @@ def reversed_goal_warnings(plan: Plan) -> Iterator[str]:
         if look_up(plan.metrics, objective.metric).better is None and usual not in (None, objective.goal):
             what = {"max": "larger", "min": "smaller"}
             yield (
-                f"Look twice: the goal of {objective.metric} is {objective.goal}, and by its name "
+                f"Warning: the goal of {objective.metric} is {objective.goal}, and by its name "
                 f"{what[usual]} values are better: write goal: {usual} if that is meant."
             )

@@ -30,7 +30,7 @@ def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[s
     """
     name, known = objective.metric, look_up(metrics, objective.metric)
     if known.given:
-        return "metric", f"must move, got {name}, which {known.given}"
+        return "metric", f"must vary, got {name}, which {known.given}"
     if known.better in (None, objective.goal):
         return None
     least = "largest" if objective.goal == "max" else "smallest"
@@ -80,7 +80,7 @@ def check_movement(
         if still and (alone or len(still) == len(found)):
             arm, why = still[0]
             faults.add(
-                f"must move, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
+                f"must vary, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
                 "something halt",
                 "search",
                 "objectives",
@@ -124,7 +124,10 @@ def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
-    drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
+    drawn = [
+        arm.system,
+        *(system for dimension in space.dimensions for system in systems(arm, dimension, space)),
+    ]
     try:
         # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with

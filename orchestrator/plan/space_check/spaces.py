@@ -11,7 +11,7 @@ from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.planned_trials import is_grid
 from orchestrator.search import space_catalog
 from orchestrator.spec.types import Search, Spec
-from search_spaces.algebra import around, exists, merge, without
+from search_spaces.algebra import exists, find_parent, merge, without
 from search_spaces.dimensions import (
     Assignment,
     Choice,
@@ -23,9 +23,9 @@ from search_spaces.dimensions import (
     Space,
     Value,
     When,
-    among,
     contains,
     greatest,
+    is_among,
 )
 from search_spaces.grid import COUNTED_MAX, count_combinations, is_finite
 from search_spaces.paths import MISSING, leaves, lookup, with_values
@@ -52,8 +52,10 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
     common = common_space(search)
     kept = without(common, arm.request.drop)
-    kept = without(kept, [each.path for each in kept.dimensions if not may_exist(each, kept, arm)])
-    lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
+    kept = without(
+        kept, [dimension.path for dimension in kept.dimensions if not may_exist(dimension, kept, arm)]
+    )
+    lacking = [dimension.path for dimension in kept.dimensions if not _is_field(dimension, kept, arm)]
     for path in lacking:
         if arm.request.is_baseline:
             faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
@@ -91,7 +93,9 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     wanted, waiting = set[str](), [dimension]
     while waiting:
         for condition in waiting.pop().when:
-            path = condition.path if condition.path in space.paths else around(condition.path, space.paths)
+            path = (
+                condition.path if condition.path in space.paths else find_parent(condition.path, space.paths)
+            )
             if path is not None and path not in wanted:
                 wanted.add(path)
                 waiting.append(space[path])
@@ -158,7 +162,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
             met[condition.path] = next(
                 (value for value in condition.values if contains(needed.domain, value)), condition.values[0]
             )
-        elif (outer := around(condition.path, space.paths)) is not None:
+        elif (outer := find_parent(condition.path, space.paths)) is not None:
             needed = space[outer]
             met |= condition_values(needed, space)
             for value in islice((each for each in ends(needed.domain) if _has(each, outer, condition)), 1):
@@ -168,7 +172,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
 
 def _has(value: Value, outer: str, condition: When) -> bool:
     """Return whether a condition holds for `value` at the path `outer`."""
-    return among(lookup({outer: value}, condition.path), condition.values)
+    return is_among(lookup({outer: value}, condition.path), condition.values)
 
 
 def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:

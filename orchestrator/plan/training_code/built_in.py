@@ -23,13 +23,13 @@ from orchestrator.plan.space_check.dimensions import measures
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
-from orchestrator.plan.training_code.settings import Variants, checked, parse_task
+from orchestrator.plan.training_code.settings import check_drawn, checked, parse_task
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.task_catalog import task_name
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 if TYPE_CHECKING:
     from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
@@ -45,7 +45,7 @@ class BuiltIn:
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
         self.settings_check = SettingsCheck(
-            checked, partial(too_large, count=self._probe.parameters), Variants
+            checked, partial(too_large, count=self._probe.parameters), check_drawn
         )
         self._sweep = Sweep()
 
@@ -73,8 +73,9 @@ class BuiltIn:
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
         """Return the declarations of the metrics that trials of these arms report."""
         systems = [arm.system for arm in arms]
-        return metrics_of(
-            dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
+        return declared_metrics(
+            dict.fromkeys(task_name(system.task) for system in systems),
+            {system.shape.head for system in systems},
         )
 
     def check(

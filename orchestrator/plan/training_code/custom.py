@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -14,18 +14,18 @@ from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
-from orchestrator.plan.space_check.draws import Drawn, SettingsCheck
+from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assigned, related
 from orchestrator.plan.training_code.settings import SettingFault, described
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, equality_key
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
-from trainables.custom.extensions import said
-from trainables.custom.outside import Trainable, unkept_fields
+from trainables.custom.extensions import describe_error
+from trainables.custom.outside import Trainable, dropped_fields
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ class CustomTrainable:
         self._progress = progress
         self._builder: ModelBuilder | None = None
         self._seen: dict[str, Fingerprint] = {}
-        self._arms: dict[str, Arm] = {}
-        """Arms that were built, in order."""
         self._seen_again: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
         self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
@@ -90,7 +88,7 @@ class CustomTrainable:
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
             plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
             kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
-            for path in unkept_fields(spec.settings, kept, ""):
+            for path in dropped_fields(spec.settings, kept, ""):
                 self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
         else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
@@ -137,16 +135,14 @@ class CustomTrainable:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
             again = self._look_again(arm if reference is None else reference)
-            twin = None if reference is None else self._twin(arm, after, before)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        proof = compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
-        return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
+        return compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since trainings may differ between arms of one model. `_twin` adds a warning."""
+        """Note nothing, since training may differ between arms with the same model."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """Note objectives that are declared as constant or with another goal."""
@@ -177,7 +173,7 @@ class CustomTrainable:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
-                f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
                 "--calibrate out"
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
@@ -192,27 +188,25 @@ class CustomTrainable:
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
-            return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
+            return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
         if faults := list(_unkept(kept, f"config of {self.path}")):
             return faults
         return CustomSettings(kept)
 
-    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
-        """Return a function that checks the settings with a draw.
+    def _drawn(
+        self, settings: Mapping[str, Any], draw: Assignment
+    ) -> CustomSettings | list[SettingFault] | None:
+        """Return the settings with a draw, or all their faults; None if a path does not exist.
 
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
         """
-
-        def drawn(draw: Assignment) -> CustomSettings | list[SettingFault] | None:
-            if (given := assigned(settings, draw)) is None:
-                return None
-            found = self._checked(given)
-            if isinstance(found, list):
-                return found
-            return list(self._made_otherwise(given, found.settings, draw)) or found
-
-        return drawn
+        if (given := assigned(settings, draw)) is None:
+            return None
+        found = self._checked(given)
+        if isinstance(found, list):
+            return found
+        return list(self._made_otherwise(given, found.settings, draw)) or found
 
     def _made_otherwise(
         self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
@@ -262,7 +256,7 @@ class CustomTrainable:
         if kept is MISSING:
             yield sets
         elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
-            yield from unkept_fields(value, kept, sets)
+            yield from dropped_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Note texts such as `no` in place of booleans and numbers.
@@ -284,7 +278,6 @@ class CustomTrainable:
     def _look(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
             self._seen[arm.name] = self._anew(arm, arm.system.settings)
-            self._arms[arm.name] = arm
         return self._seen[arm.name]
 
     def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
@@ -299,44 +292,6 @@ class CustomTrainable:
         if arm.name not in self._seen_again:
             self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
         return self._seen_again[arm.name]
-
-    def _twin(self, arm: Arm, seen: Fingerprint, before: Fingerprint) -> str | None:
-        """Return a warning if an earlier arm has the same model and every differing setting affects models.
-
-        Fields that only affect training, such as a learning rate, may distinguish arms with the same model.
-
-        Raises:
-            ValueError: A model cannot be built.
-        """
-        if arm.request.control or seen.equals(before):  # the plan states this already
-            return None
-        for other in list(self._arms.values()):
-            if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
-                continue
-            if not seen.equals(self._seen[other.name]):
-                continue
-            base = self._arms[arm.reference]
-            paths = _differing(arm.system.settings, other.system.settings)
-            if paths and all(self._acts(path, base, (arm, other), before) for path in paths):
-                return (
-                    f"behaves as {other.name} does, though its settings differ: drop one of them, unless "
-                    f"training makes something else of {' and '.join(paths)}"
-                )
-        return None
-
-    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Fingerprint) -> bool:
-        """Return whether the model of `base` changes with the value of one of `arms` at `path`."""
-        for arm in arms:
-            value = lookup(arm.system.settings, path)
-            if value is MISSING or key_of(value) == key_of(lookup(base.system.settings, path)):
-                continue
-            try:
-                found = self._anew(arm, with_value(base.system.settings, path, value))
-            except ValueError:  # the value fails without the arm's other settings
-                return True
-            if not found.equals(before):
-                return True
-        return False
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
@@ -359,7 +314,7 @@ class CustomTrainable:
                     faults.add(
                         f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
-                elif key_of(had) == key_of(value):
+                elif equality_key(had) == equality_key(value):
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
@@ -369,7 +324,9 @@ class CustomTrainable:
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
-    return tuple(path for path in fields if key_of(lookup(one, path)) != key_of(lookup(other, path)))
+    return tuple(
+        path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
+    )
 
 
 def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:

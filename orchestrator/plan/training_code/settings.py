@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from orchestrator.plan.types import Change
 from orchestrator.spec.field_paths import bare
 from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.sizes import beyond
-from search_spaces.dimensions import Assignment, Value
+from search_spaces.dimensions import Assignment
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
@@ -84,7 +83,7 @@ class ReadPart:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """Return the system that `raw` describes, or all its faults."""
-    return Joining().joined({root: _read(root, raw[root]) for root in ROOTS})
+    return _joined({root: _read(root, raw[root]) for root in ROOTS})
 
 
 def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -113,100 +112,38 @@ def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "train": train}
 
 
-class Joining:
-    """Builder of systems from task, model and train that caches checks of the parts."""
-
-    def __init__(self) -> None:
-        self._shape = cache(_shape)
-        self._model_misfit = cache(_model_misfit)
-        self._order_misfit = cache(_order_misfit)
-        self._graph_misfit = cache(_graph_misfit)
-
-    def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
-        """Return the system of these parts, or all its faults."""
-        parts: dict[str, ReadPart] = {}
-        problems: list[SettingFault] = []
-        for root, part in found.items():
-            if isinstance(part, list):
-                problems += part
-            else:
-                parts[root] = part
-        if problems:
-            return problems
-        task, model, train = (parts[root] for root in ROOTS)
-        assert isinstance(train.config, TrainConfig)
-        try:
-            asked = self._shape(task)
-        except ValueError as error:  # a missing vocabulary file, or faulty task code
-            return [SettingFault("task", str(error))]
-        precision = train.config.precision
-        checks: Mapping[str, Callable[[], str | None]] = {
-            "model": lambda: self._model_misfit(model, asked),
-            "train.order": lambda: self._order_misfit(task, train),
-            "model.attention": lambda: kernel_misfit(model.config, precision),
-            "train.graph": lambda: self._graph_misfit(model, train, asked),
-        }
-        for path, misfit_of in checks.items():
-            if (why := misfit_of()) is not None:
-                return [SettingFault(path, why)]
-        settings = {root: part.settings for root, part in parts.items()}
-        return System(settings, task.config, model.config, train.config, asked)
+def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+    """Return the system of the parts task, model and train, or all its faults."""
+    if problems := [fault for part in found.values() if isinstance(part, list) for fault in part]:
+        return problems
+    parts = {root: part for root, part in found.items() if isinstance(part, ReadPart)}
+    task, model, train = (parts[root].config for root in ROOTS)
+    assert isinstance(train, TrainConfig)
+    try:
+        task_shape = shape(task)
+        if catalog.is_outside("tasks", task_name(task)):
+            splits(task)
+    except ValueError as error:  # a missing vocabulary file, or faulty task code
+        return [SettingFault("task", str(error))]
+    checks: Mapping[str, Callable[[], str | None]] = {
+        "model": lambda: misfit(model, task_shape),
+        "train.order": lambda: sources.find_misfit(task, train),
+        "model.attention": lambda: kernel_misfit(model, train.precision),
+        "train.graph": lambda: ungraphed(model, task_shape) if train.graph is True else None,
+    }
+    for path, find_misfit in checks.items():
+        if (why := find_misfit()) is not None:
+            return [SettingFault(path, why)]
+    return System({root: part.settings for root, part in parts.items()}, task, model, train, task_shape)
 
 
-def _shape(task: ReadPart) -> TaskShape:
-    """Return the task shape that a model needs; raise ValueError if the task cannot provide it."""
-    asked = shape(task.config)
-    if catalog.is_outside("tasks", task_name(task.config)):
-        splits(task.config)
-    return asked
-
-
-def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
-    return misfit(model.config, asked)
-
-
-def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
-    assert isinstance(train.config, TrainConfig)
-    return sources.misfit(task.config, train.config)
-
-
-def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | None:
-    assert isinstance(train.config, TrainConfig)
-    return ungraphed(model.config, asked) if train.config.graph is True else None
-
-
-class Variants:
-    """Builder of systems with drawn values that parses each distinct part once."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = settings
-        self._parts: dict[tuple[str, str], ReadPart | list[SettingFault] | None] = {}
-        self._joining = Joining()
-
-    def __call__(self, draw: Assignment) -> System | list[SettingFault] | None:
-        """Return the result of `checked` for the settings with `draw`; None if a path does not exist."""
-        drawn: dict[str, dict[str, Value]] = {root: {} for root in ROOTS}
-        for path, value in draw.items():
-            drawn[path.partition(".")[0]][path] = value
-        found: dict[str, ReadPart | list[SettingFault]] = {}
-        for root, values in drawn.items():
-            if (part := self._part(root, values)) is None:
-                return None
-            found[root] = part
-        return self._joining.joined(found)
-
-    def _part(self, root: str, values: Assignment) -> ReadPart | list[SettingFault] | None:
-        key = root, repr(values)
-        if key not in self._parts:
-            try:
-                raw = with_values(self._settings, values)[root]
-            except ValueError:
-                self._parts[key] = None
-            else:
-                self._parts[key] = _read_anew(
-                    root, raw
-                )  # already plain values, and rarely shared with other draws
-        return self._parts[key]
+def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
+    """Return the result of `checked` for `settings` with `draw`; None if a path does not exist."""
+    try:
+        drawn = with_values(settings, draw)
+    except ValueError:
+        return None
+    return checked(drawn)
 
 
 def widths(system: System) -> dict[str, int | None]:

@@ -1,28 +1,28 @@
 """Create tables of arms at equal cost, and of effects of settings, as rows of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orchestrator.plan.display.format import amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
-from orchestrator.report.results.number_formats import choose_text, format_interval
+from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import Grid, Report
 
 EQUAL_COST_TITLE = (
     "exploratory: arms at the cost of their references, interpolated between the re-evaluations of each "
-    "seed: {means}"
+    "seed: mean [95% interval of each alone] (n)"
 )
 BEST_PARAMS_ONLY = "; only the best params of each arm"
-SETTINGS_TITLE = "exploratory: other settings minus as trained, paired by seed: {means}"
+SETTINGS_TITLE = (
+    "exploratory: other settings minus as trained, paired by seed: mean [95% interval of each alone] (n)"
+)
 
 
 def tables(report: Report) -> Iterator[Grid]:
     """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
-        title = EQUAL_COST_TITLE.format(means=_estimates_title([*_equal_cost_estimates(report)])) + (
-            BEST_PARAMS_ONLY if report.assignments > 1 else ""
-        )
+        title = EQUAL_COST_TITLE + (BEST_PARAMS_ONLY if report.assignments > 1 else "")
         rows = tuple(_equal_cost_row(each, report.unit) for each in report.equal_costs)
         yield Grid(title, headers, rows, stacked=True)
     if report.setting_effects:
@@ -42,20 +42,8 @@ def tables(report: Report) -> Iterator[Grid]:
             )
             for arm, setting in dict.fromkeys((each.arm, each.setting) for each in report.setting_effects)
         )
-        title = SETTINGS_TITLE.format(means=_estimates_title([*found.values()]))
+        title = SETTINGS_TITLE
         yield Grid(title, ("arm", "setting", *metrics), rows, stacked=True)
-
-
-def _equal_cost_estimates(report: Report) -> Iterator[Estimate]:
-    """Yield all estimates of the table at equal cost."""
-    for each in report.equal_costs:
-        yield from (each.as_trained, *([each.equal] if each.equal is not None else []))
-
-
-def _estimates_title(estimates: Sequence[Estimate]) -> str:
-    return choose_text(
-        estimates, intervals="mean [95% interval of each alone] (n)", means="mean (n)", one="in one seed (n)"
-    )
 
 
 def _format_with_seeds(estimate: Estimate, seeds: int) -> str:

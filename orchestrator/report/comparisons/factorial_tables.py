@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.report.comparisons.factorial import FactorialEffect
-from orchestrator.report.results.number_formats import choose_text, format_interval, format_number, format_p
+from orchestrator.report.results.number_formats import format_interval, format_number, format_p
 from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
@@ -16,13 +16,7 @@ def tables(report: Report) -> Iterator[Grid]:
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
         several = len({each.cell for each in own}) > 1
-        shown = choose_text(
-            (each.estimate for each in own if each.estimate is not None),
-            intervals="mean and interval; a family of their own, "
-            f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}",
-            means="mean",
-            one=f"in one {report.unit}",
-        )
+        family = f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}"
         lacking = ("lacking",) if any(each.lacking for each in own) else ()
         headers = ("components", f"{report.unit}s", "effect", "p", *lacking)
         rows = [
@@ -33,7 +27,8 @@ def tables(report: Report) -> Iterator[Grid]:
             )
             for each in own
         ]
-        title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
+        effects = "exploratory main effects (with minus without) and interactions"
+        title = f"{metric}, {effects}: mean and interval, {family}"
         yield Grid(title, headers, tuple(rows))
         yield from _seed_table(report, metric, own, several=several)
 

@@ -3,24 +3,26 @@
 The reference of the arm is drawn in grey.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures.number_marks import paint_numbers
-from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shorten
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SMALL, Panel, shorten
 from orchestrator.report.halting.depth_curves import DepthCurve
 from orchestrator.report.results.contexts import prefix_context, split_by_context
 from orchestrator.report.results.cost_curves import CostCurve
 from orchestrator.report.results.curves import ArmCurve
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.number_formats import choose_text
 from orchestrator.report.results.types import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Limits = tuple[float, float]
+MARK = 11.0
+"""Diameter of a numbered mark in points."""
+NEAR = 0.06
+"""Size of the cells, as a part of the axes, in which marks share a text."""
 
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
@@ -116,16 +118,36 @@ def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, cont
     outcome, cost = curves[0].outcome, curves[0].cost
 
     def paint(axes: "Axes") -> None:
-        paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
+        _paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
         _short_ticks(axes)
-        over = f"{cost}, mean over seeds"
-        axes.set_xlabel(choose_text(report.estimates, intervals=over, means=over, one=cost))
+        axes.set_xlabel(f"{cost}, mean over seeds")
 
     message = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
     )
     title = prefix_context(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
+
+
+def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
+    """Draw a mark at each place in data coordinates, with its number; near marks share a text above them."""
+    across, up = zip(*places.values(), strict=True)
+    axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
+    axes.margins(0.12)
+    axes.autoscale_view()
+    to_axes = axes.transData + axes.transAxes.inverted()
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, place in places.items():
+        x, y = (round(float(part) / NEAR) for part in to_axes.transform(place))
+        groups.setdefault((x, y), []).append(number)
+    style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 7.5, "color": INK}
+    for numbers in groups.values():
+        place = places[numbers[0]]
+        if len(numbers) == 1:
+            axes.text(*place, str(numbers[0]), **style)
+        else:
+            style |= {"xytext": (0, MARK), "textcoords": "offset points"}
+            axes.annotate(", ".join(map(str, numbers)), place, **style)
 
 
 def _paint_cost(

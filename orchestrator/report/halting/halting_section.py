@@ -8,18 +8,17 @@ from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.number_formats import choose_text
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import Grid
 from orchestrator.report.writers.page_parts import PageSection, Part, draw_pictures
 from search_spaces.wording import amount
 
 DEPTH = (
-    "Mean depth of each split; whiskers show the 10th to 90th percentile over its examples{over}. "
-    "Arms with constant depth are omitted."
+    "Mean depth of each split; whiskers show the 10th to 90th percentile over its examples, as means over "
+    "seeds. Arms with constant depth are omitted."
 )
 BINNED_DEPTH = (
     ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
-    "{bands} show the 10th to 90th percentile over the examples of a bin{over}. Arms with "
+    "{bands} show the 10th to 90th percentile over the examples of a bin, as means over seeds. Arms with "
     "constant depth are omitted. "
 )
 LENGTHS = (
@@ -56,20 +55,18 @@ MEANINGS = {
 }
 
 
-def halting_section(report: Report, details: Details) -> PageSection:
+def halting_section(details: Details) -> PageSection:
     """Return the section: depth by split, then counts over many examples, then maps arm by arm."""
-    several = ", as means over seeds"
-    over_seeds = choose_text(report.estimates, intervals=several, means=several, one="")
-    depth = Part(texts=(DEPTH.format(over=over_seeds),), panels=draw_pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_count_parts(details, over_seeds), *_map_parts(details)) if each.shown]
+    depth = Part(texts=(DEPTH,), panels=draw_pictures(depth_panels(details)))
+    shown = [each for each in (depth, *_count_parts(details), *_map_parts(details)) if each.shown]
     return PageSection("halting", "Halting", parts=tuple(shown))
 
 
-def _count_parts(details: Details, over_seeds: str) -> Iterator[Part]:
+def _count_parts(details: Details) -> Iterator[Part]:
     def sentence(text: str, found: Sequence[BinnedDepth]) -> str:
         whiskers = any(one.low is not None for each in found for one in each.bins)
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
-        return text.format(bands=bands, over=over_seeds)
+        return text.format(bands=bands)
 
     yield Part(
         title="Depth by length",

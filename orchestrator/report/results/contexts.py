@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from orchestrator.report.results.types import PriorWork, Report, ReportContext
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 
 CONTEXTS = (
     "Arms are compared only inside each context ({contexts}). The report makes no claim about "
@@ -93,4 +93,6 @@ def _context_report(report: Report, context: ReportContext) -> Report:
 
 def _is_in_context(row: PriorWork, values: Mapping[str, object]) -> bool:
     """Return whether a published row names no other context."""
-    return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())
+    return all(
+        equality_key(value) == equality_key(values.get(path, value)) for path, value in row.cell.items()
+    )

@@ -48,7 +48,6 @@ from orchestrator.trials import (
     skipped,
     with_usable_metrics,
 )
-from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ANSWER = "answer"
@@ -234,16 +233,12 @@ def has_confirmed_front(plan: Plan) -> bool:
 
 
 def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
-    """Return the metrics declared by the plan; for older plans, those of the installed tasks and heads."""
+    """Return the metrics declared by the plan; for plans without any, those that every task has."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
-    from trainables.training.measured import metrics_of
+    from trainables.training import measured
 
-    named = [lookup(arm.settings, "task.name") for arm in plan.arms]
-    try:
-        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
-    except (LookupError, ValueError):  # a custom task that no longer exists
-        return metrics_of()
+    return measured.declared_metrics()
 
 
 def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ IMPORTANCE = (
 )
 COST = (
     "Each arm by its number above, as trained; numbers of overlapping marks are above them{again}; "
-    "{values}. Exploratory."
+    "means over seeds. Exploratory."
 )
 COST_REEVALUATED = (
     ". Below, arm by arm, the same checkpoints under other settings (blue), with a square as trained, "
@@ -64,7 +64,7 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
             _compute_figures_section(report, drawn),
             _curves_section(report, drawn),
         ]
-        found.append(halting_section(report, drawn))
+        found.append(halting_section(drawn))
     else:
         found.append(_compute_section(report, "", ()))
     found.append(_metrics_section(report))
@@ -282,10 +282,8 @@ def _compute_figures_section(report: Report, details: Details) -> PageSection:
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    over = "means over seeds"
-    values = choose_text(report.estimates, intervals=over, means=over, one="of one seed")
     again = COST_REEVALUATED if any(each.path for each in details.costs) else ""
-    return _compute_section(report, COST.format(again=again, values=values) if found else "", parts)
+    return _compute_section(report, COST.format(again=again) if found else "", parts)
 
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:

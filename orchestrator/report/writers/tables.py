@@ -9,7 +9,6 @@ from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, f
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import prefix_context, split_by_context
 from orchestrator.report.results.number_formats import (
-    choose_text,
     format_interval,
     format_number,
     format_p,
@@ -23,6 +22,8 @@ from search_spaces.wording import amount, markdown_line, one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
+VALUES = "mean [95% interval] (n)"
+"""Title of values formatted by `_format_cell`."""
 FLOOR_ROW = "floor"
 """Beginning of the names of floor rows."""
 
@@ -128,12 +129,7 @@ def screen_table(report: Report) -> Grid:
         f"difference in {first}" if first else "difference",
         "verdict",
     )
-    title = choose_text(
-        (cell.estimate for cell in report.cells if cell.metric in {*shown, *beside}),
-        intervals=f"means with 95% intervals over {report.unit}s",
-        means=f"means over {report.unit}s",
-        one=f"one {report.unit} of each arm",
-    )
+    title = f"means with 95% intervals over {report.unit}s"
     return Grid(
         f"{report.sweep}: {title}{_seeds_per_repeat(report)}{_family_text(report)}", headers, (*rows, *floors)
     )
@@ -161,12 +157,7 @@ def _family_text(report: Report) -> str:
         return ""
     several = report.answer.family > 1
     family = f"{amount(report.answer.family, 'comparison')} together" if several else "one comparison"
-    return choose_text(
-        report.differences,
-        intervals=f"; differences paired by {report.unit}, {family} at level {report.answer.level:g}",
-        means=f"; differences paired by {report.unit}",
-        one="",
-    )
+    return f"; differences paired by {report.unit}, {family} at level {report.answer.level:g}"
 
 
 def answer_tables(report: Report) -> list[Grid]:
@@ -217,13 +208,7 @@ def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str)
     ]
     if not rows:
         return []
-    shown = choose_text(
-        (each.difference for each in own if each.difference),
-        intervals="mean difference and interval",
-        means="mean difference",
-        one=f"difference in one {report.unit}",
-    )
-    title = f"{metric}, primary outcome: {shown}{_family_text(report)}"
+    title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
     headers = ("arm", "finished", "difference", win_share_title(each.wins for each in own), "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
@@ -246,9 +231,7 @@ def _front_tables(report: Report) -> list[Grid]:
         )
         for named in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
     ]
-    found = (cell.estimate for cell in report.points)
-    shown = choose_text(found, intervals="mean [95% interval]", means="mean", one="one seed")
-    title = f"confirmed points of each front: {shown}; other tables are of point 1 of each arm"
+    title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
     return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
 
 
@@ -277,15 +260,8 @@ def _results_table(report: Report, quantity: str) -> Grid:
         beside = _published_rows([cells.get((arm, metric)) for metric in metrics])
         rows += [(f"{arm}, {words}", *values) for words, values in beside]
     rows += _prior_rows(report, metrics)
-    shown = _values_title(cell for cell in report.cells if cell.metric in metrics)
     headers = ("arm", *(split_title(report, metric) for metric in metrics))
-    return Grid(f"{quantity_title(report, quantity)}: {shown}", headers, tuple(rows))
-
-
-def _values_title(cells: Iterable[Cell]) -> str:
-    """Return the title of values formatted by `_value`."""
-    found = (cell.estimate for cell in cells)
-    return choose_text(found, intervals="mean [95% interval] (n)", means="mean (n)", one="one seed (n)")
+    return Grid(f"{quantity_title(report, quantity)}: {VALUES}", headers, tuple(rows))
 
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
@@ -365,13 +341,7 @@ def _differences(report: Report) -> list[Grid]:
             if (reference := _reference_name(report, arm, metrics))
         ]
         if rows:
-            shown = choose_text(
-                (each.estimate for each in report.effects if each.metric in metrics),
-                intervals="paired mean [95% interval of each alone] (pairs)",
-                means="paired mean (pairs)",
-                one="in one seed (pairs)",
-            )
-            title = f"{quantity}, exploratory differences: {shown}"
+            title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
             headers = ("arm", *(split_title(report, metric) for metric in metrics))
             found.append(Grid(title, headers, tuple(rows)))
     return found
@@ -423,7 +393,7 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         none = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(none if cell is None else _format_cell(cell) for cell in own)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
-    title = f"re-evaluated checkpoints: {_values_title(report.posthoc)}"
+    title = f"re-evaluated checkpoints: {VALUES}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 

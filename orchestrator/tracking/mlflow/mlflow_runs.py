@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.files import disk
+from orchestrator.files import disk_errors as disk
 from orchestrator.files.known_addresses import require_known
 from orchestrator.files.redact import MASK, needs_encoding, redact_url
 from orchestrator.files.sqlite_files import sqlite_file, sqlite_url, url_for_mlflow

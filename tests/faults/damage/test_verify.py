@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
-    monkeypatch.setattr(verifying, "TRIES", 1)
+    monkeypatch.setattr(sweep_checks, "TRIES", 1)
 
 
 def reported(folder: SweepFolder) -> list[Finding]:
@@ -252,7 +252,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
 @pytest.mark.slow
 def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
-    monkeypatch.setattr(verifying, "TRIES", 10)
+    monkeypatch.setattr(sweep_checks, "TRIES", 10)
     arms = [make_arm("one", sleep_s=0.15, steps=4)]
     place = Place(tmp_path, make_plan(arms, trials_per_arm=2, seeds=(7,)), f"sqlite:///{tmp_path}/mlflow.db")
     process = forks.Process(target=_session, args=(place, -1))

@@ -126,7 +126,7 @@ def build(*_):
     Path(os.environ["BUILDING"]).touch()
     time.sleep(1e6)
 
-store._built = build
+store._build = build
 from orchestrator.cli.main import run
 run()
 """

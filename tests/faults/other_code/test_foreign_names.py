@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from orchestrator.files.abandoned import RAY
+from orchestrator.files.abandoned_folders import RAY
 from tests.support.processes.commands import Shell
 from tests.support.processes.temporary import short_folder
 from trainables.process_identity import origin

@@ -22,7 +22,7 @@ OWN_PROC = 'mount -t proc {options} proc /proc && exec "$@"'
 
 OWNER = """
 import sys, tempfile
-from orchestrator.files.abandoned import CHECKPOINTS, RAY, clear_abandoned
+from orchestrator.files.abandoned_folders import CHECKPOINTS, RAY, clear_abandoned
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
 clear_abandoned()
@@ -38,7 +38,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 from orchestrator.execution.sweep.removal import remove_rows
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.lease import Holder, LeaseHeld
+from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
 from trainables.process_identity import ProcessState, boot_id, process_start, this_process
 
@@ -60,7 +60,7 @@ if not user:
     try:
         remove_rows(url, SweepFolder(folder / "sweep"))
         print("removed")
-    except LeaseHeld as refusal:
+    except LeaseHeldError as refusal:
         print("refused")
     sys.stdout.flush()
     os._exit(0)

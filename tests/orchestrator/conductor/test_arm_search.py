@@ -78,9 +78,9 @@ def run(found, number, values=None, assignment=None):
     if assignment is None:
         assignment = found.ask(number)
     else:
-        found.asked(number, assignment)
+        found.record_assignment(number, assignment)
     x = float(assignment.get("model.x", 0.5))
-    found.hear(number, 1, values or (-((x - 0.3) ** 2),))
+    found.report(number, 1, values or (-((x - 0.3) ** 2),))
     found.finished(number)
     return assignment
 
@@ -151,7 +151,7 @@ def test_a_grid_goes_on_whatever_runs_and_fails():
     found.diverged(2)
     again = search(LATTICE, "grid")
     for number, assignment in enumerate(asked[:2]):
-        again.asked(number, assignment)
+        again.record_assignment(number, assignment)
     assert [again.ask(2), again.ask(3)] == [asked[2], found.ask(3)]
 
 
@@ -170,13 +170,13 @@ def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):
         return search(space, "tpe", stopper, seed=seed, n_startup_trials=3)
 
     def verdicts(found, number):
-        return [found.hear(number, step, (number % 3 / step,)) for step in (1, 3, 9)]
+        return [found.report(number, step, (number % 3 / step,)) for step in (1, 3, 9)]
 
     live, rebuilt = made(), made()
     for number in range(9):
         assignment = live.ask(number)
         if number < cut:
-            rebuilt.asked(number, assignment)
+            rebuilt.record_assignment(number, assignment)
         else:
             assert rebuilt.ask(number) == assignment
         assert verdicts(rebuilt, number) == verdicts(live, number)
@@ -248,7 +248,7 @@ def test_failures_and_prunings_are_told_as_such():
     found.ask(0)
     found.failed(0)
     found.ask(1)
-    found.hear(1, 1, (0.4,))
+    found.report(1, 1, (0.4,))
     found.pruned(1)
     assert states(found) == [("FAIL", None), ("PRUNED", [0.4])]
 
@@ -257,8 +257,8 @@ def test_asha_stops_what_is_behind_at_a_rung_and_spares_the_grace():
     found = search(stopper={"name": "asha", "grace_steps": 10, "reduction": 2})
     for number in range(4):
         found.ask(number)
-    assert not any(found.hear(number, 9, (float(-number),)) for number in range(4))
-    assert [found.hear(number, 10, (float(-number),)) for number in range(4)] == [False, True, True, True]
+    assert not any(found.report(number, 9, (float(-number),)) for number in range(4))
+    assert [found.report(number, 10, (float(-number),)) for number in range(4)] == [False, True, True, True]
 
 
 def test_an_early_stopper_rebuilt_from_history_decides_alike():
@@ -266,12 +266,12 @@ def test_an_early_stopper_rebuilt_from_history_decides_alike():
     live, rebuilt = search(stopper=stopper), search(stopper=stopper)
     assignments = [live.ask(number) for number in range(6)]
     verdicts = [
-        live.hear(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+        live.report(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
     ]
     for number, assignment in enumerate(assignments):
-        rebuilt.asked(number, assignment)
+        rebuilt.record_assignment(number, assignment)
     again = [
-        rebuilt.hear(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+        rebuilt.report(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
     ]
     assert again == verdicts
     assert {True, False} <= set(verdicts)
@@ -325,7 +325,7 @@ def test_a_sampler_turns_away_from_what_is_infeasible(objectives):
             infeasible.append(number)
             search.infeasible(number)
         else:
-            search.hear(number, 1, [0.5] * objectives)
+            search.report(number, 1, [0.5] * objectives)
             search.finished(number)
     late = sum(number >= 20 for number in infeasible)
     assert late / 40 < 0.25

@@ -13,7 +13,7 @@ SAVED = (EventKind.CHECKPOINTED, {"step": 4})
 def seen(*events, phase="search"):
     made = Attempts(phase)
     for kind, payload in events:
-        made.saw(Event(kind, 0.0, "a", payload))
+        made.apply(Event(kind, 0.0, "a", payload))
     return made
 
 

@@ -9,7 +9,7 @@ from tests.support.specs.plans import make_plan
 def held(*events, now):
     clock = WallClock()
     for kind, at in events:
-        clock.saw(Event(kind, at))
+        clock.apply(Event(kind, at))
     return clock.seconds(now)
 
 

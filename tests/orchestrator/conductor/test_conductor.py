@@ -27,16 +27,16 @@ def report(value, step=1, seconds=1.0, **others):
 
 
 def finish(conductor, trial, value=0.5):
-    conductor.hear(trial.trial_id, report(value))
-    conductor.tell(trial.trial_id, DONE)
+    conductor.report(trial.trial_id, report(value))
+    conductor.record_end(trial.trial_id, DONE)
 
 
 def ask_all(conductor):
-    return list(iter(conductor.ask, None))
+    return list(iter(conductor.next_trial, None))
 
 
 def names(trials):
-    return [(each.planned.arm, each.planned.phase, each.planned.number) for each in trials]
+    return [(trial.planned.arm, trial.planned.phase, trial.planned.number) for trial in trials]
 
 
 def test_arms_take_turns_by_number():
@@ -51,7 +51,7 @@ def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
     plan = make_plan(arms, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 0.5},))
     conductor = Conductor(replace(plan, confirm=replace(plan.confirm, resample_data=True)))
     drawn = {}
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         finish(conductor, trial)
         planned = trial.planned
         drawn[planned.arm, planned.phase, planned.seed] = trial.settings["task"]["data_seed"]
@@ -65,9 +65,9 @@ def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
 def test_an_arm_is_confirmed_once_its_own_search_has_ended():
     conductor = Conductor(make_plan(2, trials_per_arm=2))
     trials = ask_all(conductor)
-    mine = [each for each in trials if each.planned.arm == "arm-1"]
+    mine = [trial for trial in trials if trial.planned.arm == "arm-1"]
     finish(conductor, mine[0])
-    assert conductor.ask() is None
+    assert conductor.next_trial() is None
     finish(conductor, mine[1])
     assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
 
@@ -90,9 +90,9 @@ def test_the_best_assignment_is_confirmed_on_paired_seeds():
 def test_the_last_value_counts_not_the_best():
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
     first, second = ask_all(conductor)
-    conductor.hear(first.trial_id, report(9.0, step=1))
-    conductor.hear(first.trial_id, report(1.0, step=2))
-    conductor.tell(first.trial_id, DONE)
+    conductor.report(first.trial_id, report(9.0, step=1))
+    conductor.report(first.trial_id, report(1.0, step=2))
+    conductor.record_end(first.trial_id, DONE)
     finish(conductor, second, 2.0)
     assert ask_all(conductor)[0].assignment == second.assignment
 
@@ -113,15 +113,15 @@ def test_two_objectives_confirm_the_front_by_the_first():
     conductor = Conductor(plan)
     trials = ask_all(conductor)
     for trial, value, cost in zip(trials, [3.0, 5.0, 4.0], [1.0, 9.0, 9.5], strict=True):
-        assert conductor.hear(trial.trial_id, report(value, **{"valid/cost": cost})) == Continue()
-        conductor.tell(trial.trial_id, DONE)
+        assert conductor.report(trial.trial_id, report(value, **{"valid/cost": cost})) == Continue()
+        conductor.record_end(trial.trial_id, DONE)
     assert [each.assignment for each in ask_all(conductor)] == [trials[1].assignment, trials[0].assignment]
 
 
 def test_a_confirmed_trial_is_read_again_under_each_override():
     overrides = ({"model.shift": 0.1}, {"model.shift": 0.2})
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7, 8), posthoc=overrides))
-    finish(conductor, conductor.ask())
+    finish(conductor, conductor.next_trial())
     first, second = ask_all(conductor)
     finish(conductor, second)
     posthoc_overrides = ask_all(conductor)
@@ -138,8 +138,8 @@ def test_splits_that_were_added_are_read_alone_under_the_settings_of_the_trial()
     late = PlannedTrial("late", "arm-0", "posthoc", 1, 7, 0, late_splits=("long",))
     longer = replace(plan.confirm, splits=("test", "long"))
     conductor = Conductor(replace(plan, confirm=longer, trials=(*plan.trials, late)))
-    finish(conductor, conductor.ask())
-    confirmed = conductor.ask()
+    finish(conductor, conductor.next_trial())
+    confirmed = conductor.next_trial()
     finish(conductor, confirmed)
     reading, again = ask_all(conductor)
     assert [reading.splits, again.splits] == [("test", "long"), ("long",)]
@@ -151,32 +151,32 @@ def test_without_a_search_the_arms_own_settings_are_confirmed():
     conductor = Conductor(make_plan(2, trials_per_arm=0, seeds=(7,)))
     trials = ask_all(conductor)
     assert names(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
-    assert [(dict(each.assignment), each.settings["model"]["x"]) for each in trials] == [({}, 0.5)] * 2
+    assert [(dict(trial.assignment), trial.settings["model"]["x"]) for trial in trials] == [({}, 0.5)] * 2
 
 
 def test_a_search_alone_ends_with_it():
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=()))
     assert not conductor.finished
-    finish(conductor, conductor.ask())
+    finish(conductor, conductor.next_trial())
     assert conductor.finished
-    assert conductor.ask() is None
+    assert conductor.next_trial() is None
 
 
 def test_a_stopped_trial_is_handed_out_first_and_unchanged():
     conductor = Conductor(make_plan(2, trials_per_arm=3))
-    first, second = conductor.ask(), conductor.ask()
-    conductor.tell(second.trial_id, STOPPED)
-    conductor.tell(first.trial_id, STOPPED)
-    assert [conductor.ask(), conductor.ask()] == [second, first]
-    assert names([conductor.ask()]) == [("arm-0", "search", 1)]
+    first, second = conductor.next_trial(), conductor.next_trial()
+    conductor.record_end(second.trial_id, STOPPED)
+    conductor.record_end(first.trial_id, STOPPED)
+    assert [conductor.next_trial(), conductor.next_trial()] == [second, first]
+    assert names([conductor.next_trial()]) == [("arm-0", "search", 1)]
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.PRUNED])
 def test_only_finished_trials_win(kind):
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,), stopper={"name": "median"}))
     good, bad = ask_all(conductor)
-    conductor.hear(good.trial_id, report(99.0))
-    conductor.tell(good.trial_id, Outcome(kind, "for a reason"))
+    conductor.report(good.trial_id, report(99.0))
+    conductor.record_end(good.trial_id, Outcome(kind, "for a reason"))
     finish(conductor, bad, 0.0)
     assert ask_all(conductor)[0].assignment == bad.assignment
 
@@ -185,7 +185,7 @@ def test_a_search_that_found_nothing_makes_unrunnable_its_confirm_and_posthoc_tr
     plan = make_plan(2, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 1.0},))
     conductor = Conductor(plan)
     first, second = ask_all(conductor)
-    conductor.tell(first.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
+    conductor.record_end(first.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
     unrunnable = conductor.take_unrunnable()
     phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in unrunnable]
     assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
@@ -204,7 +204,7 @@ def test_a_search_that_found_nothing_makes_unrunnable_its_confirm_and_posthoc_tr
 def test_a_rank_nobody_holds_is_doomed():
     conductor = Conductor(make_plan(1, trials_per_arm=2, best=2, seeds=(7,)))
     first, second = ask_all(conductor)
-    conductor.tell(first.trial_id, CRASH)
+    conductor.record_end(first.trial_id, CRASH)
     finish(conductor, second)
     ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.planned.rank == 1
@@ -213,9 +213,9 @@ def test_a_rank_nobody_holds_is_doomed():
 
 def test_a_failed_confirm_trial_makes_unrunnable_what_would_read_it():
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 1.0},)))
-    finish(conductor, conductor.ask())
-    confirm = conductor.ask()
-    conductor.tell(confirm.trial_id, CRASH)
+    finish(conductor, conductor.next_trial())
+    confirm = conductor.next_trial()
+    conductor.record_end(confirm.trial_id, CRASH)
     ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.source_id == confirm.trial_id
     assert (
@@ -238,8 +238,8 @@ INFEASIBLE = Outcome(OutcomeKind.INFEASIBLE, "the model does not fit")
 
 
 def end_infeasible(conductor, trial):
-    outcome = conductor.settle(trial.trial_id, INFEASIBLE)
-    conductor.tell(trial.trial_id, outcome)
+    outcome = conductor.judge_outcome(trial.trial_id, INFEASIBLE)
+    conductor.record_end(trial.trial_id, outcome)
     return outcome
 
 
@@ -248,15 +248,15 @@ def test_an_infeasible_trial_costs_no_trial():
     conductor = Conductor(plan)
     first, second = ask_all(conductor)
     assert end_infeasible(conductor, first) == INFEASIBLE
-    third = conductor.ask()
+    third = conductor.next_trial()
     assert names([third]) == [("arm-0", "search", 2)]
-    assert third.trial_id not in {each.trial_id for each in plan.trials}
+    assert third.trial_id not in {trial.trial_id for trial in plan.trials}
     (progress,) = conductor.progress()
     assert (progress.planned, progress.ended, progress.infeasible, progress.failed) == (3, 0, 1, 0)
     finish(conductor, second, 0.1)
-    assert conductor.ask() is None
+    assert conductor.next_trial() is None
     finish(conductor, third, 0.9)
-    confirm = conductor.ask()
+    confirm = conductor.next_trial()
     assert (confirm.planned.phase, confirm.assignment) == ("confirm", third.assignment)
     finish(conductor, confirm)
     assert conductor.finished
@@ -265,7 +265,7 @@ def test_an_infeasible_trial_costs_no_trial():
 def test_a_search_of_infeasible_settings_alone_ends_with_a_reason():
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
     ended = 0
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         end_infeasible(conductor, trial)
         ended += 1
     assert ended == 20
@@ -282,19 +282,19 @@ def test_a_grid_has_no_more_combinations_in_place_of_infeasible_ones():
     conductor = Conductor(plan)
     first, second = ask_all(conductor)
     end_infeasible(conductor, first)
-    assert conductor.ask() is None
+    assert conductor.next_trial() is None
     ((_, outcome),) = conductor.take_unrunnable()
     assert outcome.kind is OutcomeKind.SKIPPED
     assert "every combination was tried" in outcome.reason
     finish(conductor, second)
-    assert conductor.ask().assignment == second.assignment
+    assert conductor.next_trial().assignment == second.assignment
 
 
 def test_a_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
-    trial = conductor.ask()
-    assert conductor.hear(trial.trial_id, report(0.1, step=1, seconds=60.0)) == Continue()
-    decision = conductor.hear(trial.trial_id, report(0.1, step=2, seconds=75.0))
+    trial = conductor.next_trial()
+    assert conductor.report(trial.trial_id, report(0.1, step=1, seconds=60.0)) == Continue()
+    decision = conductor.report(trial.trial_id, report(0.1, step=2, seconds=75.0))
     assert decision == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
 
 
@@ -310,10 +310,10 @@ def test_the_early_stopper_compares_what_counts():
         conductor = Conductor(plan)
         steady, peak = ask_all(conductor)
         for step, value in enumerate((0.5, 0.5, 0.5), start=1):
-            conductor.hear(steady.trial_id, report(value, step))
-        conductor.tell(steady.trial_id, DONE)
+            conductor.report(steady.trial_id, report(value, step))
+        conductor.record_end(steady.trial_id, DONE)
         decisions = [
-            conductor.hear(peak.trial_id, report(value, step)) for step, value in ((1, 0.9), (2, 0.1))
+            conductor.report(peak.trial_id, report(value, step)) for step, value in ((1, 0.9), (2, 0.1))
         ]
         assert (decisions[-1] != Continue()) is stops
 
@@ -334,17 +334,17 @@ def test_what_is_confirmed_follows_the_scope(scope, first):
     for trial in ask_all(conductor):
         history.append(asked(0.0, trial))
         for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
-            conductor.hear(trial.trial_id, report(value, step))
+            conductor.report(trial.trial_id, report(value, step))
             history.append(measured(0.0, trial.trial_id, report(value, step)))
-        conductor.tell(trial.trial_id, DONE)
+        conductor.record_end(trial.trial_id, DONE)
         history.append(ended(0.0, trial.trial_id, DONE))
     for event in history:
         replayed.replay(event)
     for each in (conductor, replayed):
-        assert each.ask().assignment == {"model.x": first}
+        assert each.next_trial().assignment == {"model.x": first}
     (progress,) = replayed.progress()
     assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
-    searched = [each for each in records(history, plan) if each.phase == "search"]
+    searched = [record for record in records(history, plan) if record.phase == "search"]
     assert max(each.judged_by(["valid/score"]) for each in searched) == (pytest.approx(progress.best),)
     assert {each.reports for each in searched} == {3}
 
@@ -353,31 +353,33 @@ def test_no_arm_is_pruned_by_its_betters():
     plan = make_plan(2, trials_per_arm=2, stopper={"name": "asha", "grace_steps": 1, "reduction": 2})
     conductor = Conductor(plan)
     strong, weak, *_ = ask_all(conductor)
-    assert conductor.hear(strong.trial_id, report(0.9)) == Continue()
-    assert conductor.hear(weak.trial_id, report(0.1)) == Continue()
+    assert conductor.report(strong.trial_id, report(0.9)) == Continue()
+    assert conductor.report(weak.trial_id, report(0.1)) == Continue()
 
 
 def test_a_stop_once_decided_stands():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
-    trial = conductor.ask()
-    decision = conductor.hear(trial.trial_id, report(0.1, step=1, seconds=90.0))
-    assert conductor.hear(trial.trial_id, report(0.1, step=2, seconds=95.0)) == decision
+    trial = conductor.next_trial()
+    decision = conductor.report(trial.trial_id, report(0.1, step=1, seconds=90.0))
+    assert conductor.report(trial.trial_id, report(0.1, step=2, seconds=95.0)) == decision
 
 
 def test_confirm_trials_are_never_pruned():
     conductor = Conductor(make_plan(1, trials_per_arm=1, stopper={"name": "threshold", "upper": 0.0}))
-    search = conductor.ask()
-    assert isinstance(conductor.hear(search.trial_id, report(1.0)), Stop)
-    conductor.tell(search.trial_id, DONE)
-    assert conductor.hear(conductor.ask().trial_id, report(1.0)) == Continue()
+    search = conductor.next_trial()
+    assert isinstance(conductor.report(search.trial_id, report(1.0)), Stop)
+    conductor.record_end(search.trial_id, DONE)
+    assert conductor.report(conductor.next_trial().trial_id, report(1.0)) == Continue()
 
 
 def test_a_search_trial_without_its_objective_has_crashed():
     conductor = Conductor(make_plan(1))
-    silent, other = conductor.ask(), conductor.ask()
-    assert "objectives valid/score, got no measurement" in conductor.settle(silent.trial_id, DONE).reason
-    conductor.hear(other.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
-    settled = conductor.settle(other.trial_id, DONE)
+    silent, other = conductor.next_trial(), conductor.next_trial()
+    assert (
+        "objectives valid/score, got no measurement" in conductor.judge_outcome(silent.trial_id, DONE).reason
+    )
+    conductor.report(other.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
+    settled = conductor.judge_outcome(other.trial_id, DONE)
     assert settled.kind is OutcomeKind.CRASHED
     assert settled.reason == (
         "a search trial must report its objectives valid/score, got train/loss; check search.objectives"
@@ -388,12 +390,12 @@ def test_progress_counts_every_ending():
     conductor = Conductor(make_plan(1, trials_per_arm=6, seeds=(7,), stopper={"name": "median"}))
     trials = ask_all(conductor)
     for trial, value in zip(trials, count(1)):
-        conductor.hear(trial.trial_id, report(float(value), seconds=10.0))
-    conductor.tell(trials[0].trial_id, DONE)
-    conductor.tell(trials[1].trial_id, DONE)
-    conductor.tell(trials[2].trial_id, Outcome(OutcomeKind.PRUNED, "behind"))
-    conductor.tell(trials[3].trial_id, Outcome(OutcomeKind.TIMED_OUT, "slow"))
-    conductor.tell(trials[4].trial_id, STOPPED)
+        conductor.report(trial.trial_id, report(float(value), seconds=10.0))
+    conductor.record_end(trials[0].trial_id, DONE)
+    conductor.record_end(trials[1].trial_id, DONE)
+    conductor.record_end(trials[2].trial_id, Outcome(OutcomeKind.PRUNED, "behind"))
+    conductor.record_end(trials[3].trial_id, Outcome(OutcomeKind.TIMED_OUT, "slow"))
+    conductor.record_end(trials[4].trial_id, STOPPED)
     (progress,) = conductor.progress()
     assert progress == Progress(
         arm="arm-0", planned=7, running=1, finished=2, pruned=1, failed=1, best=2.0, seconds=60.0
@@ -402,7 +404,7 @@ def test_progress_counts_every_ending():
 
 
 def test_a_ledger_of_another_plan_is_refused():
-    stranger = Conductor(make_plan(1, seed=5)).ask()
+    stranger = Conductor(make_plan(1, seed=5)).next_trial()
     with pytest.raises(StoreError, match=f"trials of the plan only, got {stranger.trial_id}"):
         Conductor(make_plan(1)).replay(asked(0.0, stranger))
 
@@ -412,8 +414,8 @@ def test_identical_arms_get_equal_budgets_at_any_time():
     arms = [make_arm(f"twin-{each}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for each in range(3)]
     conductor = Conductor(make_plan(arms, trials_per_arm=5, seeds=()))
     given_out = dict.fromkeys((arm.name for arm in arms), 0)
-    for number, trial in enumerate(iter(conductor.ask, None)):
+    for number, trial in enumerate(iter(conductor.next_trial, None)):
         given_out[trial.planned.arm] += 1
         assert max(given_out.values()) - min(given_out.values()) <= 1
-        conductor.tell(trial.trial_id, CRASH) if number % 4 else finish(conductor, trial)
+        conductor.record_end(trial.trial_id, CRASH) if number % 4 else finish(conductor, trial)
     assert set(given_out.values()) == {5}

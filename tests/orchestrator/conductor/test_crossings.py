@@ -29,10 +29,10 @@ def score(trial):
 def run(plan, end=lambda trial: DONE):
     """All trials, in the order in which they were handed out."""
     conductor, ran = Conductor(plan), []
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         named = {"valid/score": score(trial), "test/score": 0.0}
-        conductor.hear(trial.trial_id, Measurement(1, 1.0, named))
-        conductor.tell(trial.trial_id, end(trial))
+        conductor.report(trial.trial_id, Measurement(1, 1.0, named))
+        conductor.record_end(trial.trial_id, end(trial))
         ran.append(trial)
     return conductor, ran
 
@@ -65,7 +65,7 @@ def test_fields_that_one_arm_alone_searches_stay_as_it_chose_them():
     plan = make_plan([make_arm("arm-0"), replace(make_arm("arm-1", wide), reference="arm-0")])
     confirm = replace(plan.confirm, cross=True)
     crossing = repeated_plan(1, cross=True)
-    own = [each for each in crossing.trials if each.phase == "cross"]
+    own = [trial for trial in crossing.trials if trial.phase == "cross"]
     _, ran = run(replace(plan, confirm=confirm, trials=(*plan.trials, *own)))
     theirs = of(ran, "arm-0", "confirm")[0].assignment
     mine = of(ran, "arm-1", "confirm")[0].assignment
@@ -115,19 +115,21 @@ def test_a_search_is_over_once_an_arm_runs_at_its_choice():
 
 def test_a_retried_search_waits_with_what_it_chooses():
     conductor, trials = Conductor(repeated_plan(1, cross=True)), []
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         broken = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
-        conductor.hear(trial.trial_id, Measurement(1, 1.0, {"valid/score": score(trial), "test/score": 0.0}))
-        conductor.tell(trial.trial_id, CRASHED if broken else DONE)
+        conductor.report(
+            trial.trial_id, Measurement(1, 1.0, {"valid/score": score(trial), "test/score": 0.0})
+        )
+        conductor.record_end(trial.trial_id, CRASHED if broken else DONE)
         trials.append(trial)
     failed = [each for each in trials if (each.planned.arm, each.planned.phase) == ("arm-1", "search")]
     reopened = conductor.retry(failed[0].trial_id, -1)
-    again = conductor.ask()
+    again = conductor.next_trial()
     assert again is not None
     assert again.trial_id == failed[0].trial_id
-    assert conductor.ask() is None, "nothing is crossed before the search has chosen"
-    conductor.hear(again.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
-    conductor.tell(again.trial_id, DONE)
-    rest = [*iter(conductor.ask, None)]
+    assert conductor.next_trial() is None, "nothing is crossed before the search has chosen"
+    conductor.report(again.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
+    conductor.record_end(again.trial_id, DONE)
+    rest = [*iter(conductor.next_trial, None)]
     assert {each.trial_id for each in rest} == set(reopened)
     assert {each.planned.phase for each in rest} == {"confirm", "cross"}

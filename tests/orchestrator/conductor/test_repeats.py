@@ -20,10 +20,10 @@ DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
 def run(plan, value=lambda planned: 0.0):
     """All trials that ran, in the order in which they were handed out."""
     conductor, ran = Conductor(plan), []
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         named = {"valid/score": trial.settings["model"]["x"], "test/score": value(trial.planned)}
-        conductor.hear(trial.trial_id, Measurement(1, 1.0, named))
-        conductor.tell(trial.trial_id, DONE)
+        conductor.report(trial.trial_id, Measurement(1, 1.0, named))
+        conductor.record_end(trial.trial_id, DONE)
         ran.append(trial)
     assert conductor.finished
     return ran
@@ -46,7 +46,8 @@ def test_repeats_differ_and_are_paired_across_arms(sampler):
     assert own[0] != own[1] != own[2] != own[0]
     assert all(assignments(ran, "control-0", repeat) != own[repeat] for repeat in range(3))
     seeds = {
-        arm: [each.seed for each in plan.trials if (each.arm, each.phase) == (arm, "search")] for arm in ARMS
+        arm: [trial.seed for trial in plan.trials if (trial.arm, trial.phase) == (arm, "search")]
+        for arm in ARMS
     }
     assert seeds["arm-0"] == seeds["arm-1"]
     assert not set(seeds["arm-0"]) & set(seeds["control-0"]), "a control would repeat the baseline"
@@ -71,12 +72,12 @@ def test_every_repeat_confirms_its_own_best_on_its_own_seeds():
 def test_repeats_run_in_order_but_nobody_waits_for_them():
     plan = repeated_plan(2, others=0, trials_per_arm=2)
     conductor = Conductor(plan)
-    ahead = list(iter(conductor.ask, None))
+    ahead = list(iter(conductor.next_trial, None))
     assert [each.planned.repeat for each in ahead] == [0, 0, 1, 1]
     for each in ahead[:2]:
-        conductor.hear(each.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
-        conductor.tell(each.trial_id, DONE)
-    following = conductor.ask()
+        conductor.report(each.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
+        conductor.record_end(each.trial_id, DONE)
+    following = conductor.next_trial()
     assert following is not None
     assert (following.planned.phase, following.planned.repeat) == ("confirm", 0)
 

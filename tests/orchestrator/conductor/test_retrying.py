@@ -25,7 +25,7 @@ def drive(recorder, fails=lambda _: False, value=lambda _: 0.5):
         planned = attempt.trial.planned
         ran.append(attempt.trial_id)
         if fails(planned):
-            recorder.tell(attempt.trial_id, attempt.token, CRASHED)
+            recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASHED))
             continue
         found = {"valid/score": value(planned), "test/score": value(planned)}
         measured = Measurement(1, 1.0, found)
@@ -41,9 +41,9 @@ def retry(recorder, plan, log, *asked):
 
 def of(plan, phase, **wanted):
     return [
-        each.trial_id
-        for each in plan.trials
-        if each.phase == phase and all(getattr(each, name) == value for name, value in wanted.items())
+        trial.trial_id
+        for trial in plan.trials
+        if trial.phase == phase and all(getattr(trial, name) == value for name, value in wanted.items())
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_divergence_is_retried_only_where_it_is_named(asked, kinds):
     plan, log = make_plan(1, trials_per_arm=0, seeds=(7,)), MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    recorder.tell(attempt.trial_id, attempt.token, Outcome(OutcomeKind.DIVERGED, "nan"))
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=Outcome(OutcomeKind.DIVERGED, "nan")))
     assert len(choose(plan, records(log.written, plan), [asked]).trial_ids) == kinds
 
 
@@ -158,7 +158,7 @@ def test_what_is_retried_is_judged_anew_from_every_prefix_of_the_log():
         other = MemoryLog(log.written[:cut])
         drive(record(plan, other), value=lambda planned: float(planned.number))
         ended = other.outcomes()
-        assert set(ended) == {each.trial_id for each in plan.trials}, cut
+        assert set(ended) == {trial.trial_id for trial in plan.trials}, cut
 
 
 def test_seeds_added_after_a_repaired_search_run_once():
@@ -177,7 +177,8 @@ def test_a_failed_trial_that_was_drawn_in_place_of_an_infeasible_one_is_retried(
     plan, log = make_plan(1, trials_per_arm=2), MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    recorder.tell(attempt.trial_id, attempt.token, Outcome(OutcomeKind.INFEASIBLE, "too large"))
+    outcome = Outcome(OutcomeKind.INFEASIBLE, "too large")
+    recorder.record(attempt.trial_id, attempt.token, Reply(ended=outcome))
     drive(recorder, fails=lambda planned: planned.phase == "search")
     recorder = record(plan, log)
     chosen = retry(recorder, plan, log, "failed")

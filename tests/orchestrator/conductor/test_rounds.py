@@ -34,15 +34,15 @@ def value(planned):
 
 def finish(conductor, trial, outcome=DONE):
     named = {"valid/score": 0.5, "test/score": value(trial.planned)}
-    conductor.hear(trial.trial_id, Measurement(1, 1.0, named))
-    conductor.tell(trial.trial_id, outcome)
+    conductor.report(trial.trial_id, Measurement(1, 1.0, named))
+    conductor.record_end(trial.trial_id, outcome)
 
 
 def run(conductor, choose=lambda waiting: waiting[0], at_once=1):
     """Run all; which running trial ends next is chosen. Returns seeds by arm that ran."""
     running, ran = [], {arm: [] for arm in ARMS}
     while True:
-        while len(running) < at_once and (trial := conductor.ask()) is not None:
+        while len(running) < at_once and (trial := conductor.next_trial()) is not None:
             running.append(trial)
         if not running:
             return ran
@@ -75,7 +75,7 @@ def test_seeds_that_change_nothing_decide_nothing_early(monkeypatch):
 
 def test_the_first_round_is_three_seeds_and_the_baseline_waits_for_nobody():
     conductor = Conductor(plan_of())
-    ahead = list(iter(conductor.ask, None))
+    ahead = list(iter(conductor.next_trial, None))
     seeds = {arm: [each.planned.seed for each in ahead if each.planned.arm == arm] for arm in ARMS}
     assert seeds == {"base": list(SEEDS), "far": list(SEEDS[:3]), "near": list(SEEDS[:3])}
 
@@ -100,7 +100,7 @@ def test_no_difference_larger_than_the_margin_spares_seeds_too():
 def test_a_failed_seed_withholds_the_decision(arm):
     conductor = Conductor(plan_of())
     ran = dict.fromkeys(ARMS, 0)
-    while (trial := conductor.ask()) is not None:
+    while (trial := conductor.next_trial()) is not None:
         ran[trial.planned.arm] += 1
         failed = (trial.planned.arm, trial.planned.seed) == (arm, SEEDS[1])
         outcome = Outcome(OutcomeKind.DIVERGED, "nan") if failed else DONE
@@ -153,10 +153,10 @@ def test_without_looks_all_seeds_run_at_once():
 
 def test_an_arm_whose_search_found_nothing_holds_nobody_up():
     conductor = Conductor(plan_of(trials_per_arm=1))
-    for trial in [conductor.ask() for _ in ARMS]:
-        conductor.hear(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
+    for trial in [conductor.next_trial() for _ in ARMS]:
+        conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
         dead = trial.planned.arm == "near"
-        conductor.tell(trial.trial_id, Outcome(OutcomeKind.CRASHED, "no") if dead else DONE)
+        conductor.record_end(trial.trial_id, Outcome(OutcomeKind.CRASHED, "no") if dead else DONE)
     ran = run(conductor)
     assert (len(ran["base"]), len(ran["far"]), len(ran["near"])) == (8, 3, 0)
     assert conductor.finished

@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
+from orchestrator.conductor.messages import Reply
 from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import ArmLimits, Limits
 from orchestrator.spec.section import Objective, Resources
@@ -22,15 +23,15 @@ def each_arm(**limits):
 
 def finish(conductor, trial, seconds=1.0, **metrics):
     named = {name.replace("_", "/", 1): value for name, value in metrics.items()}
-    conductor.hear(trial.trial_id, Measurement(1, seconds, {"valid/score": 0.5, **named}))
-    conductor.tell(trial.trial_id, DONE)
+    conductor.report(trial.trial_id, Measurement(1, seconds, {"valid/score": 0.5, **named}))
+    conductor.record_end(trial.trial_id, DONE)
 
 
 def run(conductor, **each):
     """Ask and finish one trial after the other; the i-th gets the i-th value of each list."""
     asked = []
     for values in zip(*each.values(), strict=True):
-        trial = conductor.ask()
+        trial = conductor.next_trial()
         asked.append((trial.planned.arm, trial.planned.phase))
         finish(conductor, trial, **dict(zip(each, values, strict=True)))
     return asked
@@ -47,7 +48,7 @@ def test_a_target_ends_the_search_of_its_arm_alone():
     run(conductor, valid_score=[0.95, 0.2])
     shown = "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
     assert skipped(conductor) == [f"{shown} of 0.9"] * 2
-    ahead = [conductor.ask() for _ in range(3)]
+    ahead = [conductor.next_trial() for _ in range(3)]
     assert sorted((each.planned.arm, each.planned.phase) for each in ahead) == [
         ("arm-0", "confirm"),
         *[("arm-1", "search")] * 2,
@@ -69,7 +70,7 @@ def test_no_improvement_counts_trials_that_ended_since_the_best():
     conductor = Conductor(plan)
     run(conductor, valid_score=[0.1, 0.05, 0.3, 0.3])
     assert skipped(conductor) == [], "an equal value is no better one, and only one trial has ended since"
-    conductor.tell(conductor.ask().trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
+    conductor.record_end(conductor.next_trial().trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
     shown = skipped(conductor)
     assert len(shown) == 4
     assert shown[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
@@ -78,13 +79,13 @@ def test_no_improvement_counts_trials_that_ended_since_the_best():
 def test_what_runs_when_the_search_is_over_goes_on_and_may_win():
     plan = make_plan(1, trials_per_arm=4, seeds=(7,), limits=each_arm(no_improvement=1))
     conductor = Conductor(plan)
-    first, second, third = (conductor.ask() for _ in range(3))
+    first, second, third = (conductor.next_trial() for _ in range(3))
     finish(conductor, first, valid_score=0.5)
     finish(conductor, second, valid_score=0.4)
     assert len(skipped(conductor)) == 1
-    assert conductor.ask() is None, "nothing is confirmed while a search trial runs"
+    assert conductor.next_trial() is None, "nothing is confirmed while a search trial runs"
     finish(conductor, third, valid_score=0.9)
-    assert conductor.ask().assignment == third.assignment
+    assert conductor.next_trial().assignment == third.assignment
 
 
 def test_a_search_goes_on_until_there_is_what_is_to_be_confirmed():
@@ -111,11 +112,11 @@ def test_device_hours_are_work_times_devices_and_equal_between_arms(resources, h
 def test_device_hours_are_noticed_while_a_trial_runs():
     plan = make_plan(1, trials_per_arm=3, seeds=(), limits=each_arm(device_hours=1.0))
     conductor = Conductor(plan)
-    trial = conductor.ask()
+    trial = conductor.next_trial()
     for step in range(1, 5):
-        conductor.hear(trial.trial_id, Measurement(step, step * 1200.0, {"valid/score": 0.1}))
+        conductor.report(trial.trial_id, Measurement(step, step * 1200.0, {"valid/score": 0.1}))
     assert len(skipped(conductor)) == 2
-    assert conductor.ask() is None
+    assert conductor.next_trial() is None
 
 
 def test_flops_are_those_that_trials_report():
@@ -128,9 +129,9 @@ def test_flops_are_those_that_trials_report():
 
 def test_a_trial_that_does_not_say_its_flops_has_crashed_where_they_are_limited():
     conductor = Conductor(make_plan(1, limits=Limits(flops=1.0)))
-    trial = conductor.ask()
-    conductor.hear(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.1}))
-    settled = conductor.settle(trial.trial_id, DONE)
+    trial = conductor.next_trial()
+    conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.1}))
+    settled = conductor.judge_outcome(trial.trial_id, DONE)
     assert settled.kind is OutcomeKind.CRASHED
     assert "must report train/flops, and did not" in settled.reason
 
@@ -141,8 +142,9 @@ def test_the_sweeps_device_hours_end_everything_to_be_resumed():
     recorder = record(plan, log)
     for _ in range(2):
         attempt = recorder.ask()
-        recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 1900.0, {"valid/score": 0.1}))
-        recorder.tell(attempt.trial_id, attempt.token, DONE)
+        report = Measurement(1, 1900.0, {"valid/score": 0.1})
+        recorder.record(attempt.trial_id, attempt.token, Reply(report))
+        recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
     assert recorder.ask() is None
     assert recorder.draining == "the budget of 1 device hours is used up"
     recorder.close()

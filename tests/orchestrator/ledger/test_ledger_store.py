@@ -17,7 +17,7 @@ from sqlalchemy.event import listen, remove
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger import events as log
-from orchestrator.ledger.admission import TrialEnded
+from orchestrator.ledger.event_filter import TrialEnded
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
@@ -68,7 +68,7 @@ def test_what_was_written_is_read_back_by_another_connection(store: Ledger, any_
 
 
 def test_reading_goes_on_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.reading.READ_ROWS", 7)
+    monkeypatch.setattr("orchestrator.ledger.ledger_reader.READ_ROWS", 7)
     written = list(history(make_plan(4), seed=1))
     store.append(written, store.claim(DEAD))
     assert without_seq(store.events()) == written

@@ -17,7 +17,7 @@ from orchestrator.spec.types import Answer
 from tests.orchestrator.plan import small
 from tests.support.specs.planned import plan
 from trainables.metrics import Metric, declared
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 CONFIRM = ConfirmPlan(1, (1, 2, 3), ("first", "second"))
 SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),), 0)
@@ -35,11 +35,12 @@ SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),),
     ],
 )
 def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity: str) -> None:
-    metrics = metrics_of([task], [head])  # type: ignore[list-item]
+    metrics = declared_metrics([task], [head])  # type: ignore[list-item]
     assert default_outcome(CONFIRM, None, metrics) == f"first/{quantity}"
-    assert len({(each.split, each.name) for each in metrics}) == len(metrics)
+    assert len({(metric.split, metric.name) for metric in metrics}) == len(metrics)
     assert (
-        "figure" in next(each for each in metrics if each.name == quantity).shown or quantity == "exact_match"
+        "figure" in next(metric for metric in metrics if metric.name == quantity).shown
+        or quantity == "exact_match"
     )
 
 
@@ -93,7 +94,7 @@ def test_flops_that_a_search_sizes_may_be_one_of_two_objectives() -> None:
         {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": two},
     ):
         with pytest.raises(
-            PlanError, match=r"objectives\[.\]\.metric: must move, got valid/flops, which the"
+            PlanError, match=r"objectives\[.\]\.metric: must vary, got valid/flops, which the"
         ):
             plan(small.spec(baseline=NO_HALT, search={**search, **asked}))
 
@@ -117,7 +118,7 @@ def test_so_is_one_beyond_the_range_of_the_outcome_that_is_not_named(key: str, g
 
 def test_without_splits_nothing_that_a_search_chose_by_is_primary() -> None:
     nothing = replace(CONFIRM, splits=())
-    metrics = metrics_of(["listops"], ["classify"])
+    metrics = declared_metrics(["listops"], ["classify"])
     assert default_outcome(nothing, None, metrics) == "valid/accuracy"
     assert default_outcome(nothing, SEARCH, metrics) is None
     assert answer_plan(None, nothing, SEARCH, metrics, 3).family == 3

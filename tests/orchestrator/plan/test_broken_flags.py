@@ -65,5 +65,5 @@ def test_weights_that_nothing_reads_are_no_effect(flag: str, monkeypatch: pytest
         return made
 
     monkeypatch.setattr(probing, "build_model", idle)
-    with pytest.raises(PlanError, match=r"that .*weights.* differ shows in nothing"):
+    with pytest.raises(PlanError, match=r"They differ in .*weights.*, which nothing uses"):
         planner.plan(spec_of(system(model=model), {"arm": {f"model.{field}": value}}))

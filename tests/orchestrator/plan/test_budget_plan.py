@@ -14,7 +14,7 @@ EACH = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
 
 
 def ids(made, phase):
-    return [each.trial_id for each in made.trials if each.phase == phase]
+    return [trial.trial_id for trial in made.trials if trial.phase == phase]
 
 
 def text(made):
@@ -91,7 +91,7 @@ FEW = {"spaces": [], "also": {"train.lr": {"float": [1e-4, 1e-3]}}, "trials_per_
 def test_people_are_told_of_flops_beyond_all_that_is_trained():
     asked = spec(search={**SEARCH, **FEW}, budget={"flops": 1e15, "each_arm": {"flops": 1e15}})
     shown = " ".join(text(plan(asked)).split())
-    assert "Look twice: budget.flops of 1 P ends nothing, for all trials together train with at most" in shown
+    assert "Warning: budget.flops of 1 P ends nothing, for all trials together train with at most" in shown
     assert (
         "budget.each_arm.flops of 1 P ends nothing, for the search of no arm trains with more than" in shown
     )

@@ -22,7 +22,7 @@ def test_a_sampler_for_one_objective(name: str) -> None:
 def test_two_objectives_are_planned() -> None:
     found = plan(spec(search={**SEARCH, "sampler": {"name": "nsga2"}, "stopper": None, "objectives": TWO}))
     assert found.search is not None
-    assert [each.metric for each in found.search.objectives] == ["valid/accuracy", "valid/depth"]
+    assert [objective.metric for objective in found.search.objectives] == ["valid/accuracy", "valid/depth"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ LATTICE = {
 def test_a_grid_has_as_many_trials_as_each_arm_has_combinations() -> None:
     arms = {"fixed": {"why": "one depth", "set": {"model.max_layers": 3}, "drop": ["model.max_layers"]}}
     found = plan(spec(arms=arms, search={**SEARCH, **LATTICE, "trials_per_arm": 50}))
-    counts = Counter(each.arm for each in found.trials if each.phase == "search")
+    counts = Counter(trial.arm for trial in found.trials if trial.phase == "search")
     assert counts == {"baseline": 6, "fixed": 2}
 
 

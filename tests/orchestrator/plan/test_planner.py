@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import planner, price
+from orchestrator.plan import estimate, planner
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
@@ -62,7 +62,9 @@ def test_settings_are_full_and_differ_only_where_declared(everything: Any) -> No
     assert base["train"]["lr"] == 5e-4
     gate = everything.arm("minus-gate")
     assert gate.settings == {**base, "model": {**base["model"], "gate": False}}
-    assert [(each.path, each.before, each.after) for each in gate.changes] == [("model.gate", True, False)]
+    assert [(change.path, change.before, change.after) for change in gate.changes] == [
+        ("model.gate", True, False)
+    ]
 
 
 def test_every_arm_has_its_trials(everything: Any) -> None:
@@ -102,8 +104,8 @@ def test_grid_crosses_every_arm_with_every_cell() -> None:
         *(a.name for a in found.arms[:2]),
     ]
     assert found.arms[3].settings["model"]["max_layers"] == 8
-    assert [each.path for each in found.arms[3].changes] == ["model.gate"]
-    assert [each.path for each in found.arms[1].changes] == ["model.max_layers"]
+    assert [change.path for change in found.arms[3].changes] == ["model.gate"]
+    assert [change.path for change in found.arms[1].changes] == ["model.max_layers"]
     assert found.power is not None
     assert found.power.comparisons == 3
 
@@ -186,7 +188,7 @@ def test_experiments_round_trip(name: str) -> None:
 
 
 def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    monkeypatch.setattr(estimate, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
     asked = spec(baseline={**baseline(), "train": {"steps": 5, "batch_size": 100}})
     assert planner.plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 

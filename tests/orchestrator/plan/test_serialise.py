@@ -109,9 +109,9 @@ def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "expected"),
     [
         (_at("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
-        (_same_trial_twice, "trials must be told apart, got '[0-9a-f]+' twice"),
-        (_same_number_twice, "trials must be told apart, got .'arm-0', 'search', 0, 0. twice"),
-        (_at("arms.1.name", "arm-0"), "arms must be told apart, got 'arm-0' twice"),
+        (_same_trial_twice, "trials must be unique, got '[0-9a-f]+' twice"),
+        (_same_number_twice, "trials must be unique, got .'arm-0', 'search', 0, 0. twice"),
+        (_at("arms.1.name", "arm-0"), "arms must be unique, got 'arm-0' twice"),
         (_at("arms.1.reference", "gone"), "compared with an arm of the plan, got 'gone' for arm-1"),
         (_at("arms.0.settings", {}), "the settings of arm-0 must have a place for model.x"),
         (_at("trials.0.arm", "gone"), "a trial must be of an arm and a phase of the plan"),

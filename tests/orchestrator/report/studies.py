@@ -1,4 +1,4 @@
-"""Made-up studies with everything that a page can show: searches, seeds, readings, curves, failures."""
+"""Made-up studies with everything that a page can show: searches, seeds, thresholds, curves, failures."""
 
 import math
 import random
@@ -71,13 +71,13 @@ def study(
     seeds: int = 5,
     trials: int = 12,
     *,
-    readings: Sequence[float] = (0.3, 0.6, 0.9),
+    thresholds: Sequence[float] = (0.3, 0.6, 0.9),
     fate: Any = lambda arm, seed: OutcomeKind.FINISHED,
     objectives: tuple[Objective, ...] = (Objective(metric="valid/accuracy", goal="max"),),
 ) -> Study:
     """`fate`: how a confirm trial ends, by the arm's place and the seed's; None: it has not ended."""
     names = [f"arm-{place}" for place in range(arms)] if isinstance(arms, int) else list(arms)
-    plan = _plan(names, seeds, trials, readings, objectives)
+    plan = _plan(names, seeds, trials, thresholds, objectives)
     records, measured = [], {}
     for planned in plan.trials:
         record, curve = _record(plan, planned, names.index(planned.arm), fate)
@@ -91,7 +91,7 @@ def _plan(
     names: Sequence[str],
     seeds: int,
     trials: int,
-    readings: Sequence[float],
+    thresholds: Sequence[float],
     objectives: tuple[Objective, ...],
 ) -> Plan:
     made = [
@@ -117,7 +117,7 @@ def _plan(
         planned += [
             PlannedTrial(f"p-{place}-{seed}-{value}", name, "posthoc", at, seed, 0, {THRESHOLD: value})
             for at, seed in enumerate(numbers)
-            for value in readings
+            for value in thresholds
         ]
     return Plan(
         name="study",
@@ -126,7 +126,7 @@ def _plan(
         arms=tuple(made),
         search=SearchPlan(trials, {"name": "tpe"}, None, objectives, 0) if trials else None,
         confirm=ConfirmPlan(1, numbers, SPLITS) if seeds else None,
-        posthoc=tuple({THRESHOLD: value} for value in readings),
+        posthoc=tuple({THRESHOLD: value} for value in thresholds),
         resources=Resources(cpus=2),
         wall_clock_hours=None,
         trials=tuple(planned),

@@ -36,7 +36,7 @@ def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
+def test_failed_reevaluations_have_a_row(tmp_path: Path) -> None:
     made = failing(0.6, range(101, 109))
     read = rows(made, "re-evaluated")
     assert set(read["arm-1", f"{THRESHOLD}=0.6"]) == {"0 of 8 finished"}
@@ -47,7 +47,7 @@ def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
         assert "0 of 8 finished" in (tmp_path / name).read_text()
 
 
-def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
+def test_metrics_of_reevaluations_have_a_column() -> None:
     made, name = study(2, seeds=3, trials=0), f"{SPLITS[0]}/calibration"
 
     def read_again(each: Record) -> Record:
@@ -63,7 +63,7 @@ def test_what_only_a_reading_measures_has_a_column_beside_the_rest() -> None:
 
 
 @pytest.mark.parametrize("failed", [0, 5])
-def test_no_estimate_at_equal_cost_of_survivors(failed: int) -> None:
+def test_failed_seeds_prevent_an_estimate_at_equal_cost(failed: int) -> None:
     (found,) = failing(None, range(101, 101 + failed), ("confirm", "posthoc")).report().equal_costs
     assert (found.reached, found.seeds) == (8 - failed, 8)
     assert (found.equal is None) == bool(failed)

@@ -10,7 +10,7 @@ from tests.orchestrator.report.studies import Study, study
 
 def constant(values: Callable[[str], float], more: Callable[[int], float]) -> Study:
     """A study whose seeds measure one accuracy an arm, and a loss by the seed."""
-    made = study(2, 4, 0, readings=())
+    made = study(2, 4, 0, thresholds=())
 
     def alike(each: Record) -> Record:
         assert each.last is not None
@@ -24,7 +24,7 @@ def constant(values: Callable[[str], float], more: Callable[[int], float]) -> St
     return replace(made, records=tuple(map(alike, made.records)))
 
 
-def test_seeds_that_change_nothing_at_all_are_one_run_and_decide_nothing():
+def test_identical_seeds_decide_nothing():
     report = constant(lambda arm: 0.9 if arm == "arm-1" else 0.5, lambda _: 1.0).report()
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
@@ -33,7 +33,7 @@ def test_seeds_that_change_nothing_at_all_are_one_run_and_decide_nothing():
     assert all(each.p is None and each.estimate.low is None for each in report.effects if each.primary)
 
 
-def test_an_outcome_that_is_alike_in_seeds_which_differ_otherwise_may_decide():
+def test_constant_outcome_of_differing_seeds_may_decide():
     report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
@@ -43,7 +43,7 @@ def test_an_outcome_that_is_alike_in_seeds_which_differ_otherwise_may_decide():
 
 def test_seeds_that_failed_in_the_reference_are_said_to_be_its_own():
     fate = {0: OutcomeKind.DIVERGED}
-    made = study(2, 4, 0, readings=(), fate=lambda arm, _: fate.get(arm, OutcomeKind.FINISHED))
+    made = study(2, 4, 0, thresholds=(), fate=lambda arm, _: fate.get(arm, OutcomeKind.FINISHED))
     [verdict] = made.report().verdicts
     assert verdict.line.startswith("arm-1: undecided: 4 seeds failed in arm-0 (")
     assert "4 of 4 seeds finished" in verdict.line

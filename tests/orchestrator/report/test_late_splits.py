@@ -12,7 +12,7 @@ LATE = SPLITS[1]
 
 def parted(outcome=OutcomeKind.FINISHED):
     """A study, and the same of which one split was read later, of every confirm trial and reading."""
-    made = study(2, 2, 0, readings=(0.5,))
+    made = study(2, 2, 0, thresholds=(0.5,))
     late, records = [], []
     for planned, record in zip(made.plan.trials, made.records, strict=True):
         metrics = record.last.metrics
@@ -28,7 +28,7 @@ def parted(outcome=OutcomeKind.FINISHED):
     return made, replace(made.plan, trials=(*made.plan.trials, *late)), records
 
 
-def test_values_are_as_if_they_had_been_measured_at_once():
+def test_late_splits_equal_splits_measured_at_once():
     made, plan, records = parted()
     whole = merge_late_splits(plan, records)
     assert [each.trial_id for each in whole] == [each.trial_id for each in made.records]
@@ -40,7 +40,7 @@ def test_values_are_as_if_they_had_been_measured_at_once():
     assert merge_late_splits(made.plan, made.records) == list(made.records)
 
 
-def test_what_is_still_to_be_read_is_not_called_unread():
+def test_pending_splits_are_not_reported_as_unmeasured():
     _, plan, records = parted(outcome=None)
     assert pending_splits(plan, records) == {LATE}
     assert summarise(plan, records).unread == ()

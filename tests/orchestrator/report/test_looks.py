@@ -57,7 +57,7 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
 
 
 @pytest.mark.parametrize("last", SEEDS[6:])
-def test_what_was_certain_stands_when_a_later_seed_of_the_baseline_fails_or_has_not_run(last):
+def test_early_verdict_ignores_later_seeds_of_the_baseline(last):
     failed = [
         replace(each, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
         if (each.arm, each.seed) == ("baseline", last)

@@ -23,7 +23,7 @@ from tests.orchestrator.report.studies import study
         ((1e-17, -1e-17, 1e-16), "0.000 [0.000, 0.000]"),
     ],
 )
-def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
+def test_interval_that_excludes_zero_never_displays_it(ends, words):
     assert format_interval(Estimate(8, *ends), "+") == words
 
 

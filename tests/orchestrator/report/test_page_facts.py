@@ -84,7 +84,7 @@ def confirmed(made, arm):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, html):
+def test_page_starts_with_question_verdicts_and_cost(made, html):
     seen = header(html)
     assert made.plan.question in seen
     lines = re.findall(r"<li class=\"[\w-]*\">(.*?)</li>", html.partition("<main>")[0])
@@ -113,7 +113,7 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
     assert f"{hours:.3g} device hours of work within " in seen
 
 
-def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ended(made, html):
+def test_cards_of_arms(made, html):
     found = cards(html)
     assert list(found) == ["1. arm-0", "2. arm-1", "3. arm-2"]
     for place, facts in enumerate(found.values()):
@@ -145,7 +145,7 @@ def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ende
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
-    made = study(2, 0, 8, readings=())
+    made = study(2, 0, 8, thresholds=())
     own = [each for each in made.records if each.arm == "arm-1" and each.outcome is OutcomeKind.FINISHED]
     best = max(own, key=lambda each: each.last.metrics["valid/accuracy"])
 
@@ -185,7 +185,7 @@ SAID = {
 }
 
 
-def test_provenance_names_code_lock_data_hardware_and_seeds_each_as_what_it_is():
+def test_provenance_section():
     known = {name: f"its {name}" for name in SAID} | {"cpu_count": 64, "dirty": True}
     assert set(known) <= set(Provenance.__dataclass_fields__)
     made = made_with({**KNOWN, **known})
@@ -197,7 +197,7 @@ def test_provenance_names_code_lock_data_hardware_and_seeds_each_as_what_it_is()
     assert facts["digest of the spec"] == made.plan.spec_digest
     assert (facts["data, listops/train"], facts["data, listops/near-iid"]) == ("11aa", "22bb")
     assert facts["seeds of confirm trials"] == "101, 102"
-    searching = study(1, 0, 2, readings=())
+    searching = study(1, 0, 2, thresholds=())
     searching = replace(
         searching, plan=replace(searching.plan, search=replace(searching.plan.search, seed=77))
     )
@@ -256,7 +256,7 @@ SIMULATED = {
 
 
 def test_changes_that_a_card_cuts_are_unfolded_below_it():
-    made = study(2, seeds=2, trials=0, readings=())
+    made = study(2, seeds=2, trials=0, thresholds=())
     first, other = made.plan.arms
     changes = tuple(Change(f"train.field_{number}", 0, number) for number in range(1, 9))
     plan = replace(made.plan, arms=(first, replace(other, changes=changes)))

@@ -16,7 +16,7 @@ def of_two(ended: dict[tuple[str, int], OutcomeKind]) -> Study:
 
     The second of an arm is worse by 0.2 than its first.
     """
-    made = study(2, seeds=4, trials=0, readings=())
+    made = study(2, seeds=4, trials=0, thresholds=())
     assert made.plan.confirm is not None
 
     def second(each: Record) -> Record:
@@ -30,7 +30,7 @@ def of_two(ended: dict[tuple[str, int], OutcomeKind]) -> Study:
     return replace(made, plan=plan, records=(*made.records, *map(second, made.records)))
 
 
-def test_an_arm_whose_search_found_one_point_has_no_number() -> None:
+def test_arm_with_one_of_two_points_has_no_value() -> None:
     """Its one point would be compared with the best of the other, and its mean with that of both."""
     made = of_two({("arm-1", seed): OutcomeKind.CRASHED for seed in range(101, 105)})
     found = made.report()
@@ -64,7 +64,7 @@ def test_means_and_differences_are_over_the_same_trials(how: str) -> None:
     assert difference.p is None
 
 
-def test_a_seed_of_which_one_trial_has_not_ended_has_no_value_yet() -> None:
+def test_seed_with_an_open_trial_has_no_value() -> None:
     made = of_two({})
     partly = replace(made, records=made.records[:-1]).report()
     cell = partly.cell("arm-1", OUTCOME)

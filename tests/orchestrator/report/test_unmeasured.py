@@ -19,7 +19,7 @@ LINE = "undecided: 3 seeds lack a primary outcome; their values could change the
 
 
 def lacking(arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME) -> Study:
-    made = study(2, seeds=8, trials=0, readings=())
+    made = study(2, seeds=8, trials=0, thresholds=())
     return without(made, [outcome], lambda each: each.arm == arm and each.seed in seeds)
 
 
@@ -35,7 +35,7 @@ def row(report: Report) -> dict[str, str]:
 
 
 def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
-    whole = study(2, seeds=8, trials=0, readings=()).report()
+    whole = study(2, seeds=8, trials=0, thresholds=()).report()
     assert row(whole)["verdict"] == "worse", "all of its seeds decide it"
     made = lacking()
     found = made.report()
@@ -75,6 +75,6 @@ def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None
     assert second.seeds == "0 of 8 seeds measured it"
 
 
-def test_the_best_arm_is_a_whole_one() -> None:
+def test_best_arm_has_no_failed_seeds() -> None:
     made = lacking("arm-0", (101,))
     assert find_winner(made.plan, made.records, made.report()).arm == "arm-1"

@@ -36,11 +36,11 @@ def test_a_seed_that_one_arm_lacks_is_left_out_and_a_missing_arm_leaves_nothing(
     assert contrasts(values, FACTORS) == {}
 
 
-def test_what_is_no_combination_is_refused():
+def test_unknown_component_is_an_error():
     with pytest.raises(ValueError, match=r"arms must take away some of gate, got \[\['halt'\]\]"):
         contrasts({frozenset({"halt"}): {1: 0.5}}, ("gate",))
 
 
-def test_what_rounding_leaves_of_no_effect_is_none():
+def test_rounding_errors_are_no_effect():
     values = {frozenset(): {1: 0.1 + 0.2}, frozenset("a"): {1: 0.3}}
     assert contrasts(values, ["a"]) == {("a",): {1: 0.0}}

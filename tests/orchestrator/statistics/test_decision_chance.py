@@ -28,14 +28,14 @@ def test_chances_are_frequencies_over_the_prior():
         calibrated(stated[:, place], decided[:, place])
 
 
-def test_with_a_margin_too():
+def test_chances_are_calibrated_with_a_margin():
     stated, decided = chances(of_the_prior, 6, 1, 200, margin=1.0)
     assert decided.any()
     for place in range(stated.shape[1]):
         calibrated(stated[:, place], decided[:, place])
 
 
-def test_where_nothing_differs_little_is_promised():
+def test_chance_is_small_without_effects():
     stated, decided = chances(none, 5, 4, 300)
     assert decided[:, 1].mean() < 0.04
     assert stated[:, 1].mean() < 0.1
@@ -66,7 +66,7 @@ def test_the_difference_is_the_one_found_8_times_in_10():
 
 
 @pytest.mark.slow
-def test_of_many_experiments():
+def test_chances_are_calibrated_over_many_experiments():
     stated, decided = chances(of_the_prior, 8, 4, 1200)
     for place in range(stated.shape[1]):
         calibrated(stated[:, place], decided[:, place])

@@ -53,7 +53,7 @@ def test_many_missing_values_are_not_tried():
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
-def test_what_holds_at_the_bounds_holds_at_every_value_between(missing):
+def test_verdict_at_bounds_holds_between_them(missing):
     stream, held = random.Random(missing), 0
     for _ in range(300):
         mean, spread = stream.uniform(-1, 1), 10 ** stream.uniform(-2, 0)

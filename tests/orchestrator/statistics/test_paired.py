@@ -104,7 +104,7 @@ def test_arms_may_have_other_seeds_and_none() -> None:
     assert {arm: each.n for (arm, _), each in found.items()} == {"a": 3, "c": 2}
 
 
-def test_what_is_no_family_or_level_is_refused() -> None:
+def test_invalid_family_or_level_is_an_error() -> None:
     pair = {("a", "x"): {1: 0.1, 2: 0.2}, ("b", "x"): {1: 0.1, 2: 0.2}}
     with pytest.raises(ValueError, match="hold all comparisons, got family=1 for 2"):
         compare(pair, family=1)
@@ -157,6 +157,6 @@ def test_the_simulated_procedure_is_this_one(kind: object) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])
-def test_what_rounding_leaves_is_no_difference_and_what_is_small_is_one(scale: float) -> None:
+def test_rounding_errors_are_no_difference(scale: float) -> None:
     assert minus(scale * (0.1 + 0.2), scale * 0.3) == 0.0
     assert minus(0.3 * scale, 0.3 * scale * (1 + 1e-9)) == pytest.approx(-3e-10 * scale, rel=1e-6)

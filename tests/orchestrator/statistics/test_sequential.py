@@ -41,7 +41,7 @@ def test_looks_begin_with_three_seeds_and_end_before_the_last():
     assert [*looks(3)] == []
 
 
-def test_what_is_large_is_decided_and_what_is_not_goes_on():
+def test_large_effects_are_decided_early():
     found = decided(study(a=5.0), 4)
     assert set(found) == {"a"}
     assert found["a"].verdicts["test/score"].kind == "better"
@@ -66,7 +66,7 @@ def test_no_difference_larger_than_the_margin_is_a_decision_too():
     assert not decided(study(spread=0.001), 5)
 
 
-def test_what_all_seeds_would_hardly_decide_is_given_up():
+def test_hopeless_arms_are_stopped():
     values = study(a=5.0, b=0.0)
     found = ended(values, 5)["b"].verdicts["test/score"]
     assert found.kind == "undecided"
@@ -74,7 +74,7 @@ def test_what_all_seeds_would_hardly_decide_is_given_up():
     assert "b" not in ended(study(b=0.15), 5), "it may still be shown"
 
 
-def test_the_chance_that_is_left_is_that_of_studies_that_go_on():
+def test_remaining_chance_matches_simulations():
     rng, left, reached = np.random.default_rng(4), [], []
     for _ in range(400):
         drawn = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))

@@ -45,7 +45,7 @@ def test_a_difference_too_small_to_matter_is_told_as_such() -> None:
     assert verdict(paired(CLEAR), margin=0.02, better="max").text == "better"
 
 
-def test_what_is_neither_shown_nor_within_the_margin_is_undecided() -> None:
+def test_wide_interval_is_undecided() -> None:
     for margin in (None, 0.001):
         found = verdict(paired(UNCLEAR), margin=margin)
         assert (found.kind, found.text, found.withheld) == ("undecided", "undecided", "")

@@ -19,7 +19,7 @@ _BLANK = {
 def draw_none(assign: Callable[[Any, str, Any], None] = setattr) -> None:
     """As long as what is assigned lasts, a figure is a file of its kind in which nothing is."""
     for module in (style, panels, write):
-        assign(module, "rendered", _blank)
+        assign(module, "render", _blank)
 
 
 def _blank(panel: style.Panel, kind: style.Kind) -> bytes:

@@ -27,6 +27,8 @@ class Switch:
         """Whether calls from now on are checked."""
         if on and self._checking is None:
             plain = self._function
+            # pydantic asks for the parameters of validators, and these are no longer those of the code.
+            plain.__signature__ = signature(plain)  # type: ignore[attr-defined]
             copy = FunctionType(
                 self._plain, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
             )
@@ -71,8 +73,6 @@ def install() -> None:
             switch = Switch(given, decorate)
             _switches.append(switch)
             if _checked():
-                # pydantic asks for the parameters of validators, and these are no longer those of the code.
-                given.__signature__ = signature(given)  # type: ignore[attr-defined]
                 switch.turn(on=True)
             return given
 

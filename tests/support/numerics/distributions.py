@@ -24,8 +24,8 @@ def distribution(
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
     groups = [
-        "\n".join([f"[haltsweep.{group}]", *(f"{key} = {value}" for key, value in offered.items())])
-        for group, offered in entries.items()
+        "\n".join([f"[haltsweep.{group}]", *(f"{key} = {value}" for key, value in project_memory.items())])
+        for group, project_memory in entries.items()
     ]
     (info / "entry_points.txt").write_text("\n\n".join(groups))
 

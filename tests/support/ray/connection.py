@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.environment import ray_environment
-from orchestrator.files.abandoned import short_folder
+from orchestrator.files.abandoned_folders import short_folder
 from orchestrator.spec.section import Resources
 
 

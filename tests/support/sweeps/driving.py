@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from tests.support.sweeps.workloads import SECONDS_PER_STEP, score
 from trainables.protocol import Measurement

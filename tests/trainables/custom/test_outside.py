@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support.training_code.own_code import FORMS, forgotten, importable
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
 from trainables.custom.source_files import source_files
 from trainables.metrics import Metric, declared
@@ -24,7 +24,7 @@ def written(tmp_path):
         (tmp_path / f"{name}.py").write_text(code)
 
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_to_path(tmp_path)
         yield write
 
 

@@ -10,7 +10,7 @@ from tests.oracles.solvers.listops_solver import SMALL
 from tests.trainables.data.test_store import DAMAGES
 from trainables import catalog, task_catalog
 from trainables.data import inventory, store
-from trainables.data.inventory import Found, inspect
+from trainables.data.inventory import DataFile, inspect
 from trainables.data.progress import Watcher, watched_by
 from trainables.data.store import open_split, split_path
 from trainables.locks import locked
@@ -109,7 +109,7 @@ def test_published_files_beside_our_data_are_one_line_and_safe(valid: Path, tmp_
     beside.write_text("mine")
     found = {each.path.name: each for each in inspect(tmp_path)}
     assert set(found) == {"aclImdb", "notes.json", "valid.arrow"}
-    assert found["aclImdb"] == Found(
+    assert found["aclImdb"] == DataFile(
         tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(strangers)
     )
     assert found["notes.json"].reason == "not where data sets are"
@@ -174,7 +174,7 @@ def test_settings_that_are_no_longer_allowed_are_stale(valid: Path, tmp_path: Pa
     seal = store.read_seal(valid)
     seal["made_from"]["task"]["trees"] = -1
     home = valid.parent.with_name(store.address_digest(seal["made_from"]))
-    valid.with_suffix(".json").write_bytes(store.sealed(seal))
+    valid.with_suffix(".json").write_bytes(store.seal_bytes(seal))
     valid.parent.rename(home)
     (found,) = inspect(tmp_path)
     assert (found.verdict, found.reason) == ("stale", "its settings are no longer allowed")
@@ -185,7 +185,7 @@ def test_looking_writes_nothing_and_tells_how_far_it_is(valid: Path, tmp_path: P
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     with watched_by(Watcher(lambda *each: shown.append(each))):
         (found,) = inspect(tmp_path)
-    assert found == Found(valid, "whole", "", found.content_hash, found.size)
+    assert found == DataFile(valid, "whole", "", found.content_hash, found.size)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert shown
     assert all(what == "bytes" and 0 <= done <= total for what, done, total in shown)

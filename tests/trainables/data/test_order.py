@@ -23,7 +23,7 @@ def test_every_epoch_reads_every_example_once(n: int, batch_size: int, seed: int
 @given(sizes, sizes, seeds, st.lists(st.integers(0, 30), min_size=1))
 def test_a_step_depends_on_nothing_before_it(n: int, batch_size: int, seed: int, steps: list[int]) -> None:
     once = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
-    order._shuffled.cache_clear()
+    order._shuffle.cache_clear()
     for step in steps:
         batch = batch_indices(n, batch_size, seed, step)
         assert batch.shape == (batch_size,)

@@ -48,8 +48,7 @@ def test_a_batch_is_cut_row_by_row(
         n for row in expected for n, length in enumerate(row) for _ in range(length)
     ]
     assert cut.column.tolist() == [t for row in expected for length in row for t in range(length)]
-    for number in range(cut.most):
-        chunk = cut.chunk(number)
+    for number, chunk in enumerate(cut.chunks()):
         assert chunk.rows.tolist() == [row for row, lengths in enumerate(expected) if len(lengths) > number]
         assert chunk.packing.counts.tolist() == [row[number] for row in expected if len(row) > number]
 
@@ -88,13 +87,13 @@ def test_rows_part_so_that_those_with_a_further_chunk_come_first(
 ) -> None:
     cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
     rows, left = torch.arange(len(totals)), []
-    for number in range(cut.most):
-        if (parting := cut.parting(number)) is not None:
-            ordered = rows[parting.order]
-            assert torch.equal(ordered[parting.back], rows)
-            rows, gone = ordered[: parting.stays], ordered[parting.stays :]
+    for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
+        if split is not None:
+            ordered = rows[split.order]
+            assert torch.equal(ordered[split.back], rows)
+            rows, gone = ordered[: split.stays], ordered[split.stays :]
             left.append(gone)
-        assert torch.equal(rows, cut.chunk(number).rows)
+        assert torch.equal(rows, chunk.rows)
     ordered = torch.cat([*left, rows])
-    assert torch.equal(ordered[cut.back.order], torch.arange(len(totals)))
-    assert torch.equal(ordered, torch.arange(len(totals))[cut.back.back])
+    assert torch.equal(ordered[cut.orders.rows.order], torch.arange(len(totals)))
+    assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.back])

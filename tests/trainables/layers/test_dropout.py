@@ -1,6 +1,5 @@
 """Keyed dropout: masks are functions of names and places, and look like coin flips."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,10 +10,10 @@ from trainables.layers.dropout import (
     DropoutGroup,
     KeyedDropout,
     KeyedNoise,
-    drop_side_by_side,
+    drop_adjacent,
     set_dropout_context,
 )
-from trainables.layers.mask_draws import scattered
+from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import batch_places
 
 
@@ -104,7 +103,7 @@ def test_evaluation_and_rate_zero_leave_everything() -> None:
 
 def test_noise_is_even_and_belongs_to_a_token_and_a_column() -> None:
     """The greatest distance to even numbers is above 1.63 / sqrt(20000) once in a hundred seeds."""
-    noise, place = KeyedNoise(), scattered(torch.arange(4000))
+    noise, place = KeyedNoise(), hash_numbers(torch.arange(4000))
     noise.begin(1, "noise")
     numbers = noise(place, 5)
     assert 0 < float(numbers.min()) < float(numbers.max()) < 1
@@ -134,9 +133,7 @@ def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float
     parts = nn.ModuleList(KeyedDropout(rate, size) for rate, size in zip(rates, sizes, strict=True))
     inputs = [torch.randn(30, size) for size in sizes]
     set_dropout_context(parts, 1, 2)
-    alone = [
-        [part.mask(part.draw(), place[:, None], np.arange(4), part.columns) for part in parts] for _ in "12"
-    ]
+    alone = [[part.mask(part.draw(), place[:, None], (4,), part.columns) for part in parts] for _ in "12"]
     set_dropout_context(parts, 1, 2)
     group = DropoutGroup.within(parts)
     for masks in alone:
@@ -155,7 +152,7 @@ def test_masks_side_by_side_are_those_of_each(sizes: tuple[int, int]) -> None:
     for group in (DropoutGroup.within(parts, pair), DropoutGroup.within(parts), DropoutGroup([])):
         set_dropout_context(parts, 1, 2)
         group.draw(place)
-        assert torch.equal(drop_side_by_side(pair, x, place), expected)
+        assert torch.equal(drop_adjacent(pair, x, place), expected)
 
 
 def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:

@@ -147,7 +147,7 @@ def test_where_units_that_cross_the_threshold_leave_the_others_books_are_the_sam
         assert decision.goes_on is not None
         stay = decision.goes_on.nonzero().squeeze(1)
         there, few = there[stay], few.select(stay)
-        decision = decision.of_staying(stay, few.active)
+        decision = decision.of_active(stay, few.active)
         few = kept_by(few, decision, all_keep=True, capped=bool((caps == number).any()))
         for name in ("survival", "ponder", "active"):
             assert torch.equal(getattr(few, name), getattr(books, name)[there]), (number, name)

@@ -1,6 +1,5 @@
 """Masks that one hash draws for many are those that each would draw alone, whoever asks for them when."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,14 +21,14 @@ def begun(*rates: float) -> nn.ModuleList:
     return parts
 
 
-def asked(parts: nn.ModuleList, draws: MaskDraws, place: Tensor = PLACE) -> None:
-    DropoutGroup(parts[:2]).ask(draws, place)
-    WeightDropout.ask(draws, parts[2], ROWS, HEADS, KEYS)
+def schedule_all(parts: nn.ModuleList, draws: MaskDraws, place: Tensor = PLACE) -> None:
+    DropoutGroup(parts[:2]).schedule(draws, place)
+    WeightDropout.schedule(draws, parts[2], ROWS, HEADS, KEYS)
 
 
 def taken(parts: nn.ModuleList) -> list[Tensor]:
     first, second, weights = parts
-    found = weights.asked(ROWS, KEYS)
+    found = weights.take_scheduled(ROWS, KEYS)
     assert found is not None
     return [first.taken(PLACE, 6), second.taken(PLACE, 3), found]
 
@@ -38,23 +37,23 @@ def alone(parts: nn.ModuleList) -> list[Tensor]:
     first, second, weights = parts
     dropped = WeightDropout(weights, weights.draw(), ROWS).keep(HEADS, KEYS)
     elements = [
-        each.mask(each.draw(), PLACE[:, None], np.arange(3), size) for each, size in ((first, 6), (second, 3))
+        each.mask(each.draw(), PLACE[:, None], (3,), size) for each, size in ((first, 6), (second, 3))
     ]
     return [*elements, dropped]
 
 
 @pytest.mark.parametrize("rates", [(0.3,), (0.3, 0.6)])
 @pytest.mark.parametrize(
-    ("most", "cached"), [(1, 1), (1, 20), (100, 50), (mask_draws.MOST_WORDS, mask_draws.CACHED_WORDS)]
+    ("most", "cached"), [(1, 1), (1, 20), (100, 50), (mask_draws.MAX_WORDS, mask_draws.CACHED_WORDS)]
 )
 def test_masks_of_several_calls_are_those_of_each(
     rates: tuple[float, ...], most: int, cached: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mask_draws, "MOST_WORDS", most)
+    monkeypatch.setattr(mask_draws, "MAX_WORDS", most)
     monkeypatch.setattr(mask_draws, "CACHED_WORDS", cached)
     together, apart, draws = begun(*rates), begun(*rates), MaskDraws()
     for _ in range(3):
-        asked(together, draws)
+        schedule_all(together, draws)
     draws.run()
     for _ in range(3):
         for one, other in zip(taken(together), alone(apart), strict=True):
@@ -65,19 +64,19 @@ def test_masks_of_several_calls_are_those_of_each(
 def test_what_was_drawn_for_other_places_is_drawn_anew() -> None:
     parts, apart, draws = begun(0.4), begun(0.4), MaskDraws()
     for _ in range(2):
-        asked(parts, draws, PLACE.clone())
+        schedule_all(parts, draws, PLACE.clone())
     draws.run()
     group = DropoutGroup(parts[:2])
     group.draw(PLACE)
     expected = alone(apart)
     assert torch.equal(parts[0].taken(PLACE, 6), expected[0])
     assert torch.equal(parts[1].taken(PLACE, 3), expected[1])
-    assert parts[2].asked(ROWS.clone(), KEYS) is None
+    assert parts[2].take_scheduled(ROWS.clone(), KEYS) is None
 
 
 def test_calls_that_are_skipped_take_their_masks_with_them() -> None:
     parts, apart, draws = begun(0.4), begun(0.4), MaskDraws()
-    asked(parts, draws)
+    schedule_all(parts, draws)
     draws.run()
     for part in (*parts, *apart):
         part.skip_to(7)

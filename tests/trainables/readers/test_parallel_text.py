@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trainables.readers.parallel_text import (
     Rows,
     Vocabulary,
-    missing,
     read_lines,
     read_pairs,
     read_words,
@@ -126,11 +125,6 @@ def test_memory_is_that_of_the_ids_and_not_that_of_the_text(tmp_path: Path) -> N
     ids = 20 * len(column)
     assert len(text) > 20 * ids
     assert peak < 3 * ids, "flat arrays that grow, one line of text, and what Arrow allocates elsewhere"
-
-
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    one, other = files(tmp_path, b"a", b"b")
-    assert missing([one, tmp_path / "x", other, tmp_path]) == f"x, {tmp_path.name}"
 
 
 def test_a_mark_of_the_encoding_is_no_part_of_the_first_word(tmp_path: Path) -> None:

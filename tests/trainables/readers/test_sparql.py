@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.readers.sparql import FILTER, INVERSES, NotAQuery, simplified
+from trainables.readers.sparql import FILTER, INVERSES, NotAQuery, simplify
 
 HEAD = "SELECT DISTINCT ?x0 WHERE {"
 
@@ -37,7 +37,7 @@ HEAD = "SELECT DISTINCT ?x0 WHERE {"
     ],
 )
 def test_what_clauses_share_is_written_once(clauses: str, shorter: str) -> None:
-    written = " ".join(simplified(f"{HEAD} {clauses} }}".split(), invert=False))
+    written = " ".join(simplify(f"{HEAD} {clauses} }}".split(), invert=False))
     sorted_subjects = shorter.replace("M0 ?x0 p", "?x0 M0 p")
     expected = sorted(sorted_subjects.split(" . "))
     assert written == f"{HEAD} {' . '.join(expected)} }}"
@@ -45,10 +45,10 @@ def test_what_clauses_share_is_written_once(clauses: str, shorter: str) -> None:
 
 def test_some_relations_are_turned_if_asked_for() -> None:
     query = f"{HEAD} M1 film.film.directed_by ?x0 . ?x0 film.director.film M2 . ?x0 a x }}".split()
-    assert simplified(query, invert=False) == (
+    assert simplify(query, invert=False) == (
         f"{HEAD} ?x0 a x . ?x0 film.director.film M2 . M1 film.film.directed_by ?x0 }}".split()
     )
-    assert simplified(query, invert=True) == f"{HEAD} ?x0 a x . ?x0 film.director.film M1 M2 }}".split()
+    assert simplify(query, invert=True) == f"{HEAD} ?x0 a x . ?x0 film.director.film M1 M2 }}".split()
 
 
 def test_ten_relations_have_an_inverse_that_is_none_of_them() -> None:
@@ -71,7 +71,7 @@ def test_shorter_queries_say_the_same(clauses: list[tuple[str, str, str]], filte
     """Every combination of the lists of a clause is one clause of the query, and there are no others."""
     filters = ["FILTER ( ?x0 != M0 )"] if filtered else []
     body = " . ".join([*(" ".join(clause) for clause in clauses), *filters])
-    shorter = simplified(f"{HEAD} {body} }}".split(), invert=False)
+    shorter = simplify(f"{HEAD} {body} }}".split(), invert=False)
     text = " ".join(shorter).removeprefix(HEAD + " ").removesuffix(" }").split(" . ")
     assert [clause for clause in text if clause.startswith(FILTER)] == filters
     said = []
@@ -98,4 +98,4 @@ def test_shorter_queries_say_the_same(clauses: list[tuple[str, str, str]], filte
 )
 def test_what_is_no_query_is_told(query: str, fault: str) -> None:
     with pytest.raises(NotAQuery, match=fault):
-        simplified(query.split(), invert=False)
+        simplify(query.split(), invert=False)

@@ -65,7 +65,7 @@ def test_every_entry_of_a_selected_unit_is_its_own(kind: str) -> None:
 def test_those_that_stay_and_those_that_leave_are_what_would_be_selected(kind: str) -> None:
     units = KINDS[kind]()
     stay = np.arange(len(units.origin)) % 3 != 1
-    parts = units.part(units.parting(stay))
+    parts = units.part(units.split(stay))
     for part, flags in zip(parts, (stay, ~stay), strict=True):
         some = units.select(units.pick(flags))
         assert part.packing.row.tolist() == some.packing.row.tolist()
@@ -84,7 +84,7 @@ def test_those_that_stay_and_those_that_leave_are_what_would_be_selected(kind: s
 
 def test_states_of_those_that_leave_are_kept_in_the_sums_of_later_tokens() -> None:
     units = depth(per_token=True, running=True)
-    some, _ = units.part(units.parting((PACKING.column != 1).numpy()))
+    some, _ = units.part(units.split((PACKING.column != 1).numpy()))
     expected = torch.where((PACKING.column == 1)[:, None], units.states, 0)
     assert some.halted_sum is not None
     torch.testing.assert_close(some.halted_sum, PACKING.running_sum(expected)[PACKING.column != 1])

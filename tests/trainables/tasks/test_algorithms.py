@@ -126,10 +126,12 @@ def test_forms_ask_the_same_of_the_same_queries(problem: str, pause_tokens: int)
 )
 def test_curriculum_is_the_published_one(problem: Any, interval: int, longest: int) -> None:
     config = task.Config(problem=problem)
-    reached = [task.longest_query(config, step) for step in (0, interval - 1, interval, 5 * interval, 10**6)]
+    reached = [
+        task.max_query_length(config, step) for step in (0, interval - 1, interval, 5 * interval, 10**6)
+    ]
     assert reached == [1, 1, 2, 6, longest]
     without = task.Config(problem=problem, interval=0)
-    assert task.longest_query(without, 0) == longest
+    assert task.max_query_length(without, 0) == longest
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -78,7 +78,7 @@ def test_no_string_is_in_two_splits_even_if_there_are_few() -> None:
                          train_examples=60_000, test_examples=60_000, valid_examples=1)  # fmt: skip
     streams = [task.numpy_stream(0, "flipflop", name, 0, 0) for name in ("train", "normal")]
     part = task._parts(config)["train"][0]
-    drawn = [set(task._marks_of(task._draw(stream, part, 30_000))) for stream in streams]
+    drawn = [set(task._row_hashes(task._draw(stream, part, 30_000))) for stream in streams]
     assert min(map(len, drawn)) < 30_000, "the law must repeat itself for this test to mean anything"
     train, normal = (task._strings(config, name)[0] for name in ("train", "normal"))
     marks = [set(map(bytes, strings)) for strings in (train, normal)]

@@ -7,13 +7,20 @@ import pytest
 
 from tests.oracles.solvers.listops_dependency_solver import counted, depths, solve
 from trainables.data.split import content_hash
-from trainables.generators.listops_dependency_trees import ARGUMENTS_MAX, DepthLaw, Measured, P, draw, wrap
+from trainables.generators.listops_dependency_trees import (
+    ARGUMENTS_MAX,
+    DepthLaw,
+    MeasuredTrees,
+    P,
+    draw,
+    wrap,
+)
 from trainables.generators.listops_trees import Law
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_dependency as task
 
 
-def texts(drawn: Measured) -> list[str]:
+def texts(drawn: MeasuredTrees) -> list[str]:
     return [task.decode(row) for row in drawn.trees.rows()]
 
 
@@ -110,7 +117,7 @@ def test_no_training_tree_is_in_the_control() -> None:
     )
     assert (len(train), len(control)) == (3000, 60)
     assert not train & control
-    free = task.balanced(task.LAWS["train"], 3000, config.data_seed, "train", set())
+    free = task.draw_balanced(task.LAWS["train"], 3000, config.data_seed, "train", set())
     assert {tuple(row) for row in free.rows()} & control, "if not kept out, some would have come up"
 
 

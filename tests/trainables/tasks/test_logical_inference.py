@@ -16,8 +16,8 @@ from trainables.generators.formula_pairs import (
     SEPARATOR,
     Pairs,
     concatenate,
-    generated,
-    holding,
+    generate_pairs,
+    has_pattern,
     relate,
 )
 from trainables.protocol import Job
@@ -32,7 +32,7 @@ PUBLISHED_TEST = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 
 @pytest.fixture(scope="module")
 def full() -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
     """All 500,000 pairs: a second, so nothing is scaled down."""
-    return generated(500_000, 0)
+    return generate_pairs(500_000, 0)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_longer_sentences_are_as_long_as_the_published_ones(
 def test_patterns_are_found_and_as_common_as_published(
     pool: Pairs, pattern: str, text: str, published: int
 ) -> None:
-    held_out = holding(pool, pattern)
+    held_out = has_pattern(pool, pattern)
     assert held_out.sum() == pytest.approx(published, abs=7 * np.sqrt(published))
     for row, found in zip(list(pool.rows())[-2000:], held_out[-2000:], strict=True):
         assert bool(re.search(text, task.decode(row))) == found
@@ -116,7 +116,7 @@ SMALL = {"pairs": 12_000, "test_pairs": 12_000}
 def test_standard_splits_keep_every_tenth_pair_for_validation() -> None:
     """Sizes as the published files would give: a tenth, rounded down; the tests have all operators."""
     train, valid = build("train", **SMALL), build("valid", **SMALL)
-    pool = concatenate(list(generated(12_000, 0)[0][:7]))
+    pool = concatenate(list(generate_pairs(12_000, 0)[0][:7]))
     assert len(valid) == len(pool) // 10
     assert len(train) + len(valid) == len(pool)
     rows = list(pool.rows())
@@ -135,7 +135,7 @@ def test_what_is_held_out_occurs_in_no_other_part_of_the_pool() -> None:
             rows = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
             offsets = np.cumsum([0, *map(len, rows)])
             pairs = Pairs(np.concatenate(rows).astype(np.uint8), offsets, batch.labels.numpy())
-            assert holding(pairs, pattern).mean() == share
+            assert has_pattern(pairs, pattern).mean() == share
 
 
 def test_content_is_pinned() -> None:
@@ -156,7 +156,7 @@ def originals(tmp_path: Path) -> Path:
     """A folder in the published format, each file with twenty of our pairs."""
     folder = tmp_path / "original files"
     folder.mkdir()
-    for part, buckets in zip(("train", "test"), generated(12_000, 0), strict=True):
+    for part, buckets in zip(("train", "test"), generate_pairs(12_000, 0), strict=True):
         for number, bucket in enumerate(buckets):
             lines = [
                 f"{RELATIONS[label]}\t" + task.decode(row).replace(" <sep> ", "\t")

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 from trainables.data.ragged import concatenate
-from trainables.generators.formula_pairs import generated
+from trainables.generators.formula_pairs import generate_pairs
 from trainables.generators.formulas import VARIABLES, A
 from trainables.generators.listops_splits import SplitLaw, generate
 from trainables.generators.listops_trees import CLOSE, MIN, Trees
@@ -58,7 +58,7 @@ def test_listops_tests_have_the_published_bounds(
 
 def test_pairs_are_made_of_four_variables_each_four_as_often() -> None:
     """Chi-square over the fifteen fours, of pairs long enough to have all four in them."""
-    buckets = generated(100_000, 3)[0]
+    buckets = generate_pairs(100_000, 3)[0]
     found: dict[frozenset[int], int] = {
         frozenset(four): 0 for four in combinations(range(A, A + VARIABLES), 4)
     }

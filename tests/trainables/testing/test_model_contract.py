@@ -51,7 +51,7 @@ def forward_flops(config, length, layers):
 def depth_range(config, length):
     return {depths}
 
-def saved_bytes(config, rows, length):
+def activation_bytes(config, rows, length):
     return {bytes} * 4 * rows * length * config.width
 """
 SOUND = {

@@ -13,8 +13,8 @@ from tests.trainables.training.support.steps import (
     cases,
     check_same,
     learner,
+    round_up_width,
     small,
-    stepped,
 )
 from trainables.assembly import batch_cost, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -30,16 +30,16 @@ def test_parts_teach_what_the_batch_teaches(name: str, head: str) -> None:
     shape = SHAPES[head]
     raw = small(name, shape, balance="none")
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    whole = stepped(learner(raw, shape), batch)
+    whole = round_up_width(learner(raw, shape), batch)
     for parts in (2, 4):
-        check_same(stepped(learner(raw, shape, accumulate=parts), batch), whole)
+        check_same(round_up_width(learner(raw, shape, accumulate=parts), batch), whole)
 
 
 def test_more_parts_than_samples_are_as_many_as_samples() -> None:
     batch = some_batch(rows=3)
-    whole = stepped(Learner(Bag().double(), train_config({"steps": 9}), seed=0), batch)
+    whole = round_up_width(Learner(Bag().double(), train_config({"steps": 9}), seed=0), batch)
     config = train_config({"steps": 9, "accumulate": 8})
-    check_same(stepped(Learner(Bag().double(), config, seed=0), batch), whole)
+    check_same(round_up_width(Learner(Bag().double(), config, seed=0), batch), whole)
 
 
 def test_a_cost_of_a_whole_batch_is_that_of_each_part() -> None:
@@ -55,10 +55,10 @@ def test_a_cost_of_a_whole_batch_is_that_of_each_part() -> None:
         set_dropout_context(one.model, 0, 0)
         (objective(one.model(part), one.config) * len(part.labels) / ROWS).backward()
     expected = {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
-    _, gradient = stepped(learner(raw, shape, accumulate=2), batch)
+    _, gradient = round_up_width(learner(raw, shape, accumulate=2), batch)
     for name, each in gradient.items():
         torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-10)
-    _, whole = stepped(learner(raw, shape), batch)
+    _, whole = round_up_width(learner(raw, shape), batch)
     router = next(name for name in whole if "router" in name)
     assert not torch.allclose(whole[router], gradient[router], rtol=1e-3)
 

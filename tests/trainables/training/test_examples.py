@@ -12,7 +12,7 @@ from trainables.recurrence.watching import watching
 from trainables.task_catalog import shape, task_config
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.examples import MOST_LAYERS, MOST_WORDS, chosen, seen_of
+from trainables.training.examples import MAX_WORDS, MOST_LAYERS, fixed_sample, record_example
 from trainables.training.step import Learner
 from trainables.types import Batch
 
@@ -66,7 +66,7 @@ def pair() -> Batch:
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
 def test_layers_kept_are_those_of_the_pass(model: dict[str, Any]) -> None:
     trained = learner(model)
-    seen = seen_of(trained, tree(9), TREES)
+    seen = record_example(trained, tree(9), TREES)
     (part,) = seen["parts"]
     depths = [sum(each >= 0 for each in layers) for layers in part["running"]]
     assert part["length"] == len(part["words"]) == len(depths)
@@ -80,9 +80,9 @@ def test_layers_kept_are_those_of_the_pass(model: dict[str, Any]) -> None:
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
 def test_early_exit_shows_the_same(model: dict[str, Any]) -> None:
     def parts(early_exit: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = seen_of(learner({**model, "early_exit": early_exit}), tree(9), TREES)[
-            "parts"
-        ]
+        found: list[dict[str, Any]] = record_example(
+            learner({**model, "early_exit": early_exit}), tree(9), TREES
+        )["parts"]
         for part in found:  # what is not run is not kept, whether or not there is room for it
             for layers in part["running"]:
                 while layers and layers[-1] == -1:
@@ -95,13 +95,13 @@ def test_early_exit_shows_the_same(model: dict[str, Any]) -> None:
 def test_weights_are_survival_probabilities() -> None:
     """Of one token they are recomputed from what the halting function gave."""
     trained = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
-    (part,) = seen_of(trained, tree(5), TREES)["parts"]
+    (part,) = record_example(trained, tree(5), TREES)["parts"]
     # Its gate begins even: half of what is left halts at every state but the embeddings.
     assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
 
 
 def test_both_sentences_of_a_pair_are_there() -> None:
-    seen = seen_of(learner(SUT, PAIRS), pair(), PAIRS)
+    seen = record_example(learner(SUT, PAIRS), pair(), PAIRS)
     assert [len(part["words"]) for part in seen["parts"]] == [3 + NUM_BOUNDARIES, 2 + NUM_BOUNDARIES]
     assert seen["target"].endswith("entails")
     assert (seen["target"] == seen["answer"]) == (seen["hits"] == 1)
@@ -111,7 +111,7 @@ def test_both_sentences_of_a_pair_are_there() -> None:
     "model", [{"name": "transformer", **HEADS}, {**TOKEN, "halt": None}, {"name": "tlb", **HEADS}]
 )
 def test_models_that_never_halt_show_nothing(model: dict[str, Any]) -> None:
-    assert seen_of(learner(model), tree(9), TREES) == {}
+    assert record_example(learner(model), tree(9), TREES) == {}
 
 
 def test_long_inputs_and_many_layers_are_cut() -> None:
@@ -119,8 +119,8 @@ def test_long_inputs_and_many_layers_are_cut() -> None:
     trained = learner(model, spread=False)
     with torch.no_grad():  # else the probability to run on is no number above 0 any more
         dict(trained.model.named_parameters())["encoder.halt.outer.bias"].fill_(-9.0)
-    (part,) = seen_of(trained, tree(90), TREES)["parts"]
-    assert (len(part["words"]), part["length"]) == (MOST_WORDS, 90 + NUM_BOUNDARIES)
+    (part,) = record_example(trained, tree(90), TREES)["parts"]
+    assert (len(part["words"]), part["length"]) == (MAX_WORDS, 90 + NUM_BOUNDARIES)
     assert {len(layers) for layers in part["running"]} == {MOST_LAYERS}
 
 
@@ -136,10 +136,10 @@ def test_watching_changes_nothing_and_ends() -> None:
 
 
 def test_the_same_examples_are_chosen_every_time() -> None:
-    found = chosen(1000, 8)
-    assert found.tolist() == chosen(1000, 8).tolist()
+    found = fixed_sample(1000, 8)
+    assert found.tolist() == fixed_sample(1000, 8).tolist()
     assert len({*found.tolist()}) == 8
-    assert chosen(3, 8).tolist() == [0, 1, 2]
+    assert fixed_sample(3, 8).tolist() == [0, 1, 2]
 
 
 def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
@@ -158,7 +158,7 @@ def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
     def broken(*_: Any) -> Any:
         raise RuntimeError("rows of another kind")
 
-    monkeypatch.setattr(workload, "seen_of", broken)
+    monkeypatch.setattr(workload, "record_example", broken)
     found = Training(
         Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
     ).advance()

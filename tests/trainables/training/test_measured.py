@@ -11,7 +11,7 @@ from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
 from trainables.training.evaluate import halting
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 from trainables.training.workload import EPOCH_SECONDS
 from trainables.types import HeadKind
 
@@ -32,7 +32,7 @@ def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
     assert isinstance(system, System), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
-    declared = metrics_of([TASKS[head]["name"]], [head])
+    declared = declared_metrics([TASKS[head]["name"]], [head])
     for name in reported(system, batch, output):
         known = look_up(declared, name)
         assert known in declared, f"{name} is declared nowhere"
@@ -51,7 +51,7 @@ def test_only_what_has_epochs_reports_how_long_they_last(task: str, expected: bo
 
 
 def test_the_most_wanted_come_first_and_each_once():
-    shown = [each.name for each in metrics_of(["wmt14", "wmt14"]) if each.shown]
+    shown = [each.name for each in declared_metrics(["wmt14", "wmt14"]) if each.shown]
     assert shown == [
         *("bleu", "sacrebleu", "exact_match", "accuracy", "accuracy_last", "accuracy_whole"),
         *("uncertainty", "depth", "saved", "ponder", "loss", "tokens_per_s", "seconds_per_epoch"),
@@ -71,4 +71,4 @@ def test_a_task_that_declares_nonsense_is_named(monkeypatch: pytest.MonkeyPatch)
     module: Any = task_catalog.task_module("listops")
     monkeypatch.setattr(module, "metrics", {"bleu": {"beter": "max"}}, raising=False)
     with pytest.raises(ValueError, match="the task listops declares what"):
-        metrics_of(["listops"])
+        declared_metrics(["listops"])

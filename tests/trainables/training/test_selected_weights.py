@@ -12,7 +12,13 @@ from tests.trainables.training.test_workload import final_weights, job, repeatab
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
+from trainables.training.selected_weights import (
+    ScoredWeights,
+    best_candidates,
+    copy_tensors,
+    mean_weights,
+    temporary_weights,
+)
 from trainables.training.state import read_selected
 from trainables.training.step import Learner, one_step
 
@@ -27,10 +33,10 @@ def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> None:
     model, decay = Bag().double(), 0.75
     learner = Learner(model, train_config({"steps": 5, "lr": 0.1, "ema": decay}), seed=0)
-    history = [copied(weights(model))]
+    history = [copy_tensors(weights(model))]
     for step in range(5):
         one_step(learner, some_batch(step), step)
-        history.append(copied(weights(model)))
+        history.append(copy_tensors(weights(model)))
     assert learner.average is not None
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():
@@ -40,8 +46,8 @@ def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> No
 
 def test_a_model_that_held_other_weights_has_its_own_again() -> None:
     model = Bag()
-    own, other = copied(weights(model)), {name: value + 1 for name, value in weights(model).items()}
-    with holding(model, other):
+    own, other = copy_tensors(weights(model)), {name: value + 1 for name, value in weights(model).items()}
+    with temporary_weights(model, other):
         assert all(torch.equal(value, other[name]) for name, value in weights(model).items())
     assert all(torch.equal(value, own[name]) for name, value in weights(model).items())
 
@@ -87,7 +93,7 @@ def test_an_average_goes_on_from_a_checkpoint_bit_for_bit(reports: int, select: 
 def test_the_best_are_kept_and_of_equals_the_earlier() -> None:
     candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
-        candidates = best([*candidates, ScoredWeights(accuracy, step, {})], 3)
+        candidates = best_candidates([*candidates, ScoredWeights(accuracy, step, {})], 3)
     assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
@@ -101,7 +107,7 @@ def test_the_mean_is_that_of_each_number() -> None:
         )
         for step, value in enumerate(values)
     ]
-    found = mean(candidates)
+    found = mean_weights(candidates)
     assert found["w"].tolist() == [3.0, 3.0]
     assert found["h"].dtype == torch.float16
     assert found["n"] == 2
@@ -118,7 +124,9 @@ def test_tests_and_rereading_take_the_mean_of_the_best(select_by: str, tmp_path:
     while not seen.finished:
         value = seen.advance().metrics[f"valid/{select_by}"]
         score = -value if select_by == "loss" else value
-        history.append(ScoredWeights(score, len(history) + 1, copied(weights(seen._state.learner.model))))
+        history.append(
+            ScoredWeights(score, len(history) + 1, copy_tensors(weights(seen._state.learner.model)))
+        )
     chosen = sorted(history, key=lambda each: -each.score)[:3]
     last = max(each.step for each in chosen)
     assert found[-1].metrics["model/selected_step"] == last

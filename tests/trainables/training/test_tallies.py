@@ -9,8 +9,8 @@ import torch
 
 from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
 from trainables.task_catalog import task_config, token_classes
-from trainables.training.examples import seen_of
-from trainables.training.tallies import BOUNDARY, WORD, tallied
+from trainables.training.examples import record_example
+from trainables.training.tallies import BOUNDARY, WORD, tally_examples
 from trainables.types import Batch
 
 NESTED = [11, 1, 11, 2, 3, 14, 11, 4, 14, 14]
@@ -29,14 +29,14 @@ def digits(length: int) -> list[int]:
 
 
 def kept(model: dict[str, Any], task: Any, *batches: Batch) -> dict[str, dict[str, Any]]:
-    found = tallied(learner(model, task), {"near-iid": batches}, task)
+    found = tally_examples(learner(model, task), {"near-iid": batches}, task)
     return {each["kind"]: each for each in found}
 
 
 def test_depth_is_told_by_number_of_operators() -> None:
     rows = [[11, 1, 2, 14], [12, 3, 4, 14], NESTED]
     bins = kept(TOKEN, TREES, trees(*rows[:2]), trees(rows[2]))["operators"]["bins"]
-    alone = [seen_of(learner(TOKEN), trees(row), TREES) for row in rows]
+    alone = [record_example(learner(TOKEN), trees(row), TREES) for row in rows]
     assert [each[:3] for each in bins] == [[1, 1, 2], [3, 3, 1]]
     depths = [each["depth"] for each in alone]
     assert bins[0][3] == pytest.approx(np.mean(depths[:2]), abs=1e-3)
@@ -54,7 +54,7 @@ def test_depth_is_told_by_length_inside_each_split() -> None:
     trained = learner(TOKEN, task)
     lengths = [*range(4, 20), *range(4, 20), 40]
     near = [trees(*(digits(each) for each in lengths[:10])), trees(*(digits(each) for each in lengths[10:]))]
-    found = [*tallied(trained, {"near": near, "far": [trees(digits(50))]}, task)]
+    found = [*tally_examples(trained, {"near": near, "far": [trees(digits(50))]}, task)]
     assert [(each["kind"], each["split"]) for each in found] == [("lengths", "near"), ("lengths", "far")]
     bins = found[0]["bins"]
     assert [each[:3] for each in bins] == [[4, 7, 8], [8, 11, 8], [12, 15, 8], [16, 40, 9]]
@@ -91,7 +91,9 @@ def test_experts_are_counted_by_class(halt: Any, early_exit: str) -> None:
     if halt is None:
         layers = {"operator": 4 * 6, "digit": 6 * 6, "bracket": 4 * 6, BOUNDARY: 4 * 6}
     else:
-        parts = [seen_of(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])]
+        parts = [
+            record_example(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])
+        ]
         kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
         layers = {}
         halted = [each < 0 for part in parts for running in part["running"] for each in running]

@@ -13,10 +13,9 @@ exactly.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -28,14 +27,12 @@ from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_ke
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.head_rows import can_leave_padding, gather, spread, spread_each
-from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Tokens
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
-HEAD_STRIDE = 1 << 16
 GAPS = (
     "FlashAttention cannot leave out tokens that halted under a causal mask;"
     " choose auto or sdpa, or early_exit: batch"
@@ -55,7 +52,7 @@ class WeightDropout:
     """The keyed mask, if it has been drawn in advance."""
 
     @classmethod
-    def ask(
+    def schedule(
         cls,
         draws: MaskDraws,
         dropout: KeyedDropout,
@@ -65,7 +62,7 @@ class WeightDropout:
     ) -> None:
         """Schedule the mask of the next call."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
+        dropout.schedule(draws, place, (rows, 1, width, 1), _words(heads, keys))
 
     @property
     def rate(self) -> float:
@@ -76,20 +73,16 @@ class WeightDropout:
         """Return the keyed mask, drawn in advance or now."""
         if self.drawn is not None:
             return self.drawn
-        return self.dropout.mask(self.key, self.place[:, None, :, None], pairs_of_keys(heads, keys), keys)
+        return self.dropout.mask(self.key, self.place[:, None, :, None], _words(heads, keys), keys)
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
         """Return the keyed mask and the scale of the kept weights."""
         return KeptWeights(self.keep(heads, keys), self.dropout.scale)
 
 
-@lru_cache(maxsize=64)
-def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
-    """Return the numbers of the words for the weights of one query, two keys each; read-only."""
-    pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
-    found: np.ndarray = head * HEAD_STRIDE + pair
-    found.flags.writeable = False
-    return found
+def _words(heads: int, keys: int) -> tuple[int, int, int]:
+    """Return the shape of the words for the weights of one query, two keys each."""
+    return heads, 1, (keys + 1) // 2
 
 
 def attend_packed(
@@ -174,30 +167,22 @@ def _barred(
     if reach is not None:
         # Padding repeats the reach of the last token, so that it attends to at least one key. A softmax over
         # no keys has an undefined gradient instead of a zero one.
-        def made() -> tuple[Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
-            return reach, barring((columns < upto)[:, None], dtype)
+            return reach, additive_mask((columns < upto)[:, None], dtype)
 
-        same, barred = queries.once(("reach", keys.width, dtype), made)
+        same, barred = queries.once(("reach", keys.width, dtype), build)
         if same is not reach:
-            del queries.made["reach", keys.width, dtype]
+            del queries.cache["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
     if keys.dense and not keys.padded:
         return None
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
-        lambda: _padding_barred(keys, dtype).expand(-1, heads, -1, -1).contiguous(),
+        lambda: additive_mask(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
     )
-
-
-def _padding_barred(keys: Packing, dtype: torch.dtype) -> Float[Tensor, "B 1 1 K"]:
-    """Return the mask of padding keys, built on the host if it has the lengths."""
-    if not keys.by_host:
-        return barring(keys.mask[:, None, None], dtype)
-    table = np.where(keys.host_rows[2], np.float32(0), np.float32("-inf"))
-    return uploaded(table, keys.row.device)[:, None, None].to(dtype)
 
 
 def choose(
@@ -305,7 +290,7 @@ def _padded(
         )
 
 
-def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
+def additive_mask(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """Return the values to add to logits: zero where `mask` is True, minus infinity elsewhere."""
     barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
     return barred.masked_fill_(mask, 0.0)

@@ -37,11 +37,11 @@ Barred = Float[Tensor, "B #H #T K"]
 
 NARROW = 16
 """Number of columns of a result below which a CPU computes the transposed product in a third of the time."""
-MOST_PAIRS = 1 << 17
+MAX_PAIRS = 1 << 17
 """Maximum number of pairs of query and key processed at once on a CPU: half a mebibyte in 32 bits."""
-FEW_PAIRS, MOST_OF_FEW = 1 << 21, 1 << 19
-"""For up to `FEW_PAIRS` pairs in total, `MOST_OF_FEW` are processed at once, because the cost of launching
-kernels dominates."""
+FEW_PAIRS, MAX_PAIRS_IF_FEW = 1 << 21, 1 << 19
+"""For up to `FEW_PAIRS` pairs in total, `MAX_PAIRS_IF_FEW` are processed at once, because launching kernels
+dominates."""
 
 
 @dataclass(frozen=True)
@@ -331,12 +331,12 @@ def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) ->
     They are built once for all layers that run on these queries and keys.
     """
     name = ("arranged", heads, parts, keys is None)
-    known = queries.made.get(name)
+    known = queries.cache.get(name)
     # A weak reference, because keys may hold a reference to these queries.
     if known is None or (keys is not None and known[0]() is not keys):
         places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
         held = None if keys is None else ref(keys)
-        known = queries.made[name] = held, (places, _parts(queries, keys, heads))
+        known = queries.cache[name] = held, (places, _parts(queries, keys, heads))
     arranged: _Arranged = known[1]
     return arranged
 
@@ -345,7 +345,7 @@ def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart,
     if keys is None or not can_leave_padding(queries, keys):
         return (WHOLE,)
     pairs = queries.num_rows * heads * queries.width * keys.width
-    most = MOST_OF_FEW if pairs <= FEW_PAIRS else MOST_PAIRS
+    most = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS
     if pairs <= most:
         return (WHOLE,)
     if keys is not queries:

@@ -21,7 +21,7 @@ from trainables.layers.host import Function
 from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
 
-MOST_PAIRS = 1 << 15
+MAX_PAIRS = 1 << 15
 """Maximum number of pairs processed at once: an eighth of a mebibyte in 32 bits."""
 
 
@@ -117,7 +117,7 @@ def explicit_by_offset(
 
     Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
     """
-    parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
+    parts = tuple(row_parts(*packings, q.shape[1], MAX_PAIRS))
     around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
     flat = (x.flatten(0, 1) for x in (q, k, v))
     out: Tensor = _ByOffset.run(*flat, bias.found, around)

@@ -24,12 +24,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention.attend import barring
+from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import product
 from trainables.layers.attention.subnormal import flushed
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
+from trainables.layers.head_rows import gather, length_order, round_up_width, sorts_rows, spread
 from trainables.layers.host import Function
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing, take
@@ -38,7 +38,7 @@ from trainables.types import sum_dtype
 SINUSOID_BASE = 10_000.0
 WIDTHS = 128
 """Maximum number of widths for which tables are cached."""
-MOST_PAIRS = 1 << 17
+MAX_PAIRS = 1 << 17
 """Maximum number of pairs processed at once on a CPU: half a mebibyte in 32 bits."""
 _Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, "B H T E"]]
 """Queries with their bias, scaled; keys; values."""
@@ -198,7 +198,7 @@ def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor
 def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
     """Return minus infinity for each query's own key and for keys outside of `keys`, else zero."""
     itself = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
-    return barring((~itself & keys[:, None])[:, None], dtype)
+    return additive_mask((~itself & keys[:, None])[:, None], dtype)
 
 
 def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
@@ -211,8 +211,8 @@ def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Porti
         return (Portion.of(barred_keys(packing.mask, dtype)),)
     lengths, made, begin = np.sort(packing.host_counts)[::-1], [], 0
     while begin < lengths.shape[0]:
-        width = stepped(int(lengths[begin]), packing.width)
-        end = min(begin + max(1, MOST_PAIRS // max(1, heads * width * width)), lengths.shape[0])
+        width = round_up_width(int(lengths[begin]), packing.width)
+        end = min(begin + max(1, MAX_PAIRS // max(1, heads * width * width)), lengths.shape[0])
         keys = torch.from_numpy(np.arange(width) < lengths[begin:end, None])
         rows, of_heads = slice(begin, end), slice(begin * heads, end * heads)
         made.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
@@ -328,7 +328,7 @@ class GeometricAttention(RoutingAttention):
             before, after = self._sides(x, packing, dtype)
             near, more = (before + self.bias()).to(dtype), after - before
             if sorts_rows(packing):
-                near, more = (take(each, by_length(packing)) for each in (near, more))
+                near, more = (take(each, length_order(packing)) for each in (near, more))
         return attend_nearest(*rows, near, more, portions, normalise=self.normalise)
 
     def _sides(
@@ -379,7 +379,7 @@ class RelativeAttention(RoutingAttention):
         absolute = scores[..., packing.width - 1 :]
         gate = packing.pad(self.relative(x)).sigmoid().transpose(1, 2)[..., None].to(content.dtype)
         logits = content + gate * relative + (1 - gate) * absolute
-        return (logits + barring(packing.mask[:, None, None], logits.dtype)).softmax(-1)
+        return (logits + additive_mask(packing.mask[:, None, None], logits.dtype)).softmax(-1)
 
     def _positions(self, x: Tensor, width: int) -> Tensor:
         """Return the projected encodings of offsets from 1 - `width` to `width` - 1."""

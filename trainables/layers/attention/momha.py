@@ -64,7 +64,7 @@ class ExpertAttention(nn.Module):
         self.heads = mixture.heads
         self.kernel: Backend = kernel
 
-    def offer(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def project_kv(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
         """Return keys and values of tokens with states `z`."""
         return self._split(self.key(z)), self._split(self.value(z))
 
@@ -100,17 +100,17 @@ class ExpertAttention(nn.Module):
     ) -> OffsetBias | None:
         return None
 
-    def ask(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
+    def schedule(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
         """Schedule the mask of attention weights, if it is a keyed mask."""
         if self.weight_dropout.active and (self.kernel == "math" or not placed.place.is_cuda):
-            WeightDropout.ask(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
+            WeightDropout.schedule(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
 
     def _drop(self, placed: Placed, keys: Packing) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
         places = self._places(placed)
-        keep = dropout.asked(places, keys.width)
+        keep = dropout.take_scheduled(places, keys.width)
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
 
     def _places(self, placed: Placed) -> Int[Tensor, "B T"]:
@@ -118,10 +118,10 @@ class ExpertAttention(nn.Module):
         active, packing = self.router.active, placed.packing
         place = pair_places(placed, active)
 
-        def made() -> tuple[Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor]:
             return place, _pairs(packing, active).pad(place.flatten())
 
-        found: Tensor = packing.once(("padded pairs", id(place)), made)[1]
+        found: Tensor = packing.once(("padded pairs", id(place)), build)[1]
         return found
 
     def _split(self, x: Tensor) -> Tensor:
@@ -161,14 +161,14 @@ class ExpertSelfAttention(ExpertAttention):
         position = placed.position
         assert position is not None
 
-        def made() -> tuple[Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor]:
             there = torch.arange(keys.width, device=position.device)
             here = placed.packing.pad(position).repeat_interleave(pairs.width // placed.packing.width, 1)
             return position, (there - here[..., None]).clamp_(-self.window, self.window).add_(self.window)
 
         # The cache keeps a reference to `position`, so that no other tensor can have the same `id`.
         name = ("offsets", id(position), pairs.width, keys.width, self.window)
-        found: Tensor = placed.packing.once(name, made)[1]
+        found: Tensor = placed.packing.once(name, build)[1]
         return found
 
 
@@ -180,8 +180,8 @@ def _pairs(packing: Packing, active: int) -> Packing:
         row = packing.row.repeat_interleave(active)
         return Packing(row, packing.counts * active, packing.width * active)
 
-    def made() -> Packing:
+    def build() -> Packing:
         return Packing.of_counts(packing.host_counts * active, packing.row.device, packing.width * active)
 
-    pairs: Packing = packing.once(("pairs", active), made)
+    pairs: Packing = packing.once(("pairs", active), build)
     return pairs

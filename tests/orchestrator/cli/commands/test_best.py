@@ -123,7 +123,7 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
 )
 def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of, monkeypatch):
     monkeypatch.setattr(
-        "orchestrator.report.caveats.warning_texts.notices", lambda _, of_verdicts: ["Mind the code."]
+        "orchestrator.report.caveats.warning_texts.warning_texts", lambda _, of_verdicts: ["Mind the code."]
     )
     found = chosen({}, "near-iid/accuracy")
     found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))

@@ -31,8 +31,8 @@ def write(folder, form, *changes):
             "torch",
             ["differs in outputs, gradient", "+ 1: Identity", "built by the build(settings) of digits:tr"],
         ),
-        ("sklearn", ["Not proved: that the arms of forest:fit differ in more than their settings"]),
-        ("workload", ["Not proved: that the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
+        ("sklearn", ["Not checked: whether the arms of forest:fit differ in more than their settings"]),
+        ("workload", ["Not checked: whether the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
     ],
 )
 def test_every_form_of_custom_code_is_planned(folder, haltsweep, form, expected):
@@ -49,7 +49,7 @@ def test_every_form_of_custom_code_is_planned(folder, haltsweep, form, expected)
 def test_without_an_example_only_weights_are_compared(folder, haltsweep):
     write(folder, "torch", ('"example": example, ', ""))
     words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "not proved: that models of equal weights work differently" in words
+    assert "not checked: whether models of equal weights compute differently" in words
     assert "differs in" not in words
 
 
@@ -250,7 +250,7 @@ def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltswe
 
 def test_texts_that_are_true_in_python_are_warned_of(folder, haltsweep):
     write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
-    shown = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
+    shown = "Warning: gate is the text 'no', true for Python: write false if that is meant."
     assert shown in " ".join(haltsweep("plan", "own.yaml").out.split())
     checked = haltsweep("check", "own.yaml")
     assert (checked.code, checked.out) == (0, "own.yaml: ok\n")
@@ -262,7 +262,7 @@ def test_a_launch_prints_warnings_first(folder, haltsweep):
     found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
     assert found.code == 1, "no trial reports it"
     look, first, why = map(
-        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", " failed; why: ")
+        found.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
     )
     assert look < first < why
     assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
@@ -274,13 +274,11 @@ def test_a_launch_prints_warnings_first(folder, haltsweep):
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
     write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
     words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert (
-        "Look twice: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
-    )
+    assert "Warning: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
     assert "A trial has 1 CPU core." in words
     write(folder, "torch")
     asked = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
-    assert "Look twice: test/acuracy is a primary outcome and not declared in the metrics of" in asked
+    assert "Warning: test/acuracy is a primary outcome and not declared in the metrics of" in asked
     assert "Look twice" not in haltsweep("plan", "own.yaml").out
 
 
@@ -289,7 +287,7 @@ def test_published_values_are_shown_for_custom_code(folder, haltsweep):
     rows = [row.format("acuracy", 0.5), row.format("accuracy", 0.9), row.format("accuracy", 0.8)]
     write(folder, "torch")
     words = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
-    assert "Look twice: acuracy is published and not declared in the metrics of digits:train" in words
+    assert "Warning: acuracy is published and not declared in the metrics of digits:train" in words
     found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
     assert found.code == 2
     shown = "accuracy of baseline must be given once, also in published[1]"
@@ -407,6 +405,6 @@ def test_models_that_differ_between_builds_fail_the_ablation_check(folder, halts
     found = haltsweep("plan", "own.yaml")
     assert found.code == 0, found
     words = " ".join(found.out.split())
-    assert "look twice: build(settings) makes another model each time" in words
+    assert "warning: build(settings) makes another model each time" in words
     assert "differs in weights" not in words
     assert "+ weight" not in words

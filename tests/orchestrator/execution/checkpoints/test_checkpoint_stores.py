@@ -402,8 +402,9 @@ def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
 def test_a_process_that_ends_leaves_no_copies(tmp_path):
     program = (
         "import sys; from pathlib import Path;"
-        "from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere;"
-        "from trainables.protocol import Measurement; Elsewhere(sys.argv[1]).write(Path('checkpoints/trial'),"
+        "from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore;"
+        "from trainables.protocol import Measurement;"
+        "ExternalStore(sys.argv[1]).write(Path('checkpoints/trial'),"
         "Measurement(1, 0.5, {}), lambda folder: (folder / 'weights').touch())"
     )
     temporary = tmp_path / "temporary"

@@ -77,8 +77,8 @@ def test_the_worker_loads_no_heavy_library():
     program = (
         "import sys; from orchestrator.execution import inline; "
         "from orchestrator.execution.trial import worker; "
-        "from orchestrator.execution.trial.worker_outcomes import outcome_of; "
-        "outcome_of(MemoryError('full')); "
+        "from orchestrator.execution.trial.worker_outcomes import classify_error; "
+        "classify_error(MemoryError('full')); "
         "heavy = {'torch', 'ray', 'optuna', 'mlflow', 'sqlalchemy'}; found = heavy & set(sys.modules); "
         "assert not found, found"
     )

@@ -10,7 +10,7 @@ from orchestrator.errors import ExecutorError, InputError
 from orchestrator.execution.ray.node_check import node_requirements
 from orchestrator.execution.session import Session
 from orchestrator.execution.sweep.launch_folder import Setup
-from orchestrator.execution.trial.jobs import JobEncoder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from tests.support.processes.logs import MemoryLog, record

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.execution.session import NoAttempt, Session, Turn
-from orchestrator.execution.trial.jobs import Attempt
+from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.execution.ray import trial_actor
-from orchestrator.execution.trial.jobs import Attempt, JobEncoder
+from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from tests.support.specs.plans import make_arm
 from tests.support.sweeps.workloads import PATH

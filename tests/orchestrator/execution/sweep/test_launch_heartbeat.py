@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.execution.sweep.heartbeat import Heartbeat
-from orchestrator.ledger.stops import StopRequest
+from orchestrator.ledger.stop_requests import StopRequest
 
 
 class FakeLedger:

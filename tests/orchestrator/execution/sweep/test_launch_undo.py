@@ -13,7 +13,7 @@ from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, publish
 from orchestrator.execution.sweep.launch_undo import undo_launch_folder
-from orchestrator.files.abandoned import SILENCE_S
+from orchestrator.files.abandoned_folders import SILENCE_S
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger

@@ -85,7 +85,7 @@ def test_a_trial_has_a_rank_for_every_gpu() -> None:
     assert many.baseline.settings["train"]["ranks"] == 2
     one, none = (plan(spec(resources={"gpus": gpus})) for gpus in (1, 0))
     assert "ranks" not in one.baseline.settings["train"]
-    assert [each.trial_id for each in one.trials] == [each.trial_id for each in none.trials]
+    assert [trial.trial_id for trial in one.trials] == [trial.trial_id for trial in none.trials]
     by_hand = plan(spec(baseline=with_train(baseline(), batch_size=64, ranks=2)))
     assert by_hand.prices[0].peak_memory_bytes == many.prices[0].peak_memory_bytes
     shown = (

@@ -61,27 +61,6 @@ def evidence(plan):
     return {proof.arm: proof.evidence for proof in plan.proofs}
 
 
-def test_arms_that_build_one_model_by_other_words_are_told(planned):
-    found = planned(other="no-dropout: {why: other words, set: {off: true}}")
-    [shown] = plan_warnings(found)
-    assert shown == (
-        "Look twice: no-dropout: behaves as minus-dropout does, though its settings differ: drop one of "
-        "them, unless training makes something else of dropout and off."
-    )
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        "minus-dropout-fast: {why: another rate too, set: {dropout: 0.0, lr: 0.9}}",  # of training
-        "less: {why: less is dropped, set: {dropout: 0.4}}",
-        NOTE,  # the model of the baseline, which the plan says
-    ],
-)
-def test_arms_that_training_or_the_model_tells_apart_are_no_twins(planned, other):
-    assert plan_warnings(planned(other=other)) == []
-
-
 @pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
 def test_what_build_draws_from_a_global_generator_tells_no_arms_apart(planned, draws):
     before = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
@@ -105,9 +84,7 @@ def test_a_model_that_is_another_each_time_proves_nothing(planned):
     found = planned(PLAIN.replace("drop = [", "torch.seed(); drop = ["))
     assert evidence(found) == {"baseline": (), "minus-dropout": (), "note": ()}
     [shown] = plan_warnings(found)
-    assert shown.startswith(
-        "Look twice: baseline: the model of build(settings), run on example(settings), comp"
-    )
+    assert shown.startswith("Warning: baseline: the model of build(settings), run on example(settings), comp")
 
 
 def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
@@ -116,7 +93,7 @@ def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
     )
     assert evidence(found)["note"] == ()
     [shown] = plan_warnings(found)
-    assert shown.startswith("Look twice: baseline: what its model computes on example(settings), or the grad")
+    assert shown.startswith("Warning: baseline: what its model computes on example(settings), or the grad")
 
 
 def test_lazy_modules_without_an_example_are_asked_for_one(planned):

@@ -172,22 +172,22 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "report-often": (
         system(train={**TRAIN, "select": "last"}),
         {"train.report_every": 10},
-        "is only measured otherwise",
+        "only its measurements differ",
     ),
     "fewer-written": (
         system(STRINGS, WRITER),
         {"train.decode_examples": 50},
-        "is only measured otherwise",
+        "only its measurements differ",
     ),
     "half": (
         system(),
         {"model.gate": False, "train.beam_size": 4},
-        "setting train.beam_size has no effect beside the other changes",
+        "setting train.beam_size has no effect next to the other changes",
     ),
     "half-of-a-schedule": (
         system(),
         {"train.lr": 1.0e-3, "train.schedule": "warmup"},
-        "setting train.schedule has no effect beside the other changes",
+        "setting train.schedule has no effect next to the other changes",
     ),
 }
 LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
@@ -239,8 +239,8 @@ def test_who_looks_for_faults_alone_finds_the_same_without_notes() -> None:
     settings, sets, _ = NAMED[next(iter(NAMED))]
     asked = spec_of(settings, {"arm": sets}, ("near-iid",))
     noted, bare = plan(asked), planner.plan(asked, probe=probing.Probe(faults_only=True))
-    assert any(each.notes for each in noted.proofs)
-    assert bare.proofs == tuple(replace(each, notes=()) for each in noted.proofs)
+    assert any(check.notes for check in noted.proofs)
+    assert bare.proofs == tuple(replace(check, notes=()) for check in noted.proofs)
     lie = spec_of(settings, {"lie": {"train.beam_size": 4}}, ("near-iid",))
     with pytest.raises(PlanError, match="changes nothing against baseline"):
         planner.plan(lie, probe=probing.Probe(faults_only=True))
@@ -270,7 +270,7 @@ TWINS = (
 
 @pytest.mark.parametrize(("one", "other"), TWINS)
 def test_two_arms_that_behave_alike_are_refused(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    with pytest.raises(PlanError, match=r"arms\.other: behaves as one does, though its settings differ"):
+    with pytest.raises(PlanError, match=r"arms\.other: behaves like one although its settings differ"):
         plan(spec_of(system(), {"one": one, "other": other}, ("near-iid",)))
 
 
@@ -291,8 +291,8 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
 
 def test_arms_that_do_what_they_say_are_not_refused() -> None:
     found = plan(spec_of(system(), HONEST, ("near-iid",)))
-    assert all(each.evidence for each in found.proofs[1:])
-    assert not any(each.notes for each in found.proofs)
+    assert all(check.evidence for check in found.proofs[1:])
+    assert not any(check.notes for check in found.proofs)
 
 
 LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
 from orchestrator.spec.types import CustomSpec
-from search_spaces.dimensions import key_of
+from search_spaces.dimensions import equality_key
 from tests.orchestrator.plan.small import BASELINE, baseline, one_arm, spec
 from tests.support.specs.planned import plan as plan_quickly
 from tests.support.training_code.own_code import BONUS, forgotten
@@ -33,7 +33,7 @@ WRITTEN_OUT = {"unit": "token", "threshold": 0.999}
     ],
 )
 def test_what_is_the_same_has_one_key(one: Any, other: Any, same: bool) -> None:
-    assert (key_of(one) == key_of(other)) is same
+    assert (equality_key(one) == equality_key(other)) is same
 
 
 def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> None:
@@ -45,7 +45,7 @@ def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> N
     (fault,) = caught.value.faults
     assert fault.path == "grid.model.halt"
     assert fault.message.endswith(
-        "is the same system as baseline[model.halt={unit: token}]: drop one of them"
+        "has the same settings as baseline[model.halt={unit: token}]: remove one of them"
     )
 
 
@@ -91,7 +91,7 @@ def test_the_same_number_written_otherwise_is_no_arm_of_own_code(base: Any, sets
 
 @pytest.mark.usefixtures("plain")
 def test_two_arms_of_own_code_are_not_told_apart_by_how_a_number_is_written() -> None:
-    with pytest.raises(PlanError, match=r"arms\.arm-1: is the same system as arm-0"):
+    with pytest.raises(PlanError, match=r"arms\.arm-1: has the same settings as arm-0"):
         plan(own({"width": 4}, {"width": 8}, {"width": 8.0}))
 
 

@@ -35,4 +35,4 @@ def test_what_is_before_a_layer_that_begins_with_zeros_is_not_named() -> None:
 def test_a_memory_that_only_the_second_chunk_reads_is_not_named() -> None:
     chunked = system(model={**CHUNKED, "chunk": {"size": 20}})
     arms = plan(spec_of(chunked, {"arm": {"model.memory.slots": 5}})).proofs
-    assert [each.notes for each in arms] == [(), ()]
+    assert [arm.notes for arm in arms] == [(), ()]

@@ -105,7 +105,7 @@ def test_baselines_of_contexts_need_not_differ_in_what_they_do(field, values):
 
 def test_two_contexts_of_the_same_settings_are_refused():
     contexts = {"model.halt": [{"unit": "token"}, {"unit": "token", "threshold": 0.999}]}
-    with pytest.raises(PlanError, match=r"contexts\.model\.halt: baseline.* is the same system as"):
+    with pytest.raises(PlanError, match=r"contexts\.model\.halt: baseline.* has the same settings as"):
         plan(crossed(contexts=contexts))
 
 

@@ -24,12 +24,12 @@ def test_every_comparison_costs_its_seeds_twice_more_in_every_repeat():
     search = {**SEARCH, "repeats": 2}
     made, plain = plan(full(arms=arms, search=search, confirm=CROSS)), plan(full(arms=arms, search=search))
     added = Counter(
-        (each.arm, each.settings_of, each.repeat) for each in made.trials if each.phase == "cross"
+        (trial.arm, trial.settings_of, trial.repeat) for trial in made.trials if trial.phase == "cross"
     )
     pairs = [("minus-gate", "baseline"), ("no-halt", "baseline")]
     both = [*pairs, *((reference, arm) for arm, reference in pairs)]
     assert added == {(*pair, repeat): 3 for pair in both for repeat in range(2)}
-    assert [each for each in made.trials if each.phase != "cross"] == list(plain.trials)
+    assert [trial for trial in made.trials if trial.phase != "cross"] == list(plain.trials)
     assert from_json(to_json(made)) == made
     assert to_json(plain) == to_json(
         plan(full(arms=arms, search=search, confirm={**CONFIRM, "cross": False}))
@@ -45,7 +45,7 @@ def test_every_comparison_costs_its_seeds_twice_more_in_every_repeat():
 
 def test_ids_differ_with_what_the_other_arm_searches():
     one, other = (plan(full(confirm=CROSS, search={**SEARCH, "trials_per_arm": trials})) for trials in (3, 4))
-    ids = [{each.trial_id for each in made.trials if each.phase == "cross"} for made in (one, other)]
+    ids = [{trial.trial_id for trial in made.trials if trial.phase == "cross"} for made in (one, other)]
     assert len(ids[0]) == len(ids[1]) == 2 * len(ARMS) * 3
     assert not ids[0] & ids[1]
 
@@ -73,15 +73,15 @@ def test_seeds_and_arms_may_be_added():
     )
     begun = Begun(searched=True, confirmed=True, decides=False)
     changes = changes_allowed("one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, begun)
-    asked = [each.trial_id for each in old.trials]
+    asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})
     made = extended(old, new, asked, extension)
-    known = {each.trial_id: each for each in made.trials}
-    assert all(known[each.trial_id] == each for each in old.trials)
+    known = {trial.trial_id: trial for trial in made.trials}
+    assert all(known[trial.trial_id] == trial for trial in old.trials)
     added = Counter(
-        (each.arm, each.settings_of)
-        for each in made.trials
-        if each.phase == "cross" and each.trial_id not in asked
+        (trial.arm, trial.settings_of)
+        for trial in made.trials
+        if trial.phase == "cross" and trial.trial_id not in asked
     )
     assert added == {
         ("arm-0", "arm-1"): 1,

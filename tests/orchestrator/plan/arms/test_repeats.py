@@ -29,9 +29,9 @@ arms: {control: {control: true}}
 
 def test_every_repeat_costs_a_search_and_its_seeds():
     once, thrice = plan(full()), plan(full(search={**SEARCH, "repeats": 3}))
-    before, after = (Counter((each.arm, each.phase) for each in made.trials) for made in (once, thrice))
+    before, after = (Counter((trial.arm, trial.phase) for trial in made.trials) for made in (once, thrice))
     assert after == Counter({key: 3 * count for key, count in before.items()})
-    assert {each.trial_id for each in once.trials} < {each.trial_id for each in thrice.trials}
+    assert {trial.trial_id for trial in once.trials} < {trial.trial_id for trial in thrice.trials}
     assert (thrice.power.seeds, thrice.unit, thrice.num_units) == (3, "repeat", 3)
     assert from_json(to_json(thrice)) == thrice
     assert to_json(once) == to_json(plan(full(search={**SEARCH, "repeats": 1}))), "1 is the default"
@@ -50,17 +50,17 @@ def test_a_control_is_planned_like_the_baseline_and_counted_in_no_correction():
     assert [arm.name for arm in made.arms if arm.control] == ["control", "again"]
     assert made.arm("control").settings == made.baseline.settings
     assert made.arm("control").space == made.baseline.space
-    ids = Counter(each.trial_id for each in made.trials)
+    ids = Counter(trial.trial_id for trial in made.trials)
     assert set(ids.values()) == {1}, "its trials are none of the baseline's"
     seeds = {
-        arm: {each.seed for each in made.trials if (each.arm, each.phase) == (arm, "search")}
+        arm: {trial.seed for trial in made.trials if (trial.arm, trial.phase) == (arm, "search")}
         for arm in ("baseline", "minus-gate", "control", "again")
     }
     assert seeds["baseline"] == seeds["minus-gate"]
     assert not seeds["baseline"] & seeds["control"]
     assert not seeds["again"] & seeds["control"]
     confirmed = {
-        arm: [each.seed for each in made.trials if (each.arm, each.phase) == (arm, "confirm")]
+        arm: [trial.seed for trial in made.trials if (trial.arm, trial.phase) == (arm, "confirm")]
         for arm in ("baseline", "control")
     }
     assert confirmed["baseline"] == confirmed["control"], "paired like any arm"
@@ -100,11 +100,11 @@ def test_repeats_are_added_behind_those_there_are():
     before = {"search": {"trials_per_arm": 3, "repeats": 2}}
     after = {"search": {"trials_per_arm": 3, "repeats": 4}}
     changes = changes_allowed("one", before, after, Begun(searched=True, confirmed=True, decides=False))
-    asked = [each.trial_id for each in old.trials]
+    asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old.confirm.seeds, {})
     made = extended(old, new, asked, extension)
-    known = {each.trial_id: each for each in made.trials}
-    assert all(known[each.trial_id] == each for each in old.trials)
-    added = Counter((each.phase, each.repeat) for each in made.trials if each.trial_id not in {*asked})
+    known = {trial.trial_id: trial for trial in made.trials}
+    assert all(known[trial.trial_id] == trial for trial in old.trials)
+    added = Counter((trial.phase, trial.repeat) for trial in made.trials if trial.trial_id not in {*asked})
     assert added == {("search", 2): 6, ("search", 3): 6, ("confirm", 2): 4, ("confirm", 3): 4}
     assert replace(made, extended=()).units == new.units

@@ -23,7 +23,7 @@ def faults(asked: Any) -> list[str]:
 
 def test_confirm_and_posthoc_trials_are_other_ones_and_search_trials_are_not() -> None:
     once, drawn = plan(full()), plan(full(confirm=RESAMPLED))
-    before, after = ({(each.phase, each.trial_id) for each in made.trials} for made in (once, drawn))
+    before, after = ({(trial.phase, trial.trial_id) for trial in made.trials} for made in (once, drawn))
     assert {phase for phase, _ in before & after} == {"search"}
     assert {phase for phase, _ in before ^ after} == {"confirm", "posthoc"}
     assert from_json(to_json(drawn)) == drawn

@@ -123,7 +123,7 @@ def test_arms_that_differ_beside_searched_values_are_no_twins() -> None:
         "arms": arms,
         "search": {**written["search"], "also": {"train.clip": {"float": [0.5, 1.0]}}},
     }
-    with pytest.raises(PlanError, match=r"arms\.other: behaves as arm does"):
+    with pytest.raises(PlanError, match=r"arms\.other: behaves like arm does"):
         plan(Spec.model_validate(twins))
 
 
@@ -138,7 +138,7 @@ def test_a_range_that_acts_beside_another_is_not_refused() -> None:
     ("field", "values", "why"),
     [
         ("train.eval_batch_size", [64, 128], "baseline.* changes nothing against baseline"),
-        ("train.clip", [1.0, 1.0e7, 1.0e8], r"behaves as baseline\[train\.clip=10000000\.0\] does"),
+        ("train.clip", [1.0, 1.0e7, 1.0e8], r"behaves like baseline\[train\.clip=10000000\.0\]"),
     ],
     ids=["the second has what is written", "the second and the third"],
 )
@@ -152,7 +152,9 @@ def test_cells_of_a_grid_that_are_one_system_are_refused(field: str, values: lis
 def test_a_cell_tells_what_it_changes_against_the_first() -> None:
     written = spec_of(system(), {}).model_dump(by_alias=True)
     second = plan(Spec.model_validate({**written, "grid": {"model.max_layers": [6, 4]}})).arms[1]
-    assert [(each.path, each.before, each.after) for each in second.changes] == [("model.max_layers", 6, 4)]
+    assert [(change.path, change.before, change.after) for change in second.changes] == [
+        ("model.max_layers", 6, 4)
+    ]
 
 
 ENDS = {**TRAIN, "decode_length_max": 1}

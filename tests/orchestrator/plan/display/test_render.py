@@ -54,7 +54,7 @@ def test_says_what_matters(shown: str, line: str) -> None:
 
 def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
-    assert "look twice: it is named for taking away gate and changes model.halt.transition" in shown
+    assert "warning: the name says that it removes gate and changes model.halt.transition" in shown
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def row(**said: Any) -> dict[str, Any]:
 )
 def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], expected: str) -> None:
     words = " ".join(text(plan(spec(**parts))).split())
-    assert f"Look twice: no confirmed trial reads what was published as {expected}" in words
+    assert f"Warning: no confirmed trial reads what was published as {expected}" in words
 
 
 def test_a_published_value_that_is_read_is_no_news() -> None:

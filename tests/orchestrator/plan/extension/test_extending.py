@@ -146,35 +146,42 @@ THRESHOLDS = ({"model.shift": 0.5},)
 def test_trials_keep_ids_and_numbers_and_new_ones_come_behind():
     old = by_content(make_plan(1, best=2, seeds=(1, 2), posthoc=THRESHOLDS))
     new = by_content(make_plan(2, best=2, seeds=(1, 2, 3), posthoc=({"model.shift": 0.1}, *THRESHOLDS)))
-    asked = {each.trial_id for each in old.trials}
+    asked = {trial.trial_id for trial in old.trials}
     found = extended(old, new, asked, added(old))
-    by_id = {each.trial_id: each for each in found.trials}
-    assert {each.trial_id: by_id[each.trial_id] for each in old.trials} == {
-        each.trial_id: each for each in old.trials
+    by_id = {trial.trial_id: trial for trial in found.trials}
+    assert {trial.trial_id: by_id[trial.trial_id] for trial in old.trials} == {
+        trial.trial_id: trial for trial in old.trials
     }
-    assert by_id.keys() == {each.trial_id for each in new.trials}
-    places = [(each.arm, each.phase, each.number) for each in found.trials]
+    assert by_id.keys() == {trial.trial_id for trial in new.trials}
+    places = [(trial.arm, trial.phase, trial.number) for trial in found.trials]
     assert len(set(places)) == len(places)
-    confirms = [each for each in found.trials if (each.arm, each.phase) == ("arm-0", "confirm")]
-    assert [(each.rank, each.seed) for each in confirms] == [(0, 1), (0, 2), (1, 1), (1, 2), (0, 3), (1, 3)]
+    confirms = [trial for trial in found.trials if (trial.arm, trial.phase) == ("arm-0", "confirm")]
+    assert [(state.rank, state.seed) for state in confirms] == [
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 2),
+        (0, 3),
+        (1, 3),
+    ]
     assert from_json(to_json(found)) == found
     assert "extended" not in to_json(new), "plans that were never extended are the bytes they were"
 
 
 def test_an_arm_or_a_trial_that_would_be_lost_is_refused():
     old = make_plan(2)
-    asked = {each.trial_id for each in old.trials}
+    asked = {trial.trial_id for trial in old.trials}
     with pytest.raises(InputError, match="arm arm-1: would not be there any more"):
         extended(old, make_plan(1), asked, added(old))
     other = replace(old, arms=(replace(old.arms[0], digest="other"), old.arms[1]))
     with pytest.raises(InputError, match="arm arm-0: would have other settings, ranges, first points"):
         extended(old, other, asked, added(old))
     ids = {old.trials[0].trial_id: "0000"}
-    moved = tuple(replace(each, trial_id=ids.get(each.trial_id, each.trial_id)) for each in old.trials)
+    moved = tuple(replace(trial, trial_id=ids.get(trial.trial_id, trial.trial_id)) for trial in old.trials)
     with pytest.raises(InputError, match=r"trial arm-0/search/0 \(\w+\): would be another one, or none"):
         extended(old, replace(old, trials=moved), asked, added(old))
     found = extended(old, replace(old, trials=moved), set(), added(old))
-    assert {each.trial_id for each in found.trials} == {each.trial_id for each in moved}
+    assert {trial.trial_id for trial in found.trials} == {each.trial_id for each in moved}
 
 
 def with_splits(plan, *splits):
@@ -182,13 +189,13 @@ def with_splits(plan, *splits):
 
 
 def late(plan):
-    return [each for each in plan.trials if each.late_splits]
+    return [trial for trial in plan.trials if trial.late_splits]
 
 
 def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for():
     old = by_content(make_plan(1, seeds=(1, 2, 3), posthoc=THRESHOLDS))
-    confirms = [each for each in old.trials if each.phase == "confirm"]
-    (first,) = (each for each in old.trials if each.phase == "posthoc" and each.seed == 1)
+    confirms = [trial for trial in old.trials if trial.phase == "confirm"]
+    (first,) = (trial for trial in old.trials if trial.phase == "posthoc" and trial.seed == 1)
     asked = {confirms[0].trial_id, confirms[1].trial_id, first.trial_id}
     new = with_splits(by_content(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long")
     found = extended(old, new, asked, added(old), {confirms[1].trial_id})
@@ -196,16 +203,16 @@ def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for(
         (1, {}, ("long",)),
         (1, {"model.shift": 0.5}, ("long",)),
     ], "of what diverged nothing is read, and who was not asked for yet reads all by itself"
-    assert {each.trial_id for each in old.trials} < {each.trial_id for each in found.trials}
+    assert {trial.trial_id for trial in old.trials} < {trial.trial_id for trial in found.trials}
     assert from_json(to_json(found)) == found
     assert "late_splits" not in to_json(old), "other plans are the bytes they were"
-    everything = {each.trial_id for each in found.trials}
+    everything = {trial.trial_id for trial in found.trials}
     more = with_splits(new, "test", "long", "longer")
     newer = extended(found, more, everything, added(found))
     assert [each for each in late(newer) if each.late_splits == ("long",)] == late(found)
     again = [each for each in late(newer) if each.late_splits == ("longer",)]
     assert len(again) == 4 + 4, "every confirm trial and every reading of one, those of splits aside"
-    numbers = [(each.arm, each.phase, each.number) for each in newer.trials]
+    numbers = [(trial.arm, trial.phase, trial.number) for trial in newer.trials]
     assert len(set(numbers)) == len(numbers)
     assert from_json(to_json(newer)) == newer
 
@@ -213,6 +220,6 @@ def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for(
 def test_a_first_split_must_not_change_what_decides():
     old = by_content(make_plan(1))
     new = replace(old, answer=AnswerPlan(("long/score",), None, 0.05, 1))
-    asked = {each.trial_id for each in old.trials}
+    asked = {trial.trial_id for trial in old.trials}
     with pytest.raises(InputError, match="the primary outcome: nothing -> long/score, after confirm trials"):
         extended(old, new, asked, added(old))

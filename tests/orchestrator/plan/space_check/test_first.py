@@ -49,7 +49,7 @@ def test_an_empty_point_is_the_arms_own_settings() -> None:
 
 def test_ids_know_the_points_and_plans_without_them_are_as_before() -> None:
     plain, found = planned(), planned(PUBLISHED)
-    assert not {each.trial_id for each in plain.trials} & {each.trial_id for each in found.trials}
+    assert not {trial.trial_id for trial in plain.trials} & {trial.trial_id for trial in found.trials}
     assert '"first"' not in to_json(plain)
     assert from_json(to_json(plain)) == plain
     assert from_json(to_json(found)) == found

@@ -17,7 +17,7 @@ def test_a_goal_against_the_name_is_warned_of_unless_the_metric_is_declared() ->
     reversed_one = Objective(metric="valid/accuracy", goal="min")
     fine = Objective(metric="eval_loss", goal="min")
     (warning,) = reversed_goal_warnings(plan(fine, reversed_one))
-    assert warning.startswith("Look twice: the goal of valid/accuracy is min")
+    assert warning.startswith("Warning: the goal of valid/accuracy is min")
     assert not list(reversed_goal_warnings(plan(reversed_one, metrics=(Metric("accuracy", "min"),))))
 
 

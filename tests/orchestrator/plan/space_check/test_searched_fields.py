@@ -106,7 +106,7 @@ def test_work_that_is_never_saved_is_no_objective_and_no_outcome() -> None:
     """All layers are run where they halt too: every evaluation costs what the sizes say."""
     case: Case = (system(model=ALL_RUN), {}, [("valid/flops", "min")])
     with pytest.raises(
-        PlanError, match=r"objectives\[0\]\.metric: must move, got valid/flops, which the sett"
+        PlanError, match=r"objectives\[0\]\.metric: must vary, got valid/flops, which the sett"
     ):
         plan(searching(case))
     assert plan(searching((system(), {}, case[2]))).arms

@@ -30,7 +30,7 @@ def text(made: Plan) -> str:
 def test_a_plan_says_that_selection_sees_test_data() -> None:
     made = planned("test")
     assert made.selected_on == ("test",)
-    assert "Look twice. Selection saw test data: valid has the examples of test, so that" in text(made)
+    assert "Warning: Selection saw test data: valid has the examples of test, so that" in text(made)
     assert from_json(to_json(made)) == made
 
 

@@ -30,9 +30,7 @@ def searched(repeats: int) -> Plan:
     ],
     ids=["given settings", "one search", "repeated searches", "own code"],
 )
-def test_the_scope_names_what_varied_and_what_was_shared(
-    made: Plan, varied: set[str], shared: set[str]
-) -> None:
+def test_scope_lists_varied_and_shared_sources(made: Plan, varied: set[str], shared: set[str]) -> None:
     known = [replace(each, repeat=each.number * made.repeats // len(SEEDS)) for each in records()]
     scope = summarise(made, known).interval_scope
     assert scope is not None
@@ -41,7 +39,7 @@ def test_the_scope_names_what_varied_and_what_was_shared(
     assert (scope.method, scope.level, scope.comparisons) == ("paired t", 0.05, 3)
 
 
-def test_the_draw_of_the_data_is_covered_where_every_seed_has_its_own() -> None:
+def test_resampled_data_is_a_varied_source() -> None:
     settings = {"task": {"name": "listops", "data_seed": 0}}
     made = plan(arms=tuple(replace(each, settings=settings) for each in plan().arms))
     fixed = summarise(made, records()).interval_scope
@@ -57,6 +55,6 @@ def test_the_draw_of_the_data_is_covered_where_every_seed_has_its_own() -> None:
     assert drawn.shared == ()
 
 
-def test_without_an_interval_nothing_is_covered() -> None:
+def test_no_scope_without_an_interval() -> None:
     alone = [each for each in records() if each.seed == SEEDS[0]]
     assert summarise(plan(), alone).interval_scope is None

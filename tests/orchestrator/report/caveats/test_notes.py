@@ -13,7 +13,7 @@ from tests.orchestrator.report.studies import study
 
 def reported(values: dict[str, float]) -> list[str]:
     """Notes on metrics that lie beyond what is declared, where arm-1 has `values`."""
-    made = study(2, 4, 0, readings=())
+    made = study(2, 4, 0, thresholds=())
     records = [
         replace(each, last=replace(each.last, metrics=each.last.metrics | values))
         if each.arm == "arm-1" and each.last
@@ -31,19 +31,19 @@ def reported(values: dict[str, float]) -> list[str]:
         ({"near-iid/loss": -0.25}, "arm-1: near-iid/loss is -0.25, but declared to be at least 0."),
     ],
 )
-def test_values_that_cannot_be_are_told(values, words):
+def test_values_outside_of_the_declared_range_are_noted(values, words):
     [note] = reported(values)
     assert note.startswith(words)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
-def test_values_that_can_be_are_not(value):
+def test_values_inside_of_the_declared_range_are_not_noted(value):
     assert reported({"near-iid/accuracy": value}) == []
 
 
 def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
     """What is told where each of `arms` measured what the other named did; all of them `value`, if given."""
-    made = study(3, seeds, 0, readings=())
+    made = study(3, seeds, 0, thresholds=())
     measured = {(each.arm, each.seed): each.last for each in made.records}
 
     def same(each):
@@ -54,7 +54,7 @@ def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> l
     return warning_texts(replace(made, records=tuple(map(same, made.records))).report())
 
 
-def test_arms_that_no_seed_tells_apart_are_told():
+def test_identical_results_are_a_warning():
     [shown] = alike({"arm-2": "arm-0"})
     assert shown.startswith("arm-0 and arm-2 measured identical near-iid/accuracy in each of 4 seeds")
     [shown] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
@@ -75,10 +75,10 @@ def test_arms_that_no_seed_tells_apart_are_told():
         ({}, (), ""),
     ],
 )
-def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expected):
+def test_identical_configs_after_search_are_a_warning(chosen, changes, expected):
     searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
     arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
-    made = study(3, 4, 0, readings=())
+    made = study(3, 4, 0, thresholds=())
     by_seed = {each.seed: each for each in made.records if each.arm == "arm-0"}
     alike = [
         replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
@@ -101,8 +101,8 @@ def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expe
         (0.9, ""),
     ],
 )
-def test_no_difference_where_none_could_show_says_so(at, words):
-    made = study(3, 4, 0, readings=())
+def test_no_difference_at_a_bound_is_a_warning(at, words):
+    made = study(3, 4, 0, thresholds=())
 
     def moved(each):
         off = 0.2 if each.arm == "arm-2" else 1e-4 * ((each.seed + len(each.trial_id + each.arm)) % 3)
@@ -117,14 +117,14 @@ def test_no_difference_where_none_could_show_says_so(at, words):
     assert words in "".join(shown)
 
 
-def test_arms_that_differ_or_whose_seeds_do_not_are_not():
+def test_differing_arms_or_constant_seeds_are_no_warning():
     assert alike({}) == []
     assert alike({"arm-1": "arm-0"}, value=1.0) == []
     assert alike({"arm-1": "arm-0"}, seeds=2) == []
 
 
 @pytest.mark.parametrize(("trials", "decided"), [(4, True), (0, True), (4, False)])
-def test_what_is_decided_is_listed_as_such(trials, decided):
+def test_decided_verdicts_are_listed(trials, decided):
     report = study(2, 4, trials).report()
     kind = "worse" if decided else "undecided"
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)

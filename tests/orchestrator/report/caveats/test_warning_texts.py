@@ -14,7 +14,7 @@ TRIALS = 10
 
 def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
     """Of an arm that is `kind` beside arm-0, where the search trials of each ended so."""
-    report = study(2, 4, TRIALS, readings=()).report()
+    report = study(2, 4, TRIALS, thresholds=()).report()
     tallies = tuple(
         replace(each, outcomes={**each.outcomes, "search": outcomes[each.arm]}) for each in report.tallies
     )
@@ -41,7 +41,7 @@ def reported(kind: str, failed: dict[str, int]) -> list[str]:
         ("worse", {"arm-1": 2}),
     ],
 )
-def test_a_claim_that_failed_search_trials_may_have_made_is_told(kind: str, failed: dict[str, int]) -> None:
+def test_failed_search_trials_are_a_warning(kind: str, failed: dict[str, int]) -> None:
     [notice] = reported(kind, failed)
     fewer = max(failed, key=failed.__getitem__)
     assert f"{fewer} were chosen from {TRIALS - failed[fewer]} of its {TRIALS} search trials" in notice
@@ -58,16 +58,16 @@ def test_a_claim_that_failed_search_trials_may_have_made_is_told(kind: str, fail
         ("undecided", {"arm-1": 8}),
     ],
 )
-def test_a_claim_that_they_did_not_make_stands_alone(kind: str, failed: dict[str, int]) -> None:
+def test_harmless_failures_of_search_trials_are_no_warning(kind: str, failed: dict[str, int]) -> None:
     """Few of them, as many of both, of the arm that is ahead all the same; or nothing is claimed."""
     assert not reported(kind, failed)
 
 
-def test_an_arm_that_searches_nothing_had_no_more_to_choose_from() -> None:
+def test_arm_without_search_is_no_warning() -> None:
     assert not told_of("worse", {"arm-0": {"finished": 1}, "arm-1": {"finished": 2, "crashed": 8}})
 
 
-def test_trials_that_never_ran_are_none_that_failed() -> None:
+def test_skipped_trials_are_not_failed() -> None:
     assert not told_of("worse", {"arm-0": {"finished": 10}, "arm-1": {"finished": 2, "skipped": 8}})
     [notice] = told_of(
         "worse", {"arm-0": {"finished": 10}, "arm-1": {"crashed": 3, "pruned": 2, "skipped": 5}}
@@ -80,7 +80,7 @@ def test_trials_that_never_ran_are_none_that_failed() -> None:
 
 def searched_alike(*arms: str) -> Report:
     """Of a study where every search trial of these arms measured one value."""
-    made = study(2, 4, TRIALS, readings=())
+    made = study(2, 4, TRIALS, thresholds=())
     alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
         replace(each, last=alike) if each.phase == "search" and each.arm in arms else each
@@ -102,17 +102,15 @@ def searched_alike(*arms: str) -> Report:
         ("worse", (), []),
     ],
 )
-def test_a_claim_on_an_arm_whose_search_told_nothing_apart_is_told(
-    kind: str, arms: tuple[str, ...], named: list[str]
-) -> None:
+def test_equal_search_trials_are_a_warning(kind: str, arms: tuple[str, ...], named: list[str]) -> None:
     report = searched_alike(*arms)
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
     found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "was arbitrary" in each]
     assert [each.partition(" measured")[0].rpartition(" ")[2] for each in found] == named
 
 
-def test_one_assignment_that_was_tried_again_has_nothing_to_be_told_from() -> None:
-    made = study(2, 4, TRIALS, readings=())
+def test_repeated_params_are_no_warning() -> None:
+    made = study(2, 4, TRIALS, thresholds=())
     alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
         replace(each, last=alike, assignment={"x": 1}) if each.phase == "search" else each
@@ -123,7 +121,7 @@ def test_one_assignment_that_was_tried_again_has_nothing_to_be_told_from() -> No
 
 def searched_with(metric: str) -> list[str]:
     """Notices of a study whose search trials measured this as well."""
-    made = study(2, 4, TRIALS, readings=())
+    made = study(2, 4, TRIALS, thresholds=())
     records = [
         replace(each, last=replace(each.last, metrics={**each.last.metrics, metric: 0.5}))
         if each.phase == "search" and each.last
@@ -137,12 +135,12 @@ def searched_with(metric: str) -> list[str]:
     ]
 
 
-def test_tests_that_a_search_measured_are_named() -> None:
-    split = study(2, 4, TRIALS, readings=()).plan.confirm.splits[0]
+def test_test_splits_measured_in_search_are_a_warning() -> None:
+    split = study(2, 4, TRIALS, thresholds=()).plan.confirm.splits[0]
     [notice] = searched_with(f"{split}/accuracy")
     assert split in notice
 
 
 @pytest.mark.parametrize("metric", ["valid/accuracy", "score", "other/accuracy"])
-def test_what_is_no_test_may_be_measured_in_a_search(metric: str) -> None:
+def test_other_metrics_in_search_are_no_warning(metric: str) -> None:
     assert not searched_with(metric)

@@ -33,7 +33,7 @@ def test_each_difference_is_told_with_its_direction_and_the_rest_as_not_shown():
         assert "lowers" not in last
 
 
-def test_what_is_withheld_is_no_difference_that_could_not_be_shown():
+def test_withheld_verdicts_are_not_summarised():
     report = whole()
     withheld = tuple(
         replace(each, kind="undecided", withheld="different-test-sets") for each in report.verdicts
@@ -41,7 +41,7 @@ def test_what_is_withheld_is_no_difference_that_could_not_be_shown():
     assert answer_summary(replace(report, verdicts=withheld)) == ""
 
 
-def test_where_nothing_is_measured_there_is_no_summary():
+def test_no_summary_without_measurements():
     report = whole()
     nothing = tuple(replace(each, kind="undecided", difference=None) for each in report.verdicts)
     assert answer_summary(replace(report, verdicts=nothing)) == ""

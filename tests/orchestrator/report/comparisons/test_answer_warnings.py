@@ -128,7 +128,7 @@ def searched(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[R
     ]
 
 
-def test_a_search_of_which_one_trial_finished_chose_nothing() -> None:
+def test_search_with_one_finished_trial_is_a_warning() -> None:
     done, crashed = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     trials = tuple(
         PlannedTrial(f"s-{arm}-0-{number}", arm, "search", number, number)

@@ -112,7 +112,7 @@ def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
     )
 
 
-def test_moderated_variances_are_shared_by_the_arms_and_said_to_be() -> None:
+def test_moderated_variances_share_a_reported_prior() -> None:
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
     asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
     priors = {each.prior for each in asked.verdicts}
@@ -179,7 +179,7 @@ def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
     assert "0 of 8 finished" in write_report_folder(found, tmp_path / "report").read_text()
 
 
-def test_failed_seeds_are_never_a_gain() -> None:
+def test_failed_seeds_make_no_arm_better() -> None:
     """The three worst seeds of an arm diverge: what finished looks better, and nothing is claimed."""
     worst = sorted(SEEDS, key=lambda seed: record("good", seed).last.metrics["iid/accuracy"])[:3]  # type: ignore[union-attr]
     found = summarise(plan(), records(good=tuple(worst)))
@@ -230,7 +230,7 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
     assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
 
 
-def test_what_is_undecided_says_how_likely_more_seeds_decide_it() -> None:
+def test_undecided_verdicts_state_the_chance_of_a_decision() -> None:
     found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
     (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
     assert [each.more for each in open_.outlooks] == [4, 8, 24]
@@ -251,7 +251,7 @@ def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
     assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
 
 
-def test_seeds_that_have_not_run_leave_it_undecided() -> None:
+def test_open_seeds_leave_an_arm_undecided() -> None:
     """A look before the end is no test: the seeds that are there were not chosen beforehand."""
     known = records()
     planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
@@ -296,7 +296,7 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert tracked[7:9] == ["answer/p", "answer2/estimate"]
 
 
-def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
+def test_screen_lists_decided_and_undecided_arms() -> None:
     asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
     found = summarise(plan(answer=asked), records(good=(103,)))
     decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
@@ -310,7 +310,7 @@ def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
     ]
 
 
-def test_a_reading_that_crashed_has_no_value() -> None:
+def test_crashed_reevaluation_has_no_value() -> None:
     overrides = {"model.halt.threshold": 0.5}
     again = [
         record("good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
@@ -330,7 +330,7 @@ def _seeds_of(found: Report) -> list[Grid]:
     return [each for each in all_tables(found) if each.title.endswith("seed by seed")]
 
 
-def test_points_of_a_front_are_kept_apart() -> None:
+def test_points_of_a_front_are_reported_separately() -> None:
     """Two points, one accurate and deep, one shallow and poor: their mean is no system."""
     objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
@@ -394,7 +394,7 @@ def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> 
     return summarise(made, known)
 
 
-def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
+def test_rounding_errors_make_no_arm_better() -> None:
     def values(arm: str, seed: int) -> float:
         return 0.5 + NOISE[SEEDS.index(seed)] + (2e-16 * (2 + seed % 3) if arm == "good" else 0.0)
 
@@ -404,7 +404,7 @@ def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
     assert verdict.difference.mean == 0.0
 
 
-def test_what_is_claimed_of_very_small_values_is_shown() -> None:
+def test_claims_about_small_values_are_displayed() -> None:
     """An error of squares in units of physics, say."""
 
     def values(arm: str, seed: int) -> float:

@@ -83,7 +83,7 @@ def failing(made, *failed):
     return replace(made, records=records, report=summarise(made.plan, records))
 
 
-def test_what_must_be_known_of_either_before_its_numbers_is_told():
+def test_comparison_repeats_warnings_of_both_reports():
     first = side({"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6)})
     found = compare_sweeps(first, side({"arm-0": (0.1, 0.2), "arm-1": (0.5, 0.6)}, label="two"))
     assert found.notices == (
@@ -93,7 +93,7 @@ def test_what_must_be_known_of_either_before_its_numbers_is_told():
     assert compare_sweeps(FIRST, FIRST).notices == ()
 
 
-def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
+def test_comparison_names_failed_seeds_and_unmeasured_arms():
     values = {"arm-0": (0.1, 0.2, 0.3), "arm-1": (0.5, 0.6, 0.8)}
     second = failing(side(values, label="two"), ("arm-0", 2), *(("arm-1", number) for number in range(3)))
     found = compare_sweeps(FIRST, second)
@@ -112,7 +112,7 @@ def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
 @pytest.mark.parametrize(
     ("seeds", "how"), [((7, 8), "Welch, no seed in both"), ((3, 8), "Welch, one seed in both")]
 )
-def test_other_seeds_are_samples_of_their_own(seeds, how):
+def test_disjoint_seeds_are_compared_by_welch(seeds, how):
     (found,) = compare_sweeps(FIRST, side({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
     assert found.how == how
     mean, low, high = welch_difference([0.1, 0.2, 0.3], [0.2, 0.5])
@@ -180,7 +180,7 @@ def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
     assert (found.arms, found.same) == (("arm-1", "found"), "what was trained")
 
 
-def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
+def test_comparison_lists_differences_in_spec_code_and_data():
     spec, data = {"name": "one", "confirm": {"seeds": [1]}}, {"listops/train": "a", "listops/valid": "b"}
     first = replace(FIRST, spec=spec, data=data)
     assert (
@@ -228,7 +228,7 @@ def _choosing(side, lr):
     return replace(side, report=replace(side.report, tallies=tallies))
 
 
-def test_searches_that_chose_otherwise_are_told():
+def test_comparison_lists_different_choices():
     assert compare_sweeps(FIRST, _choosing(FIRST, 0.1)).assignments == (
         "arm-0: the searches chose otherwise: train.lr: (nothing) -> 0.1",
     )

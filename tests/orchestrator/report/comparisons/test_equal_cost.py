@@ -15,7 +15,7 @@ from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
-from trainables.custom.extensions import look_in
+from trainables.custom.extensions import add_to_path
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -56,7 +56,7 @@ def equal(report):
     return {each.arm: each for each in report.equal_costs}
 
 
-def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
+def test_gain_from_depth_disappears_at_equal_depth():
     found = equal(summarise(STUDY, study()))
     thinker, better = found["thinker"], found["better"]
     assert thinker.as_trained.low > 0.05
@@ -67,7 +67,7 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
     assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
 
 
-def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
+def test_gain_from_cost_is_a_warning():
     report = summarise(STUDY, study())
     assert [each.kind for each in report.verdicts] == ["better"] * 3
     [shown] = [each for each in warning_texts(report) if "spends" in each]
@@ -86,7 +86,7 @@ def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
     assert {(each.outcome, each.cost) for each in drawn} == {("iid/accuracy", "iid/depth")}
 
 
-def test_readings_that_do_not_reach_the_cost_give_no_number():
+def test_no_estimate_if_no_seed_reaches_the_cost():
     report = summarise(STUDY, study())
     deep = equal(report)["deep"]
     assert deep.equal is None
@@ -123,7 +123,7 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
     (tmp_path / "calling.py").write_text(OWN)
     (tmp_path / "own.yaml").write_text(json.dumps(spec))
     with forgotten(tmp_path):
-        look_in(tmp_path)
+        add_to_path(tmp_path)
         _, planned = plan_file(tmp_path / "own.yaml")
     readings = [
         replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})
@@ -136,7 +136,7 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
     assert found["better"].equal.low > 0.08
 
 
-def test_one_seed_that_does_not_reach_it_leaves_no_estimate_of_the_others():
+def test_no_estimate_if_one_seed_misses_the_cost():
     changed = [
         replace(each, outcome=OutcomeKind.CRASHED, last=None)
         if each.arm == "thinker"
@@ -211,7 +211,7 @@ def test_interpolation():
     assert interpolate([], 1.0) is None
 
 
-def test_a_seed_that_did_not_say_its_cost_is_not_passed_over():
+def test_seed_without_a_cost_counts_as_missing():
     def silent(each):
         if (each.arm, each.seed, each.phase) != ("thinker", SEEDS[0], "confirm"):
             return each

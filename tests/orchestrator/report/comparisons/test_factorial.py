@@ -63,7 +63,7 @@ def by_term(report: Report) -> dict[str, FactorialEffect]:
     return {" x ".join(each.components): each for each in report.factorial}
 
 
-def test_what_all_seeds_have_alike_has_no_p() -> None:
+def test_equal_values_of_all_seeds_have_no_p() -> None:
     def steady(each: Record) -> Record:
         assert each.last is not None
         without = WITHOUT.get(each.arm, ())
@@ -85,7 +85,7 @@ def test_what_all_seeds_have_alike_has_no_p() -> None:
     assert "none, all seeds are alike" in rows["gate"]
 
 
-def test_planted_effects_are_found_and_what_is_not_there_is_not() -> None:
+def test_planted_effects_are_found() -> None:
     found = by_term(summarise(combined(), records()))
     assert list(found) == ["gate", "halt", "gate x halt"]
     for name, value in {"gate": GATE, "halt": 0.0, "gate x halt": BOTH}.items():
@@ -100,7 +100,7 @@ def test_planted_effects_are_found_and_what_is_not_there_is_not() -> None:
         assert each.lacking == ()
 
 
-def test_they_are_the_one_procedure_over_a_family_of_their_own() -> None:
+def test_terms_are_tested_as_a_separate_family() -> None:
     report = summarise(combined(), records())
     assert {each.family for each in report.factorial} == {3}
     alone = compare(
@@ -118,7 +118,7 @@ def test_they_are_the_one_procedure_over_a_family_of_their_own() -> None:
     assert report.answer.family == 3, "the verdicts' family is what it was"
 
 
-def test_rounding_alone_widens_a_contrast_as_far_as_its_values_give() -> None:
+def test_resolution_bounds_the_spread_of_a_contrast() -> None:
     steps = [
         replace(each, last=replace(each.last, metrics={"iid/accuracy": 0.5}))
         for each in records()
@@ -140,7 +140,7 @@ def test_rounding_alone_widens_a_contrast_as_far_as_its_values_give() -> None:
     assert found.estimate.low == pytest.approx(0.1 - critical(8, 3) * 0.1 / 12**0.5 / 8**0.5)
 
 
-def test_a_failed_seed_has_no_value_and_no_p_is_left() -> None:
+def test_failed_seed_removes_the_p_of_terms() -> None:
     report = summarise(combined(), records(minus_all=(103,)))
     for each in report.factorial:
         assert 103 not in dict(each.by_seed)
@@ -154,7 +154,7 @@ def test_a_failed_seed_has_no_value_and_no_p_is_left() -> None:
     assert "103" not in seeds.headers
 
 
-def test_an_arm_that_failed_altogether_leaves_no_value() -> None:
+def test_failed_arm_removes_the_values_of_terms() -> None:
     report = summarise(combined(), records(minus_gate=SEEDS))
     assert {(each.estimate, each.p, each.by_seed) for each in report.factorial} == {(None, None, ())}
     (table,) = (grid for grid in all_tables(report) if "main effects" in grid.title)
@@ -167,7 +167,7 @@ def test_an_arm_that_failed_altogether_leaves_no_value() -> None:
     )
 
 
-def test_a_look_before_the_end_has_no_p() -> None:
+def test_terms_have_no_p_before_the_end() -> None:
     trials = tuple(
         PlannedTrial(f"{name}-{seed}", name, "confirm", place, seed, rank=0)
         for name in ("baseline", *WITHOUT)
@@ -180,7 +180,7 @@ def test_a_look_before_the_end_has_no_p() -> None:
     assert all(each.p is None and len(each.by_seed) == 6 for each in report.factorial)
 
 
-def test_every_cell_of_a_grid_has_its_own() -> None:
+def test_every_cell_of_a_grid_has_separate_terms() -> None:
     made = combined()
     second = tuple(
         replace(

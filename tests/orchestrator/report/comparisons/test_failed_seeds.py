@@ -21,7 +21,7 @@ FAILED = 103
 
 def far_behind(failing: str, difference: float = 0.5, metrics=METRICS):
     """The second arm is `difference` worse than the first; one seed of the `failing` arm diverged."""
-    made = study(2, seeds=8, trials=0, readings=())
+    made = study(2, seeds=8, trials=0, thresholds=())
     records = []
     for each in made.records:
         value = each.last.metrics[OUTCOME] - (difference - 0.03) * (each.arm == "arm-1")

@@ -41,7 +41,7 @@ def verdict(report: Report, arm: str, metric: str = OUTCOME) -> ArmVerdict:
     return next(each for each in report.verdicts if (each.arm, each.metric) == (arm, metric))
 
 
-def test_arms_with_other_test_examples_have_no_verdict_anywhere() -> None:
+def test_different_test_examples_withhold_the_verdict() -> None:
     found = summarise(
         plan(), with_digests(lambda arm, _: {"iid/digest": "b" * 32 if arm == "good" else "a" * 32})
     )
@@ -78,7 +78,7 @@ def test_arms_with_other_test_examples_have_no_verdict_anywhere() -> None:
     ],
     ids=["one data set a seed", "another split", "of one arm alone", "written otherwise"],
 )
-def test_digests_that_do_not_differ_on_the_outcome_change_nothing(
+def test_digests_of_other_splits_change_nothing(
     digest: Callable[[str, int], dict[str, str]],
 ) -> None:
     without, found = summarise(plan(), records()), summarise(plan(), with_digests(digest))
@@ -86,7 +86,7 @@ def test_digests_that_do_not_differ_on_the_outcome_change_nothing(
     assert found.warnings == ()
 
 
-def test_own_code_without_digests_is_told_once_that_test_sets_were_not_compared() -> None:
+def test_missing_digests_are_reported_once() -> None:
     own = plan(trainable="train.py")
     scope = summarise(own, records()).interval_scope
     assert scope is not None
@@ -115,7 +115,7 @@ def at_depth(arm: str, depth: float) -> list[Record]:
     ]
 
 
-def test_a_cost_that_settings_fix_is_not_tested() -> None:
+def test_fixed_cost_is_not_tested() -> None:
     found = summarise(of_depth(), at_depth("good", 4.0))
     said = verdict(found, "good", "iid/depth")
     assert (said.kind, said.withheld, said.p) == ("undecided", "fixed-by-construction", None)
@@ -128,7 +128,7 @@ def test_a_cost_that_settings_fix_is_not_tested() -> None:
     assert not verdict(found, "bad", "iid/depth").withheld
 
 
-def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() -> None:
+def test_depth_at_its_bound_is_fixed() -> None:
     deep = [
         measuring(each, {"iid/depth_bound": bound, "iid/depth": bound}) if each.arm == "good" else each
         for each in at_depth("bad", 3.0)
@@ -139,7 +139,7 @@ def test_a_depth_at_its_bound_is_fixed_although_searches_chose_other_bounds() ->
 
 
 @pytest.mark.parametrize("case", ["halts", "another split differs", "no cost"])
-def test_outcomes_that_training_decides_are_tested(case: str) -> None:
+def test_trained_outcomes_are_tested(case: str) -> None:
     made, known = of_depth(), at_depth("good", 2.0)
     if case == "halts":
         proof = ArmCheck("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)

@@ -74,7 +74,7 @@ def interval(values, level=0.95):
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def test_the_forest_has_a_row_an_arm_with_mean_interval_seeds_and_published_value(made, drawn):
+def test_outcome_figure_has_one_row_per_arm(made, drawn):
     forest = drawn["outcome-1"]
     for row, arm in enumerate(each.name for each in made.plan.arms):
         values = list(confirmed(made, arm).values())
@@ -113,8 +113,8 @@ def beneath_names(value, rows):
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 16), (16, 1)])
-def test_numbers_of_arms_stand_beside_the_axes_where_nothing_crosses_them(arms, seeds):
-    made = study(arms, seeds, 0, readings=())
+def test_numbers_of_arms_are_outside_the_axes(arms, seeds):
+    made = study(arms, seeds, 0, thresholds=())
     drawn, report = drawings(made), made.report()
     shown = {row: format_interval(each.difference, "+") for row, each in enumerate(report.verdicts)}
     assert len(shown) == arms - 1
@@ -131,8 +131,8 @@ def of_outcome(report):
     return [report.cell(arm, OUTCOME) for arm in report.arms]
 
 
-def test_one_seed_is_drawn_once_and_no_mark_of_it_is_called_a_mean():
-    drawn = drawings(study(3, 1, 0, readings=()))
+def test_single_seed_is_drawn_once():
+    drawn = drawings(study(3, 1, 0, thresholds=()))
     for name, rows in (("outcome-1", 3), ("difference-1", 2)):
         assert len(drawn[name].points("s")) == rows
         assert not drawn[name].points("o")
@@ -141,11 +141,11 @@ def test_one_seed_is_drawn_once_and_no_mark_of_it_is_called_a_mean():
     assert drawn["outcome-1"].panel.label.startswith(f"{OUTCOME}, one seed: arm-0 0.")
 
 
-def test_claims_have_colours_that_the_verdicts_have():
-    made = study(3, 8, 0, readings=())
+def test_claims_have_the_colours_of_verdicts():
+    made = study(3, 8, 0, thresholds=())
     kinds = {each.arm: each.kind for each in made.report().verdicts}
     assert kinds == {"arm-1": "worse", "arm-2": "worse"}
-    worse, nothing = drawings(made)["difference-1"], drawings(study(3, 2, 0, readings=()))["difference-1"]
+    worse, nothing = drawings(made)["difference-1"], drawings(study(3, 2, 0, thresholds=()))["difference-1"]
     assert len(worse.points("s", colour=ORANGE)) == 2
     assert len(nothing.points("s", colour=MUTED)) == 2
     assert not nothing.points("s", colour=GREEN)
@@ -168,7 +168,7 @@ def test_best_so_far_is_drawn_against_trials_and_device_hours(made, drawn, axis)
 
 
 @pytest.mark.parametrize("axis", ["trials", "hours"])
-def test_the_band_is_what_searches_of_so_many_trials_would_find(made, drawn, axis):
+def test_expected_best_follows_dodge_et_al(made, drawn, axis):
     """By the formula of Dodge et al.: the best of k draws is at most the i-th of n with (i / n)^k."""
     trials = searched(made, "arm-1")
     values = sorted(map(value_of, finished(trials)))
@@ -192,9 +192,9 @@ def test_the_band_is_what_searches_of_so_many_trials_would_find(made, drawn, axi
     assert line[-1][0] == pytest.approx(unit * count)
 
 
-def test_bars_of_importance_follow_what_decided():
+def test_importance_bars_are_ranked():
     """Where layers alone decide, their bar is the longest by far, whatever the order of the trials."""
-    made = study(1, 0, 40, readings=())
+    made = study(1, 0, 40, thresholds=())
     layers = {each.trial_id: random.Random(each.trial_id).randint(2, 12) for each in made.records}
     records = tuple(
         replace(
@@ -214,7 +214,7 @@ def test_bars_of_importance_follow_what_decided():
     assert min(y for text, (_, y) in panel.texts().items()) == panel.texts()["model.layers"][1]
 
 
-def test_slices_show_every_finished_trial_its_value_and_the_ends_of_the_range(made, drawn):
+def test_slices_show_finished_trials_and_range_ends(made, drawn):
     trials = finished(searched(made, "arm-0"))
     best = max(trials, key=value_of)
     slices = {each.panel.title: each for name, each in drawn.items() if name.startswith("search-1-slice")}
@@ -231,9 +231,9 @@ def test_slices_show_every_finished_trial_its_value_and_the_ends_of_the_range(ma
     assert ends == {1e-4, 1e-1}
 
 
-def test_the_front_is_what_no_other_betters_and_its_volume_stands_at_its_trial():
+def test_front_and_hypervolume():
     aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
-    made = study(2, 0, 12, readings=(), objectives=aims)
+    made = study(2, 0, 12, thresholds=(), objectives=aims)
     drawn = drawings(made)
     trials = searched(made, "arm-1")
     scores = [(value_of(each), each.last.metrics["valid/depth"]) for each in finished(trials)]
@@ -269,7 +269,7 @@ def area(front, least, deepest):
     )
 
 
-def test_outcomes_stand_at_what_they_cost_as_trained_and_read_again(made, drawn):
+def test_cost_figure_shows_trained_and_reevaluated_points(made, drawn):
     every = drawn["cost-1"]
     for place, arm in enumerate(each.name for each in made.plan.arms):
         trained = tuple(
@@ -319,7 +319,7 @@ def test_learning_curves_are_mean_and_range_over_seeds_that_finished(made, drawn
     assert drawn["curve-1-3"].lines("-", ORANGE) == [[pytest.approx(each) for each in ended]]
 
 
-def test_depth_of_each_split_is_a_mean_with_its_tenths(made, drawn):
+def test_depth_figure_shows_mean_and_percentiles(made, drawn):
     for place, arm in enumerate((each.name for each in made.plan.arms), start=1):
         for at, split in enumerate(("near-iid", "length-20-40")):
             mean, low, high = (
@@ -339,8 +339,8 @@ def test_depth_by_length_is_drawn_in_the_middle_of_its_bins():
     assert panel.bands() == [{2.0: (2.0, 4.0), 14.5: (4.5, 6.0)}]
 
 
-def test_a_halting_map_is_full_where_a_word_was_open_and_blank_where_it_had_halted():
-    made = keeping(study(1, seeds=2, trials=0, readings=()), some({0: [example()]}))
+def test_halting_map_shades_open_words():
+    made = keeping(study(1, seeds=2, trials=0, thresholds=()), some({0: [example()]}))
     panel = drawings(made)["map-1-1"]
     (part,) = example()["parts"]
     names = panel.texts()
@@ -352,7 +352,7 @@ def test_a_halting_map_is_full_where_a_word_was_open_and_blank_where_it_had_halt
             assert panel.ink((column + 0.5, floor + layer + 0.5)) == inks[percent], (word, layer)
 
 
-def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
+def test_expert_figure_has_rows_by_class_and_layer():
     mixture = {
         "name": "attention",
         "classes": ["digit", "operator"],
@@ -361,7 +361,7 @@ def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
     }
     kept = [{"kind": "experts", "examples": 49, "mixtures": [mixture]}]
     other = [{**kept[0], "mixtures": [{**mixture, "uses": [[1, 1, 2], [0, 5, 5]], "layers": []}]}]
-    drawn = drawings(keeping(study(2, seeds=2, trials=0, readings=()), some({0: kept, 1: other})))
+    drawn = drawings(keeping(study(2, seeds=2, trials=0, thresholds=()), some({0: kept, 1: other})))
     of_other = {(0, 0): 0.5, (1, 0): 0.5, (2, 0): 1, (1, 1): 1, (2, 1): 1}
     assert drawn["experts-2"].cells() == pytest.approx(of_other)
     assert drawn["experts-2"].panel.title.startswith("arm-1, ")
@@ -375,7 +375,7 @@ def test_use_of_experts_is_a_row_a_class_of_words_and_a_row_a_layer():
 
 
 def test_differences_that_are_all_rounding_errors_are_drawn_at_zero():
-    made = study(2, 4, 0, readings=())
+    made = study(2, 4, 0, thresholds=())
     records = tuple(
         replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: 0.1 + at * 1e-17}))
         for at, each in enumerate(made.records)

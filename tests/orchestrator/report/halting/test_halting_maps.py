@@ -83,7 +83,7 @@ def test_the_first_seed_that_finished_is_shown() -> None:
     assert "example 1 of" in seen.labels("Halting of arm-0")
 
 
-def test_words_of_others_are_no_mark_up_and_cuts_are_told() -> None:
+def test_words_are_escaped_and_omissions_are_counted() -> None:
     part = {"words": [EVIL, "$x$"], "length": 300, "running": [[100], [50]]}
     made = keeping(study(1, seeds=2, trials=0), some({0: [example(parts=[part], target=EVIL, answer=EVIL)]}))
     html = html_page(made.report(), made.details())
@@ -105,14 +105,14 @@ def test_a_page_of_many_experts_stays_small() -> None:
         for name in ("attention", "feed-forward")
     ]
     kept = [{"kind": "experts", "examples": 256, "mixtures": mixtures}]
-    made = keeping(study(arms, seeds=1, trials=0, readings=()), lambda *_: kept)
+    made = keeping(study(arms, seeds=1, trials=0, thresholds=()), lambda *_: kept)
     html = html_page(made.report(), made.details())
     assert html.count('<figure id="experts-') == arms * 4
     assert len(html.encode()) < arms * 300_000
 
 
 def page_of_one(kept: list[dict[str, Any]]) -> str:
-    made = keeping(study(1, seeds=2, trials=0, readings=()), some({0: kept}))
+    made = keeping(study(1, seeds=2, trials=0, thresholds=()), some({0: kept}))
     return html_page(made.report(), made.details())
 
 

@@ -99,7 +99,7 @@ def test_shares_of_experts_are_told_layer_by_layer() -> None:
     assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in message
 
 
-def test_classes_of_others_are_no_mark_up() -> None:
+def test_classes_of_words_are_escaped() -> None:
     made = keeping(study(1, seeds=2, trials=0), every(experts(EVIL)))
     html = html_page(made.report(), made.details())
     assert "script" not in read(html).tags

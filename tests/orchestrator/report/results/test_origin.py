@@ -32,7 +32,7 @@ def made_with(*sessions: Mapping[str, Any]) -> Study:
     return replace(made, records=tuple(records))
 
 
-def test_everything_is_told_once() -> None:
+def test_each_item_of_provenance_is_listed_once() -> None:
     made = made_with(KNOWN)
     origin = dict(made.details().origin)
     digest = blake2b(b"numpy==2.1\ntorch==2.9", digest_size=8).hexdigest()
@@ -50,7 +50,7 @@ def test_everything_is_told_once() -> None:
     assert seen.tags.count("details") == 2
 
 
-def test_sessions_that_differ_are_both_told() -> None:
+def test_differing_sessions_are_both_listed() -> None:
     later = {**KNOWN, "packages": ["numpy==2.2"], "data": {"listops/train": "33cc"}, "code_diff": ""}
     found = made_with(KNOWN, later).details()
     assert dict(found.origin)["data, listops/train"] == "11aa; 33cc"
@@ -61,7 +61,7 @@ def test_sessions_that_differ_are_both_told() -> None:
     ]
 
 
-def test_texts_of_others_are_no_mark_up() -> None:
+def test_user_texts_are_escaped() -> None:
     bad = {**KNOWN, "code_diff": f"+{EVIL}\n</pre>", "packages": [EVIL], "data": {EVIL: EVIL}}
     made = made_with(bad)
     html = html_page(made.report(), made.details())

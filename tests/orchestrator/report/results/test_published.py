@@ -141,7 +141,7 @@ def test_a_number_is_the_same_however_it_is_written() -> None:
     assert beside(summarise(switched, ran(switched))) == [], "true is no number"
 
 
-def test_systems_read_again_with_two_settings_have_a_row_each() -> None:
+def test_each_reevaluated_setting_has_a_published_row() -> None:
     rows = [
         row(arm="LSTM", alone=True, value=value, posthoc={"model.stop": stop})
         for value, stop in ((0.75, "half"), (0.5, "none"))
@@ -153,7 +153,7 @@ def test_systems_read_again_with_two_settings_have_a_row_each() -> None:
     ]
 
 
-def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Path) -> None:
+def test_unmatched_published_values_are_noted(tmp_path: Path) -> None:
     asked = crossed(
         row(arm="LSTM", alone=True, split="never-read"),
         row(cell={"model.width": 8}),

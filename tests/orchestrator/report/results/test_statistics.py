@@ -28,7 +28,7 @@ def test_values_that_are_all_the_same_have_no_interval() -> None:
     assert (found.n, found.mean, found.low, found.high) == (3, 0.25, None, None)
 
 
-def test_values_that_rounding_alone_tells_apart_have_no_interval() -> None:
+def test_values_equal_up_to_rounding_have_no_interval() -> None:
     found = estimate([0.1 + 0.2, 0.3, 0.3])
     assert (found.n, found.low, found.high) == (3, None, None)
     mean, *ends = welch_difference([0.1 + 0.2, 0.3], [0.3, 0.3])
@@ -77,7 +77,7 @@ def test_one_sample_may_not_vary():
 
 
 @pytest.mark.parametrize(("first", "second"), [([0.1], [0.2, 0.3]), ([0.5, 0.5], [0.7, 0.7])])
-def test_what_tells_nothing_of_chance_has_no_interval(first, second):
+def test_constant_samples_have_no_interval(first, second):
     assert welch_difference(first, second)[1:] == (None, None)
 
 
@@ -96,6 +96,6 @@ def test_the_share_of_wins_counts_ties_half_and_its_interval_covers_both_sides_o
     assert found.high == pytest.approx(stats.binomtest(5, 6).proportion_ci(0.95).high)
 
 
-def test_pairs_that_tell_nothing_of_chance_have_a_share_of_wins_without_an_interval():
+def test_win_share_without_chance_has_no_interval():
     found = win_share([0.5], "max", has_interval=False)
     assert (found.share, found.low, found.high) == (1.0, None, None)

@@ -23,7 +23,7 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 BASE = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER = {1: 0.40, 2: 0.52, 3: 0.58}
@@ -174,7 +174,7 @@ def shifted(each: Record, by: float) -> Measurement:
     return replace(each.last, metrics=metrics)
 
 
-def test_a_report_of_a_sweep_that_is_not_over_says_so(tmp_path: Path) -> None:
+def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
     planned = tuple(
         PlannedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, 0) for each in records()
     )
@@ -226,7 +226,7 @@ def test_order_of_records_does_not_matter() -> None:
     assert summarise(plan(), reversed(records())) == report()
 
 
-def test_failures_have_no_value_and_are_told() -> None:
+def test_failed_trials_have_no_value() -> None:
     failing = [*records()[:-1], record("other", 3, 0.0, OutcomeKind.DIVERGED)]
     cell = report(failing).cell("other", "iid/accuracy")
     depth = report(failing).cell("other", "iid/depth")
@@ -251,7 +251,7 @@ def test_pairs_only_shared_seeds() -> None:
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
 
 
-def test_written_answers_are_told_by_exact_match_and_by_what_only_the_task_measures() -> None:
+def test_metrics_of_written_answers() -> None:
     more = {"iid/exact_match": 0.4, "iid/bleu": 27.0, "iid/answer_length": 9.0, "iid/exact_match_floor": 0.1}
     more["iid/accuracy_whole"] = 0.3
     records = []
@@ -359,12 +359,12 @@ def test_nothing_confirmed_draws_nothing() -> None:
     assert all_tables(empty)[-1].rows[0][1] == "nothing ran"
 
 
-def test_reports_that_are_written_at_once_are_in_nobody_s_way(
+def test_concurrent_writers_leave_one_complete_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("orchestrator.report.writers.write.outcome_panels", lambda _: [])
     monkeypatch.setattr("orchestrator.report.writers.write.metric_panels", lambda _: [])
-    monkeypatch.setattr("orchestrator.report.writers.write.page", lambda *_: "")
+    monkeypatch.setattr("orchestrator.report.writers.write.html_page", lambda *_: "")
     made = report()
     with ThreadPoolExecutor(4) as pool:
         places = list(pool.map(lambda _: write_report_folder(made, tmp_path / "report"), range(80)))
@@ -380,7 +380,7 @@ def test_reports_that_are_written_at_once_are_in_nobody_s_way(
 
 
 def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> None:
-    asked = replace(plan(), metrics=metrics_of())
+    asked = replace(plan(), metrics=declared_metrics())
     assert summarise(asked, records()) == report()
     back = from_json(to_json(asked))
     assert back.metrics == asked.metrics
@@ -390,7 +390,7 @@ def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> Non
     assert summarise(gone, records()).cells == report().cells
 
 
-def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: Path) -> None:
+def test_declarations_of_a_custom_trainable_are_used(tmp_path: Path) -> None:
     """Names that the built-in trainable measures too mean nothing here unless they are declared."""
     declared = (
         Metric("error", "min", "K", low=0.0, floor=5.0),
@@ -423,7 +423,7 @@ def test_what_a_trainable_of_others_declares_is_what_its_report_shows(tmp_path: 
     assert "![iid/shift](values-1.png)" in text
 
 
-def test_a_spreadsheet_has_one_column_a_name() -> None:
+def test_csv_columns() -> None:
     header, *rows = csv.reader(io.StringIO(as_csv(report())))
     assert header == [
         *("arm", "setting", "metric", "n", "mean", "ci_low", "ci_high", "failed", "floor", "published"),

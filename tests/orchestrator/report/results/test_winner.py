@@ -125,7 +125,7 @@ def test_an_assignment_with_failed_seeds_comes_after_one_without():
     assert ([each.rank for each in found.records], found.value) == ([0, 0], pytest.approx(0.55))
 
 
-def test_what_cannot_be_chosen_is_refused():
+def test_best_without_candidates_is_an_error():
     with pytest.raises(InputError, match="no trial has finished"):
         chosen({("arm-0", "search", 0): None})
     with pytest.raises(InputError, match="no trial of arm-1 has finished"):
@@ -134,7 +134,7 @@ def test_what_cannot_be_chosen_is_refused():
         chosen(SEARCHED, arm="arm-9")
 
 
-def test_values_of_which_nobody_said_what_is_good_choose_nothing():
+def test_best_needs_a_declared_direction():
     plan = replace(PLAN, metrics=(Metric("score"),), search=None)
     plan = replace(plan, trials=tuple(each for each in plan.trials if each.phase == "confirm"))
     with pytest.raises(InputError, match="test/score"):

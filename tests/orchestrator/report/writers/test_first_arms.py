@@ -19,7 +19,7 @@ FEW = {"seeds": 2, "trials": 2, "readings": ()}
 @pytest.mark.parametrize(
     ("arms", "drawn"), [(MAX_DRAWN_ARMS, MAX_DRAWN_ARMS), (MAX_DRAWN_ARMS + 1, MAX_DRAWN_ARMS)]
 )
-def test_so_many_arms_have_figures_of_their_own(arms, drawn):
+def test_number_of_arms_with_figures_is_limited(arms, drawn):
     made = study(arms, **FEW)
     text = html_page(made.report(), made.details())
     for kind in (r"search-\d+-trials", r"curve-1-\d+"):
@@ -29,7 +29,7 @@ def test_so_many_arms_have_figures_of_their_own(arms, drawn):
     assert f"search-{arms}-trials" in panels
 
 
-def test_a_page_shows_the_first_arms_and_files_have_all(tmp_path):
+def test_page_shows_first_arms_and_files_have_all(tmp_path):
     arms = MAX_SHOWN_ARMS + 2
     made = study(arms, **FEW)
     write_report_folder(made.report(), tmp_path / "report", made.details())

@@ -76,12 +76,12 @@ def there(token, texts, sizes):
     "made",
     [
         study(3, 4, 12, fate=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED),
-        study(2, 2, 14, readings=(), objectives=TWO),
+        study(2, 2, 14, thresholds=(), objectives=TWO),
         keeping(study(2, 3, 0), some({0: [example(), example(9, hits=3, counts=5)]})),
     ],
 )
 @pytest.mark.usefixtures("undrawn")
-def test_every_number_on_the_page_is_in_it(made):
+def test_json_contains_every_number_of_the_page(made):
     report, details = made.report(), made.details()
     texts, numbers = [], []
     held(json.loads(as_json(report, details)), texts, numbers)
@@ -103,7 +103,7 @@ def test_every_number_on_the_page_is_in_it(made):
     assert not lacking
 
 
-def test_all_that_figures_are_drawn_from_is_in_it():
+def test_json_contains_data_of_figures():
     made = study(2, 3, 14)
     report, details = made.report(), made.details()
     values = json.loads(as_json(report, details))["page"]
@@ -118,13 +118,13 @@ def test_all_that_figures_are_drawn_from_is_in_it():
     for name in ("curves", "costs", "depths", "arms"):
         assert [each["arm"] for each in values[name]] == [each.arm for each in getattr(details, name)]
     assert values["curves"][0]["mean"] == list(details.curves[0].mean)
-    two = study(2, 0, 14, readings=(), objectives=TWO)
+    two = study(2, 0, 14, thresholds=(), objectives=TWO)
     (search, _) = json.loads(as_json(two.report(), two.details()))["page"]["searches"]
     course = two.details().searches[0]
     assert [each["values"] for each in search["front"]] == [list(each.values) for each in course.front]
     assert [tuple(each) for each in search["hypervolumes"]] == list(course.hypervolumes)
 
 
-def test_without_details_it_holds_the_report_alone():
+def test_json_without_details_has_no_page():
     report = study(2, 2, 0).report()
     assert "page" not in json.loads(as_json(report))

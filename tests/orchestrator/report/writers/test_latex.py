@@ -63,11 +63,11 @@ def unescaped(text, signs):
     "made",
     [
         study(3, 3, 6, fate=lambda arm, _: OutcomeKind.DIVERGED if arm == 1 else OutcomeKind.FINISHED),
-        study([HOSTILE, "b"], 3, 0, readings=()),
-        study(2, 0, 4, readings=()),
+        study([HOSTILE, "b"], 3, 0, thresholds=()),
+        study(2, 0, 4, thresholds=()),
     ],
 )
-def test_the_document_can_be_read(made):
+def test_document_is_well_formed_latex(made):
     report, details = made.report(), made.details()
     panels = list(all_panels(report, details))
     text = latex_document(report, panels)
@@ -85,7 +85,7 @@ def test_the_document_can_be_read(made):
         assert rules == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
-def test_a_text_is_no_command():
+def test_special_letters_are_escaped():
     shown = escape(HOSTILE)
     assert not unescaped(shown, "%$&#_^~")
     assert r"\input" not in shown
@@ -94,8 +94,8 @@ def test_a_text_is_no_command():
     assert escape("a-b--c [-0.1, -2] 4-5") == r"a-b{-}{-}c {[}$-$0.1, $-$2{]} 4-5"
 
 
-def test_a_long_table_goes_on_in_another():
-    made = study(2, 0, 2, readings=())
+def test_long_tables_are_continued():
+    made = study(2, 0, 2, thresholds=())
     report = made.report()
     tallies = tuple(replace(report.tallies[0], arm=f"arm-{place}") for place in range(95))
     text = latex_document(replace(report, tallies=tallies), [])
@@ -104,16 +104,16 @@ def test_a_long_table_goes_on_in_another():
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
-def test_a_figure_has_the_same_bytes_again(kind):
-    made = study(2, 2, 0, readings=())
+def test_figures_are_reproducible(kind):
+    made = study(2, 2, 0, thresholds=())
     first, again = ([render(each, kind) for each in outcome_panels(made.report())] for _ in range(2))
     assert first == again
     assert len(first) == 2
 
 
 @pytest.mark.slow
-def test_figures_are_files_that_the_document_names(tmp_path):
-    made = study(2, 1, 0, readings=())
+def test_document_includes_written_figures(tmp_path):
+    made = study(2, 1, 0, thresholds=())
     write_report_folder(made.report(), tmp_path / "report", made.details(), figures="svg", latex=True)
     folder = tmp_path / "report" / "figures"
     named = re.findall(
@@ -126,7 +126,7 @@ def test_figures_are_files_that_the_document_names(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [study(NAMES, 2, 1, readings=(0.6,)), study(2, 0, 0, readings=())])
+@pytest.mark.parametrize("made", [study(NAMES, 2, 1, thresholds=(0.6,)), study(2, 0, 0, thresholds=())])
 def test_the_document_is_compiled(made, tmp_path, monkeypatch):
     if shutil.which("pdflatex") is None:
         pytest.skip(

@@ -68,7 +68,7 @@ def shown(made: Study) -> Reader:
     return read(html_page(made.report(), made.details()))
 
 
-def test_verdicts_tables_figures_and_notes_are_there() -> None:
+def test_page_has_verdicts_tables_figures_and_notes() -> None:
     found = summarise(plan(), records(good=(103,)))
     seen = read(html_page(found))
     for each in found.verdicts:
@@ -80,7 +80,7 @@ def test_verdicts_tables_figures_and_notes_are_there() -> None:
     assert seen.tags.count("svg") == 4
 
 
-def test_texts_of_others_are_no_mark_up() -> None:
+def test_user_texts_are_escaped() -> None:
     hostile = study([EVIL, f"$\\frac{{{EVIL}"], seeds=3, trials=3)
     made = replace(hostile, plan=replace(hostile.plan, question=EVIL))
     html = html_page(made.report(), made.details())
@@ -105,7 +105,7 @@ def test_a_page_needs_nothing_but_itself() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_sections_come_in_the_order_in_which_a_reader_asks() -> None:
+def test_order_of_sections() -> None:
     html = html_page((made := study()).report(), made.details())
     places = [html.index(f'id="{name}"') for name in ORDER]
     assert places == sorted(places)
@@ -141,8 +141,8 @@ def test_numbers_are_those_of_the_records() -> None:
     ("fate", "said"),
     [(None, "no result yet: 3 seeds not run"), (OutcomeKind.DIVERGED, "undecided: 3 seeds failed")],
 )
-def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, said: str) -> None:
-    seen = shown(study(3, 3, 0, readings=(), fate=lambda *_: fate))
+def test_page_without_finished_trials_has_no_empty_figure(fate: OutcomeKind | None, said: str) -> None:
+    seen = shown(study(3, 3, 0, thresholds=(), fate=lambda *_: fate))
     assert said in seen.text
     assert ("arm-1: undecided" in seen.text) == (fate is not None)
     assert "0 of 3 seeds finished" in seen.text
@@ -163,7 +163,7 @@ def test_only_trials_that_ran_have_cost_something() -> None:
 
 
 def test_before_the_first_trial_there_is_a_page() -> None:
-    made = replace(study(2, 0, 3, readings=()), records=(), measured={})
+    made = replace(study(2, 0, 3, thresholds=()), records=(), measured={})
     assert "Nothing has run yet." in shown(made).text
 
 
@@ -172,7 +172,7 @@ import sys
 from pathlib import Path
 from orchestrator.report.writers.write import write
 from tests.orchestrator.report.studies import study
-made = study(2, 2, 2, readings=())
+made = study(2, 2, 2, thresholds=())
 write(made.report(), Path(sys.argv[1]), made.details())
 """
 
@@ -180,7 +180,7 @@ write(made.report(), Path(sys.argv[1]), made.details())
 @pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
     """In another process too, where sets come in another order."""
-    made = study(2, 2, 2, readings=())
+    made = study(2, 2, 2, thresholds=())
     for name in ("one", "two"):
         write_report_folder(made.report(), tmp_path / name, made.details())
     elsewhere = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -192,7 +192,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_search_of_every_arm_is_told_from_its_records() -> None:
-    made = study(2, 2, 12, readings=())
+    made = study(2, 2, 12, thresholds=())
     seen = shown(made)
     for arm in (each.name for each in made.plan.arms):
         own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
@@ -214,15 +214,15 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
 
 def test_several_objectives_have_a_front_and_its_volume() -> None:
     aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
-    seen = shown(study(2, 0, 12, readings=(), objectives=aims))
+    seen = shown(study(2, 0, 12, thresholds=(), objectives=aims))
     assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
     assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
     assert not seen.labels("so far of arm-0 against trials")
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_nothing_is_expected_of_a_search_of_which_hardly_any_trial_finished() -> None:
-    few, more = (shown(study(2, 0, trials, readings=())) for trials in (5, 8))
+def test_no_expected_best_with_few_finished_trials() -> None:
+    few, more = (shown(study(2, 0, trials, thresholds=())) for trials in (5, 8))
     assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")
     assert "of a search of as many trials" in more.labels(
         "Best valid/accuracy so far of arm-0 against trials"

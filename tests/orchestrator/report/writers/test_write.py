@@ -14,7 +14,7 @@ from orchestrator.report.results.types import ArmTally, Cell, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import as_markdown_report, write_report_folder
 from trainables.metrics import look_up
-from trainables.training.measured import metrics_of
+from trainables.training.measured import declared_metrics
 
 HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
 CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
@@ -29,12 +29,12 @@ REPORT = Report(
     floors={},
     arms=("one",),
     power="",
-    quantities=(look_up(metrics_of(), "valid/accuracy"),),
+    quantities=(look_up(declared_metrics(), "valid/accuracy"),),
 )
 
 
 @pytest.mark.parametrize("umask", [0o077, 0o022])
-def test_a_report_is_no_more_public_than_the_umask_says(umask: int, tmp_path: Path) -> None:
+def test_report_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
         write_report_folder(REPORT, tmp_path / "report")
@@ -43,7 +43,7 @@ def test_a_report_is_no_more_public_than_the_umask_says(umask: int, tmp_path: Pa
     assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o777 & ~umask
 
 
-def test_markdown_shows_it_as_it_stands() -> None:
+def test_markdown_escapes_user_texts() -> None:
     text = as_markdown_report(REPORT, [])
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert not {"\x1b", "\u202e"} & set(text)
@@ -54,7 +54,7 @@ def test_markdown_shows_it_as_it_stands() -> None:
     assert f"# {shown}" in page
 
 
-def test_a_spreadsheet_reads_no_formula() -> None:
+def test_csv_texts_are_no_formulas() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(REPORT))))
     assert [row["setting"] for row in rows] == ["", r"'=1+1\x1b"]
     assert rows[0]["published_source"].startswith("<script>")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from trainables.layers import head_rows
 from trainables.layers.attention import explicit as explicit_module
-from trainables.layers.attention.attend import barring
+from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import NARROW, KeptWeights, explicit, explicit_packed
 from trainables.layers.head_rows import HeadRows, gather, spread, spread_parts
 from trainables.layers.packing import Packing
@@ -24,9 +24,9 @@ def tensor(*shape: int, seed: int = 0) -> Tensor:
 def masks(*, causal: bool) -> Tensor:
     if causal:
         seen = torch.arange(KEYS) <= torch.arange(QUERIES)[:, None]
-        return barring(seen.expand(ROWS, 1, -1, -1), torch.float64)
+        return additive_mask(seen.expand(ROWS, 1, -1, -1), torch.float64)
     seen = torch.arange(KEYS) < torch.tensor([KEYS, KEYS - 4])[:, None, None, None]
-    return barring(seen, torch.float64).expand(-1, HEADS, -1, -1)
+    return additive_mask(seen, torch.float64).expand(-1, HEADS, -1, -1)
 
 
 @pytest.mark.parametrize("width", [4, NARROW])
@@ -109,7 +109,7 @@ def test_packed_rows_attend_as_padded_ones(width: int, given: bool, dropping: bo
     x = tensor(6, 1 if given else 3, HEADS, width)
     others = tensor(2, 3, HEADS, KEYS, width, seed=1) if given else None
     columns = KEYS if given else PACKING.width
-    barred = None if given else barring(PACKING.mask[:, None, None], torch.float64)
+    barred = None if given else additive_mask(PACKING.mask[:, None, None], torch.float64)
     turns = None if given else factors(width)
     keep = tensor(3, HEADS, PACKING.width, columns, seed=2) > -0.6
     kept = KeptWeights(keep, 1 / SHARE) if dropping else None
@@ -145,10 +145,10 @@ def test_rows_at_once_give_what_all_rows_give(
     source = tensor(SEEN.sum(), 2, HEADS, width, seed=1)
     reach = torch.cat([torch.arange(1, length + 1) for length in LENGTHS])
     columns = torch.arange(keys.width)
-    barred = barring(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
+    barred = additive_mask(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
     if causal:
         upto = reach[packing.padded_index.flatten()].view(-1, packing.width, 1)
-        barred = barring((columns < upto)[:, None], torch.float64)
+        barred = additive_mask((columns < upto)[:, None], torch.float64)
     keep = tensor(len(LENGTHS), HEADS, packing.width, keys.width, seed=2) > -0.6
 
     def found() -> list[Tensor]:
@@ -158,19 +158,19 @@ def test_rows_at_once_give_what_all_rows_give(
         return [out, *torch.autograd.grad(out.square().sum(), [x, source] if given else [x])]
 
     whole = found()
-    monkeypatch.setattr(explicit_module, "MOST_OF_FEW", most)
+    monkeypatch.setattr(explicit_module, "MAX_PAIRS_IF_FEW", most)
     for one, other in zip(found(), whole, strict=True):
         torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_places_of_heads_are_those_that_the_device_makes(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made() -> HeadRows:
+    def build() -> HeadRows:
         return HeadRows.of(Packing.of_counts(np.array([3, 1, 2]), torch.device("cpu"), 4), HEADS, parts)
 
-    by_host = made()
-    monkeypatch.setattr(head_rows, "MOST_BY_HOST", 0)
-    for one in (made(), HeadRows.of(PACKING, HEADS, parts)):
+    by_host = build()
+    monkeypatch.setattr(head_rows, "MAX_HOST_INDICES", 0)
+    for one in (build(), HeadRows.of(PACKING, HEADS, parts)):
         assert torch.equal(one.out, by_host.out)
         assert torch.equal(one.back, by_host.back)
         assert one.shape == by_host.shape

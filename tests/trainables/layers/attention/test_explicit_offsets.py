@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.support.numerics.finite_differences import gradients_agree
 from tests.support.specs.examples import examples
 from trainables.layers.attention import explicit_offsets
-from trainables.layers.attention.attend import barring
+from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import KeptWeights, explicit
 from trainables.layers.attention.explicit_offsets import OffsetBias, explicit_by_offset
 from trainables.layers.head_rows import can_leave_padding
@@ -34,7 +34,7 @@ class OffsetRows:
         mask = self.packings[1].mask[:, None, None]
         if causal:
             mask = mask & (torch.arange(keys) <= torch.arange(queries)[:, None])
-        self.barred = barring(mask, torch.float64).expand(-1, 1 if causal else HEADS, -1, -1)
+        self.barred = additive_mask(mask, torch.float64).expand(-1, 1 if causal else HEADS, -1, -1)
         keep = torch.rand(rows, HEADS, queries, keys, generator=self.stream) < 0.7
         self.kept = KeptWeights(keep, 1 / 0.7) if drops else None
 
@@ -69,7 +69,7 @@ def test_parts_give_what_the_padded_form_gives(
 ) -> None:
     case = OffsetRows(*map(list, zip(*lengths, strict=True)), seed, causal=causal, drops=drops)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit_offsets, "MOST_PAIRS", most)
+        patch.setattr(explicit_offsets, "MAX_PAIRS", most)
         found = case.by_part(*case.inputs)
     expected = case.whole(*case.inputs)
     torch.testing.assert_close(found, expected)
@@ -91,7 +91,7 @@ def test_gradients_are_those_of_finite_differences(causal: bool, drops: bool, se
 
 @pytest.mark.parametrize("most", [1, 1 << 15])
 def test_rows_that_nobody_asks_in_are_passed_over(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explicit_offsets, "MOST_PAIRS", most)
+    monkeypatch.setattr(explicit_offsets, "MAX_PAIRS", most)
     case = OffsetRows([2, 0, 1], [2, 2, 3], 0, causal=False, drops=False)
     found, expected = case.by_part(*case.inputs), case.whole(*case.inputs)
     torch.testing.assert_close(found, expected)

@@ -141,7 +141,7 @@ def test_portions_of_sorted_rows_give_what_all_rows_at_once_give(
 ) -> None:
     lengths = (3, 9, 2, 7, 7, 4)
     expected = attended(lengths, by_host=False, direction=direction)
-    monkeypatch.setattr(geometric, "MOST_PAIRS", most)
+    monkeypatch.setattr(geometric, "MAX_PAIRS", most)
     portions = portions_of(Packing.of_counts(np.array(lengths), CPU), 2, torch.float64)
     assert sum(part.barred.shape[0] for part in portions) == len(lengths)
     assert (len(portions) > 1) == (most < 1 << 17)

@@ -28,7 +28,7 @@ def inputs() -> tuple[Tensor, Tokens]:
 
 
 def attended(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:
-    seen = KeysValues(*module.offer(x), tokens.packing)
+    seen = KeysValues(*module.project_kv(x), tokens.packing)
     out: Tensor = module(x, tokens, seen)[0]
     return out
 
@@ -56,7 +56,7 @@ def test_offsets_start_at_nothing_and_are_clipped() -> None:
     assert not module.offsets.weight.any()
     module.query.weight.data.zero_()
     x, tokens = inputs()
-    seen = KeysValues(*module.offer(x), tokens.packing)
+    seen = KeysValues(*module.project_kv(x), tokens.packing)
     ones = torch.ones(LENGTH, 2, 3, dtype=torch.float64)
     module.offsets.weight.data[:] = torch.tensor([1.0, 2.0, 3.0])
     bias = module._bias(ones, tokens, tokens.packing, seen.packing)
@@ -84,7 +84,7 @@ def test_positions_are_those_of_the_full_row() -> None:
     module = built(window=2)
     module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
     x, tokens = inputs()
-    seen = KeysValues(*module.offer(x), tokens.packing)
+    seen = KeysValues(*module.project_kv(x), tokens.packing)
     stay = torch.tensor([1, 4])
     few = tokens.select(stay, torch.tensor([0]), Packing.of_lengths(torch.tensor([2]), 2))
     torch.testing.assert_close(module(x[stay], few, seen)[0], module(x, tokens, seen)[0][stay])

@@ -45,7 +45,7 @@ def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
     return Learner(model, train_config(settings | train), seed=5)
 
 
-def stepped(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+def round_up_width(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
     """One step, and the gradient it was taken by."""
     result = one_step(one, batch, 4)
     return result, {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.identity import SweepFolder, canonical
-from orchestrator.isolation.unseen_writes import files_written_by_session
+from orchestrator.isolation.file_versions import files_written_by_session
 from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Trial
 from trainables.protocol import Job

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints import worker_checkpoints
-from orchestrator.execution.checkpoints.kept_checkpoints import MOST_NAMED, require_checkpoints
+from orchestrator.execution.checkpoints.checkpoint_checks import MOST_NAMED, require_checkpoints
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.plan.extension.extending import extended

@@ -1,6 +1,6 @@
 """Run sweeps in separate processes that may kill themselves at an event of the ledger.
 
-    python -m orchestrator.testing.session <<< '{"path": ..., "overrides": [...], "runs": ..., "kill_at": 3}'
+    python -m orchestrator.testing.chaos_session <<< '{"path": ..., "overrides": [...], "runs": ..., ...}'
 
 Each line of the input is one session. A fork runs it, since imports take longer than a small sweep. For each
 session the output has one line: its exit code, or minus the number of the signal that killed it. Kills depend

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.execution.trial.jobs import Attempt, JobEncoder, WorkerJob, decode
+from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJob, decode
 from orchestrator.trials import PlannedTrial, Trial
 
 values = st.recursive(

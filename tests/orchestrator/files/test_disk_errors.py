@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from orchestrator.files.disk import FULL, disk_remedy, is_full, probe_folder
+from orchestrator.files.disk_errors import FULL, disk_remedy, is_full, probe_folder
 from tests.support.stores.disks import clear, fill, small_disk
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.files import abandoned
-from orchestrator.files.abandoned import clear_folders, is_own_file, is_own_folder
+from orchestrator.files import abandoned_folders as abandoned
+from orchestrator.files.abandoned_folders import clear_folders, is_own_file, is_own_folder
 from trainables.process_identity import origin, process_label
 
 DEAD = f"99999999-{origin()}aa"
