@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from haltsweep.code import module_path
 from orchestrator import read
-from orchestrator.cli.display.fencing import report_fenced
-from orchestrator.cli.earlier import read_best_params, read_spread
+from orchestrator.cli.display.lease_messages import report_fenced
+from orchestrator.cli.earlier_sweeps import read_best_params, read_spread
 from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
 from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
@@ -207,7 +207,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 def _write_report(folder: SweepFolder) -> "ArmSummary":
     """Write the report to the folder of the sweep; return its summary for MLflow."""
     from orchestrator.cli.commands.track import summarise_arms, write_report
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     with opened(str(folder.root), folder.root.parent) as sweep:
         return summarise_arms(write_report(sweep))

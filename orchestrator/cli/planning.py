@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.display.waiting import Waiting
-from orchestrator.cli.earlier import read_best_params, read_spread
+from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.earlier_sweeps import read_best_params, read_spread
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe

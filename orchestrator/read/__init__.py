@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.locations import runs_root
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     reported text, `metric.<name>` for the last value of a metric, and `counted.<name>` for an objective whose
     scope is not the last report. A value that a trial does not have is null.
     """
-    from orchestrator.tracking.flat import trials_table
+    from orchestrator.tracking.flat_tables import trials_table
 
     with opened(name, _root(runs), storage) as sweep:
         return trials_table(sweep.newest_records(), sweep.plan)
@@ -50,7 +50,7 @@ def measurements(name: str, *, runs: Path | str | None = None, storage: str | No
     Columns: `trial_id`, `arm`, `phase`, `number`, `seed`, `step`, `seconds` of work, `at` (UTC), `metric`,
     `value`.
     """
-    from orchestrator.tracking.flat import measurements_table
+    from orchestrator.tracking.flat_tables import measurements_table
 
     with opened(name, _root(runs), storage) as sweep:
         return measurements_table(sweep.ledger.events(), sweep.plan)

@@ -200,9 +200,8 @@ def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
 
 def test_reading_loads_no_framework(folder):
     """Launching without Ray, and reading a sweep, cost what they need."""
-    code = (
-        "import orchestrator.execution.sweep.launch, orchestrator.execution.inline, orchestrator.cli.reading"
-    )
+    code = "import orchestrator.execution.sweep.launch, orchestrator.execution.inline"
+    code += ", orchestrator.cli.stored_sweep"
     code += ", orchestrator.report.results.summary, orchestrator.report.writers.tables"
     code += ", orchestrator.execution.sweep.recorder"
     assert not loaded_by(code, folder) & HEAVY

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.cli.commands.track import write_report
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.store import Ledger

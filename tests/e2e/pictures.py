@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from orchestrator.cli.locations import tracking_uri
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.trials import Record

@@ -12,7 +12,7 @@ from search_spaces.wording import amount, printable, visible
 from trainables.metrics import split_and_quantity
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import StoredSweep
+    from orchestrator.cli.stored_sweep import StoredSweep
     from orchestrator.plan.types import Arm
     from orchestrator.report.results.types import Report
     from orchestrator.report.results.winner import Winner
@@ -34,7 +34,7 @@ def best(
     storage: Storage = None,
 ) -> None:
     """Print a runnable spec of the best config; its first lines state how it was chosen."""
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.results.winner import find_winner

@@ -17,7 +17,7 @@ from search_spaces.wording import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.cli.reading import StoredSweep
+    from orchestrator.cli.stored_sweep import StoredSweep
     from orchestrator.files.findings import Finding
     from orchestrator.ledger.events import Event
     from orchestrator.plan.types import Plan
@@ -36,7 +36,7 @@ def bundle(
 ) -> None:
     """Pack spec, plan, ledger, report, provenance and digests of a sweep into one archive without weights."""
     from orchestrator.bundle import archive
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")

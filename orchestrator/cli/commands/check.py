@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli.display.console import complain, emit_json, out, say
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import omitted_results, planned
-from orchestrator.cli.smoke import run_smoke_test
+from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
 from trainables.custom.source_files import names_file
@@ -109,7 +109,7 @@ def plan(
 
         sys.stdout.write(json.dumps(json.loads(to_json(sweep_plan)), indent=2) + "\n")
         return
-    from orchestrator.cli.hours import estimate_duration
+    from orchestrator.cli.duration_estimate import estimate_duration
     from orchestrator.plan.display.render import render
 
     for part in render(sweep_plan):

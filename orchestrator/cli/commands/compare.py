@@ -47,7 +47,7 @@ def compare(
 
 
 def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.file_digests import find_edition, read_edition

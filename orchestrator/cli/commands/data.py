@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.building import Bars
 from orchestrator.cli.display.console import complain, emit_json, out, say
+from orchestrator.cli.display.data_progress import Bars
 from orchestrator.cli.locations import data_root
 from orchestrator.cli.options import Data, Json, Profile
 from orchestrator.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from orchestrator.cli.subjects import Subject
+    from orchestrator.cli.task_data import Subject
     from trainables.data.split import Split
 
 app = typer.Typer(help="Build, show and verify data sets.", no_args_is_help=True)
@@ -43,7 +43,7 @@ def build(
     data: Data = None,
 ) -> None:
     """Build the data of a task or of a spec; splits that exist are not built again."""
-    from orchestrator.cli.subjects import subjects
+    from orchestrator.cli.task_data import subjects
 
     root = data_root(data)
     tasks = subjects(task_or_spec, changes or (), profile, split or ())
@@ -117,7 +117,7 @@ def show(
 ) -> None:
     """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
     from orchestrator.cli.display.data_views import SplitView, render, shown, view_to_json
-    from orchestrator.cli.subjects import subjects
+    from orchestrator.cli.task_data import subjects
 
     root = data_root(data)
     _check_figure(figure)

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.commands.launch import ChangedCode, DriverOption, resume
 from orchestrator.cli.display.console import complain, say
-from orchestrator.cli.display.fencing import report_fenced
+from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
@@ -71,7 +71,7 @@ def extend(
     runs: Runs = None,
 ) -> None:
     """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     path, changes = _split_arguments(changes_or_spec or ())
     with opened(name, runs_root(runs)) as sweep:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.fencing import report_fenced
+from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import (
     budget_advice,
     command,
@@ -33,7 +33,7 @@ from orchestrator.cli.options import (
     TakeOver,
 )
 from orchestrator.cli.planning import omitted_results, planned
-from orchestrator.cli.smoke import run_smoke_test
+from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
 from orchestrator.files.redact import redact_url
@@ -179,7 +179,7 @@ def resume(
 
     Measurements of earlier sessions are kept.
     """
-    from orchestrator.cli.reading import found
+    from orchestrator.cli.stored_sweep import found
     from orchestrator.execution.sweep.launch import resume_sweep
     from orchestrator.execution.sweep.launch_folder import read_setup
 
@@ -218,7 +218,7 @@ def _retry(
     Raises:
         InputError: A name matches no trial that can be retried.
     """
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.conductor.retrying import Retry, choose
 
     words = [word for selector in selectors for word in map(str.strip, selector.split(",")) if word]
@@ -386,7 +386,7 @@ def _go_on(folder: SweepFolder) -> str:
 def _report(folder: SweepFolder) -> "Report":
     """Write the report of the current results."""
     from orchestrator.cli.commands.track import write_report
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     with opened(str(folder.root), folder.root.parent) as sweep:
         return write_report(sweep)

@@ -100,7 +100,7 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 
 
 def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
-    from orchestrator.cli.reading import readable
+    from orchestrator.cli.stored_sweep import readable
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.summary import summaries

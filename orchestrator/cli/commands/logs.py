@@ -19,7 +19,7 @@ from orchestrator.trials import PlannedTrial, Record
 from search_spaces.wording import hint, printable
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import StoredSweep
+    from orchestrator.cli.stored_sweep import StoredSweep
 
 AnyTrial = TypeVar("AnyTrial", bound=PlannedTrial | Record)
 LISTED = 20
@@ -53,7 +53,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the whole output and traceback of a trial; without TRIAL, list the failed trials."""
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
         if trial is None:

@@ -47,8 +47,8 @@ def records(
             "--format parquet: binary output cannot be displayed on a terminal. "
             f"Add > {name}.parquet, or use --format csv."
         )
-    from orchestrator.cli.reading import opened
-    from orchestrator.tracking.flat import measurements_table, trials_table
+    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.tracking.flat_tables import measurements_table, trials_table
 
     with opened(name, runs_root(runs), storage) as sweep:
         if measurements:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, say
-from orchestrator.cli.display.fencing import report_fenced
+from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import is_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
 from orchestrator.errors import InputError, NotAllowed, StoreError

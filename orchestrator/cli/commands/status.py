@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.display.console import emit_json, out, say
-from orchestrator.cli.display.fencing import describe_silent_holder
+from orchestrator.cli.display.lease_messages import describe_silent_holder
 from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
-from orchestrator.cli.display.running import time_left
-from orchestrator.cli.display.tracked import sweep_tracking_status
+from orchestrator.cli.display.running_trials import time_left
+from orchestrator.cli.display.tracking_status import sweep_tracking_status
 from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
@@ -72,7 +72,7 @@ def status(
     if watch and as_json:
         raise InputError("--watch and --json exclude each other, got both. Give one of them.")
     if watch:
-        from orchestrator.cli.display.watching import watch_sweep
+        from orchestrator.cli.display.watch_display import watch_sweep
 
         watch_sweep(name, runs_root(runs), storage)
     with garbage_collection_off():
@@ -80,7 +80,7 @@ def status(
 
 
 def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     every_trial = as_json or trials
     with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import say
-from orchestrator.cli.display.fencing import describe_silent_holder
+from orchestrator.cli.display.lease_messages import describe_silent_holder
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -59,7 +59,7 @@ def stop(
 @contextmanager
 def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
     """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.ledger.store import Ledger
 
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.waiting import Waiting
+from orchestrator.cli.display.wait_display import Waiting
 from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.errors import InputError
@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import StoredSweep
+    from orchestrator.cli.stored_sweep import StoredSweep
     from orchestrator.report.results.types import Report
     from orchestrator.tracking.summary import ArmSummary
 
@@ -55,7 +55,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Compute the report from the ledger, write it and print it."""
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
     from orchestrator.report.writers.tables import all_tables, as_rich
@@ -88,7 +88,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     folder = find_sweep(name, root)
     with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
         waiting.update("writing report and Parquet files first")
-        from orchestrator.cli.reading import opened
+        from orchestrator.cli.stored_sweep import opened
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
         from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 

@@ -86,14 +86,14 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
 
 def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on all parts of a sweep, in the order of the checks."""
-    from orchestrator.cli import verifying
-    from orchestrator.cli.display.waiting import Waiting
+    from orchestrator.cli import sweep_checks
+    from orchestrator.cli.display.wait_display import Waiting
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
     from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
 
-    yield from verifying.check_files(folder)
-    yield from verifying.check_report(folder)
+    yield from sweep_checks.check_files(folder)
+    yield from sweep_checks.check_report(folder)
     plan = setup = None
     try:
         setup = read_setup(folder)
@@ -102,24 +102,24 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
         pass  # reported by the check of the files
     with Waiting("Ctrl-C ends the check", "checking") as waiting:
         try:
-            with verifying.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
-                faults = list(verifying.check_ledger(ledger))
+            with sweep_checks.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
+                faults = list(sweep_checks.check_ledger(ledger))
                 if plan is not None and not any(finding.verdict == "damaged" for finding in faults):
-                    faults += verifying.check_trials(ledger, folder)
+                    faults += sweep_checks.check_trials(ledger, folder)
                 yield from faults
                 if plan is None or setup is None or any(finding.verdict == "damaged" for finding in faults):
                     detail = "not compared: what they must say cannot be read"
                     for part in ("checkpoints", "data", "parquet", "mlflow"):
                         yield Finding(part, "unknown", detail, "put right what is above, and check again")
                     return
-                checked_sweep = verifying.CheckedSweep(
+                checked_sweep = sweep_checks.CheckedSweep(
                     folder, plan, setup, ledger, records(ledger.events(), plan)
                 )
-                yield from verifying.check_snapshot(checked_sweep)
-                yield from verifying.check_checkpoints(checked_sweep, waiting.update)
-                yield from verifying.check_data(checked_sweep, waiting.update)
-                yield from verifying.check_parquet(checked_sweep)
-                yield from verifying.check_mlflow(checked_sweep, waiting.update)
+                yield from sweep_checks.check_snapshot(checked_sweep)
+                yield from sweep_checks.check_checkpoints(checked_sweep, waiting.update)
+                yield from sweep_checks.check_data(checked_sweep, waiting.update)
+                yield from sweep_checks.check_parquet(checked_sweep)
+                yield from sweep_checks.check_mlflow(checked_sweep, waiting.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orchestrator.cli.subjects import Subject
+from orchestrator.cli.task_data import Subject
 from trainables.data.facts import Example, Facts, batch_facts, examples, split_facts
 from trainables.data.inventory import DataFile
 from trainables.data.order import batch_indices

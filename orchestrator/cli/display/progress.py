@@ -6,9 +6,9 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.display.console import Name, Visible, complain, drawn, out, say
-from orchestrator.cli.display.running import (
+from orchestrator.cli.display.data_progress import PLAIN_EVERY_S, SHOWN_AFTER_S, share
+from orchestrator.cli.display.running_trials import (
     HOUR_S,
     Pace,
     roughly,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import verifying
+from orchestrator.cli import sweep_checks
 from orchestrator.cli.commands.track import publish, write_report
 from orchestrator.cli.commands.verify import check_sweep
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 from orchestrator.execution.sweep.launch_folder import publish as publish_folder
 from orchestrator.files.findings import BAD, Finding
@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
-    monkeypatch.setattr(verifying, "TRIES", 1)
+    monkeypatch.setattr(sweep_checks, "TRIES", 1)
 
 
 def reported(folder: SweepFolder) -> list[Finding]:
@@ -103,21 +103,21 @@ def kept_files(place: Place) -> list[Path]:
     ]
 
 
-def whole(place: Place, ledger: Ledger) -> verifying.CheckedSweep:
+def whole(place: Place, ledger: Ledger) -> sweep_checks.CheckedSweep:
     plan, folder = read_plan(place.folder), place.folder
-    return verifying.CheckedSweep(folder, plan, read_setup(folder), ledger, records(ledger.events(), plan))
+    return sweep_checks.CheckedSweep(folder, plan, read_setup(folder), ledger, records(ledger.events(), plan))
 
 
 def checked(place: Place, file: Path) -> Iterator[Finding]:
     """The part of a sweep that a file belongs to."""
     if place.folder.report in file.parents:
-        yield from verifying.check_report(place.folder)
+        yield from sweep_checks.check_report(place.folder)
     elif file.parent == place.folder.root and file.suffix != ".parquet":
-        yield from verifying.check_files(place.folder)
+        yield from sweep_checks.check_files(place.folder)
     else:
         with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-            yield from verifying.check_checkpoints(whole(place, ledger), lambda _: None)
-            yield from verifying.check_parquet(whole(place, ledger))
+            yield from sweep_checks.check_checkpoints(whole(place, ledger), lambda _: None)
+            yield from sweep_checks.check_parquet(whole(place, ledger))
 
 
 def test_any_bit_of_any_file_is_found_and_the_file_named(place: Place) -> None:
@@ -201,7 +201,7 @@ def test_what_differs_in_mlflow_is_named(place: Place, name: str) -> None:
         connection.commit()
         connection.execute("pragma wal_checkpoint(truncate)")
     with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-        found = list(verifying.check_mlflow(whole(place, ledger), lambda _: None))
+        found = list(sweep_checks.check_mlflow(whole(place, ledger), lambda _: None))
     if text:
         assert faults(found), found
         assert all(each.remedy for each in found)
@@ -220,7 +220,9 @@ def test_any_bit_of_mlflow_is_found_or_harmless(place: Place) -> None:
         before = content(uri, place.plan.name, uid)
         for _ in range(10):
             bit = flip_any(database, stream)
-            bad = [each for each in verifying.check_mlflow(judged, lambda _: None) if each.verdict != "sound"]
+            bad = [
+                each for each in sweep_checks.check_mlflow(judged, lambda _: None) if each.verdict != "sound"
+            ]
             if not bad:
                 assert content(uri, place.plan.name, uid) == before, f"bit {bit} went unnoticed"
             database.write_bytes(sound)
@@ -250,7 +252,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
 @pytest.mark.slow
 def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
-    monkeypatch.setattr(verifying, "TRIES", 10)
+    monkeypatch.setattr(sweep_checks, "TRIES", 10)
     arms = [make_arm("one", sleep_s=0.15, steps=4)]
     place = Place(tmp_path, make_plan(arms, trials_per_arm=2, seeds=(7,)), f"sqlite:///{tmp_path}/mlflow.db")
     process = forks.Process(target=_session, args=(place, -1))

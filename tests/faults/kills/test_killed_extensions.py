@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.ledger.events import EventKind
 from tests.support.processes.commands import TINY, Shell, wait_for
 

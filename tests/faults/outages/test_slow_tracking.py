@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.cli.display import waiting
+from orchestrator.cli.display import wait_display as waiting
 from orchestrator.execution.live_view import Listeners
 from orchestrator.execution.sweep import open_sweep
 from orchestrator.execution.sweep.open_sweep import SweepResult
@@ -204,7 +204,7 @@ def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(waiting, "complain", complain)
-    monkeypatch.setitem(sys.modules, "orchestrator.cli.reading", Reading())
+    monkeypatch.setitem(sys.modules, "orchestrator.cli.stored_sweep", Reading())
     done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert done.code == 130
     assert said, "nothing was told"

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from orchestrator.cli.display import building, console
-from orchestrator.cli.display.building import Bars
+from orchestrator.cli.display import console
+from orchestrator.cli.display import data_progress as building
+from orchestrator.cli.display.data_progress import Bars
 from orchestrator.cli.display.data_views import (
     LABELS_SHOWN,
     TEXT_SHOWN,
@@ -23,7 +24,7 @@ from orchestrator.cli.display.data_views import (
     shorten_example,
     sparkline,
 )
-from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
+from orchestrator.cli.task_data import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
 from tests.support.processes.commands import TINY, Shell, answer
 from tests.support.processes.logs import Clock

@@ -13,7 +13,7 @@ from orchestrator.cli.locations import (
     tracked_by_launch,
     tracking_uri,
 )
-from orchestrator.cli.reading import found, opened
+from orchestrator.cli.stored_sweep import found, opened
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json

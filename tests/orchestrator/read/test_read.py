@@ -14,7 +14,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.report.figures.panels import images
-from orchestrator.tracking.flat import TRIALS
+from orchestrator.tracking.flat_tables import TRIALS
 from tests.support.processes.commands import PATIENCE_S, tree
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.bundle import archive, contents
 from orchestrator.cli.commands.bundle import report_files
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.execution.sweep.rerun import sample_trials
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import planning
-from orchestrator.cli.display import waiting
+from orchestrator.cli.display import wait_display as waiting
 from tests.support.processes.commands import TINY
 
 EXPERIMENTS = Path(__file__).parents[4] / "experiments"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator import read
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.ledger import events as log

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.cli.commands import records
-from orchestrator.tracking.flat import MEASURED
+from orchestrator.tracking.flat_tables import MEASURED
 from tests.support.processes.commands import PATIENCE_S
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished

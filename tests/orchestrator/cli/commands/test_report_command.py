@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
-from orchestrator.cli.reading import opened
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.reading import StoredSweep
+from orchestrator.cli.stored_sweep import StoredSweep
 from orchestrator.conductor.overview import FAILURES_KEPT, Overview
 from orchestrator.conductor.retrying import choose
 from orchestrator.execution.sweep.sweep_fold import SweepFold

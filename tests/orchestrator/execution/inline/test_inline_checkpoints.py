@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from orchestrator.cli import verifying
+from orchestrator.cli import sweep_checks
 from orchestrator.execution.checkpoints import worker_checkpoints as checkpoints
 from orchestrator.execution.checkpoints.worker_checkpoints import (
     CheckpointDamaged,
@@ -88,7 +88,7 @@ def test_a_folder_that_this_user_may_not_look_into_is_not_told_as_files_that_dif
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(CheckpointDamaged, match="must be readable, got PermissionError"):
         made.measurement()
-    fault = verifying._checkpoint_fault(made)
+    fault = sweep_checks._checkpoint_fault(made)
     assert (fault.verdict, fault.remedy) == ("unknown", "check as the user whose sweep it is")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import verifying
+from orchestrator.cli import sweep_checks
 from orchestrator.cli.commands import listing, remove
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.execution.sweep import launch_folder
@@ -88,7 +88,7 @@ def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch)
     monkeypatch.setattr(launch_folder, "read_regular", refuse)
     with pytest.raises(NotAllowed, match=r"is for its owner alone \(.+\): it may hold passwords; run the"):
         read_setup(folder)
-    (found,) = [each for each in verifying.check_files(folder) if each.verdict != "sound"]
+    (found,) = [each for each in sweep_checks.check_files(folder) if each.verdict != "sound"]
     assert (found.what, found.verdict) == ("files", "unknown")
     assert listing._read_row(folder, {}).state == "not allowed"
     with pytest.raises(NotAllowed):

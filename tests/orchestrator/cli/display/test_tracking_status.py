@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.display.tracked import tracked, tracking_store
+from orchestrator.cli.display.tracking_status import tracked, tracking_store
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import TrackingState, write_state

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cli.commands.listing import folders
-from orchestrator.cli.display.running import roughly
+from orchestrator.cli.display.running_trials import roughly
 from orchestrator.cli.locations import runs_root
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.json_values import to_json_values
@@ -154,7 +154,7 @@ def _launched_at(folder: SweepFolder) -> float:
 
 
 def _records(folder: SweepFolder) -> list[Record]:
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
 
     try:
         with opened(str(folder.root), folder.root.parent) as sweep:

@@ -12,7 +12,7 @@ from orchestrator.tracking.state import is_writing, read_state
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.cli.reading import StoredSweep
+    from orchestrator.cli.stored_sweep import StoredSweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, Group
 
-from orchestrator.cli.display import watching
+from orchestrator.cli.display import watch_display as watching
 from orchestrator.cli.display.console import Name
 from orchestrator.cli.display.progress import tables
-from orchestrator.cli.display.running import SHOWN, Pace, roughly, running_table
+from orchestrator.cli.display.running_trials import SHOWN, Pace, roughly, running_table
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
 from orchestrator.ledger import events as log

@@ -15,7 +15,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         InputError: The sweep is missing, has no search, or is still searching.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.conductor.winners import Candidate, best_first
     from orchestrator.trials import OutcomeKind, num_ended
 
@@ -61,7 +61,7 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
         InputError: Fewer than 3 seeds measured the metric, or all values are equal.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.reading import opened
+    from orchestrator.cli.stored_sweep import opened
     from orchestrator.report.results.summary import summarise
     from orchestrator.statistics.paired import deviation
     from orchestrator.statistics.verdicts import SEEDS_LEAST

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli import hours
-from orchestrator.cli.hours import estimate_duration
+from orchestrator.cli import duration_estimate as hours
+from orchestrator.cli.duration_estimate import estimate_duration
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log

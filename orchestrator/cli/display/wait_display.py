@@ -5,8 +5,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.building import PLAIN_EVERY_S
 from orchestrator.cli.display.console import complain, err
+from orchestrator.cli.display.data_progress import PLAIN_EVERY_S
 
 if TYPE_CHECKING:
     from rich.status import Status

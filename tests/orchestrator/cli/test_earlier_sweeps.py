@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.earlier import read_best_params
-from orchestrator.cli.reading import opened
+from orchestrator.cli.earlier_sweeps import read_best_params
+from orchestrator.cli.stored_sweep import opened
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.verifying import check_data, check_snapshot
+from orchestrator.cli.sweep_checks import check_data, check_snapshot
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.sweep.sweep_fold import SweepFold

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.display.console import complain
-from orchestrator.cli.display.running import roughly
+from orchestrator.cli.display.running_trials import roughly
 
 if TYPE_CHECKING:
     from orchestrator.ledger.lease import Lease

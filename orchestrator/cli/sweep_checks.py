@@ -232,7 +232,7 @@ def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
 
 def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.display.tracked import tracked, tracking_store
+    from orchestrator.cli.display.tracking_status import tracked, tracking_store
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
@@ -301,7 +301,7 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
 @contextmanager
 def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
-    from orchestrator.cli.reading import readable
+    from orchestrator.cli.stored_sweep import readable
     from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger

@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from orchestrator.cli.display import console, waiting
-from orchestrator.cli.display.waiting import Waiting
+from orchestrator.cli.display import console
+from orchestrator.cli.display import wait_display as waiting
+from orchestrator.cli.display.wait_display import Waiting
 
 
 @pytest.fixture(autouse=True)

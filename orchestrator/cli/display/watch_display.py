@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.display.progress import View
-from orchestrator.cli.reading import StoredSweep, opened
+from orchestrator.cli.stored_sweep import StoredSweep, opened
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
