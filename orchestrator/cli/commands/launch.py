@@ -145,13 +145,9 @@ def launch(
     if smoke:
         run_smoke_test(sweep_plan, setup.data_dir)
     _print_start(spec_file, sweep_plan, folder, chosen_driver)
-    start = partial(run_sweep, sweep_plan, folder, setup, to_yaml(spec_file.spec), on_fenced=on_fenced)
-    _run(
-        sweep_plan,
-        folder,
-        partial(start, driver=chosen_driver.value, address=address, debug=debug),
-        debug=debug,
-    )
+    spec_text = to_yaml(spec_file.spec)
+    start = partial(run_sweep, sweep_plan, folder, setup, spec_text, on_fenced=on_fenced, debug=debug)
+    _run(sweep_plan, folder, partial(start, driver=chosen_driver.value, address=address), debug=debug)
 
 
 def resume(

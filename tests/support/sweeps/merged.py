@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any, Final
 
 from trainables.settings import Settings
-from trainables.testing.arms import BASE, Path, Raw, changes, fits, named, replace_fields
+from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, named
 from trainables.types import TaskShape
 
 Change = tuple[Path, Any]
@@ -47,7 +47,7 @@ def merged(config: Settings, shape: TaskShape) -> dict[str, Raw]:
 def groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
     """The changes that each arm makes of `config`."""
     raw = config.model_dump(mode="json")
-    fitting = [change for change in changes(config) if fits(replace_fields(raw, *change), shape)]
+    fitting = [change for change in changes(config) if fits(changed(raw, *change), shape)]
     values = Counter(path for path, _ in fitting)
     most, made = FEWER.get(raw["name"], MOST), list[list[Change]]()
     # Values of one field need an arm each: others join them.
@@ -65,7 +65,7 @@ def groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
 def changed_by(raw: Raw, group: list[Change]) -> Raw:
     """A copy with all these changes."""
     for change in group:
-        raw = replace_fields(raw, *change)
+        raw = changed(raw, *change)
     return raw
 
 

@@ -10,7 +10,7 @@ from tests.support.specs.box import built
 from tests.support.sweeps.merged import Change, changed_by, groups, merged
 from trainables import catalog
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import Raw, base, changes, fits, replace_fields
+from trainables.testing.arms import Raw, base, changed, changes, fits
 from trainables.testing.cases import SEED, SHAPE, batch
 from trainables.types import Encoded
 
@@ -24,7 +24,7 @@ def test_every_value_of_every_field_is_in_one_arm(model: str, causal: bool) -> N
         return
     config = base(model, {"causal": True} if causal else {})
     raw = config.model_dump(mode="json")
-    one_by_one = [change for change in changes(config) if fits(replace_fields(raw, *change), SHAPE)]
+    one_by_one = [change for change in changes(config) if fits(changed(raw, *change), SHAPE)]
     found = [change for group in groups(config, SHAPE) for change in group]
     assert sorted(found, key=repr) == sorted(one_by_one, key=repr)
     for group, arm in zip(groups(config, SHAPE), list(merged(config, SHAPE).values())[1:], strict=True):
@@ -45,7 +45,7 @@ def test_no_value_is_hidden_by_another(model: str) -> None:
     for group in groups(config, SHAPE):
         arm = outcome(changed_by(raw, group))
         for change in group if len(group) > 1 else ():
-            if differ(outcome(replace_fields(raw, *change)), small):
+            if differ(outcome(changed(raw, *change)), small):
                 assert differ(outcome(without(raw, group, change)), arm), (change, group)
 
 
