@@ -244,7 +244,7 @@ def test_a_file_that_cannot_be_copied_is_linked(launch, tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder.shutil, "copy2", refuse)
     folder = WorkingFolder(listed, "private", tmp_path / "scratch")
     folder._fill()
-    folder.require_unwritten()
+    folder.check_writes()
     assert (folder.path / "config.txt").is_symlink()
 
 
@@ -307,7 +307,7 @@ def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
     (launch / "data" / "deep" / "rows.bin").unlink()
     folder = WorkingFolder(listed, "private", tmp_path / "scratch")
     folder._fill()
-    folder.require_unwritten()
+    folder.check_writes()
     assert not (folder.path / "config.txt").exists()
     assert (folder.path / "data" / "train.txt").read_text() == "train"
 
