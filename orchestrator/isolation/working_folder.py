@@ -2,8 +2,8 @@
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
 symbolic links to large files, source files and folders of source files. Links next to the private folder make
-paths such as `../data` readable. New files belong to the trial, and so does its version of a file that existed at
-launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
+paths such as `../data` readable. New files belong to the trial, and so does its version of a file that existed
+at launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
 writes to it ends with an error, since it may have continued from an earlier run. An absolute path denotes
 the same file in all trials, so only the first trial may write that file.
 
@@ -269,7 +269,7 @@ class WorkingFolder:
             )
         else:
             listener = FileListener(
-                on_read=lambda path: None,
+                on_read=lambda _: None,
                 on_write=self._check_shared,
                 on_replace=self._check_shared,
                 on_program=lambda: None,
@@ -346,8 +346,8 @@ class WorkingFolder:
             is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
             if is_suspect and version != self._before.get(path) and not self._record_writer(path, b""):
                 print(
-                    f"warning: {os.path.relpath(path, self._root)} in the launch folder was changed while this "
-                    "trial ran, by native code or a program of a trial or by a process outside of the sweep; "
+                    f"warning: {os.path.relpath(path, self._root)} in the launch folder was changed while "
+                    "the trial ran, by native code or a program of a trial or by a process outside of the sweep; "
                     "if it was a trial, other trials may have read its data: make the program write to a "
                     "relative path in the working folder of the trial",
                     file=sys.stderr,

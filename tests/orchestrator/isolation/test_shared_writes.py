@@ -119,9 +119,9 @@ def test_a_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write, 
     assert name in _warnings(trial, tmp_path, write.format(launch, name))
 
 
-def _warnings(trial, tmp_path, code, **more):
+def _warnings(run, tmp_path, code, **more):
     written = tmp_path / "warnings"
-    assert trial(f"import sys; sys.stderr = open({str(written)!r}, 'w', 1)\n{code}", **more) is None
+    assert run(f"import sys; sys.stderr = open({str(written)!r}, 'w', 1)\n{code}", **more) is None
     return written.read_text()
 
 
