@@ -151,14 +151,14 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         content = json.loads((folder.report / "report.json").read_bytes())
         rows = [*content.get("verdicts", ()), *content.get("pooled", ())]
         verdicts = [visible(str(row["line"])) for row in rows]
-        warning_texts = [visible(str(row)) for row in content.get("warning_texts", ())] if verdicts else []
+        notices = [visible(str(row)) for row in content.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in content["tallies"] for counts in arm["outcomes"].values()]
         num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
     if verdicts and (content.get("left") or num_ended != ended):
         return [f"the report is older than the last trials; write it again: {command('report', folder)}"]
-    return [*warning_texts, *verdicts]
+    return [*notices, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
