@@ -1,4 +1,4 @@
-"""Call functions before Python code of this process changes a file, by audit events and `torch.save`."""
+"""Call functions before Python code of this process opens or changes a file, by audit events."""
 
 import functools
 import os
@@ -20,8 +20,10 @@ PROGRAMS_STARTED = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn",
 
 @dataclass(frozen=True)
 class FileListener:
-    """Callbacks before a file changes; an exception from a callback prevents the change."""
+    """Callbacks before a file is read or changed; an exception from a callback prevents it."""
 
+    on_read: Callable[[str], None]
+    """Called with the path of a file that is opened for reading only."""
     on_write: Callable[[str], None]
     """Called with the path of a file whose content changes; a link denotes its target."""
     on_replace: Callable[[str], None]
@@ -71,9 +73,10 @@ class FileListener:
     def _handle(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
-            by_flags = isinstance(flags, int)
-            if _is_path(path) and (flags & WRITE_FLAGS if by_flags else any(each in mode for each in "wax+")):
-                self.on_write(os.fsdecode(path))
+            if _is_path(path):
+                by_flags = isinstance(flags, int)
+                writes = flags & WRITE_FLAGS if by_flags else any(each in mode for each in "wax+")
+                (self.on_write if writes else self.on_read)(os.fsdecode(path))
         elif event == "os.truncate":
             if _is_path(arguments[0]):
                 self.on_write(os.fsdecode(arguments[0]))

@@ -2,12 +2,14 @@
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
 symbolic links to large files, source files and folders of source files. Links next to the private folder make
-paths such as `../data` readable. New files belong to the trial. A trial that writes to a file that existed at
-launch ends with an error, since other trials would read the old content. An absolute path denotes the same
-file in all trials, so only the first trial may write that file.
+paths such as `../data` readable. New files belong to the trial, and so does its version of a file that existed at
+launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
+writes to it ends with an error, since it may have continued from an earlier run. An absolute path denotes
+the same file in all trials, so only the first trial may write that file.
 
-Other programs and native code raise no audit events. Their changes are detected at the end of a trial by
-comparing the files of the launch folder. Source files and databases are not compared.
+Other programs and native code raise no audit events. Their changes are detected by comparing the files of the
+launch folder. The cause of such a change is unknown, so the trial warns. Source files and databases are not
+compared.
 """
 
 import fcntl
@@ -30,6 +32,7 @@ from orchestrator.isolation.file_versions import (
     version_of,
     versions_below,
 )
+from trainables.custom.script import METRICS
 
 COPIED_BYTES = 1 << 20
 """Maximum size of a copied file; larger files are linked."""
@@ -71,22 +74,15 @@ SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
 """Folders whose files all processes may write."""
 LOCK_FILE = ".lock"
 """Suffix of files that many processes open for writing to lock another file."""
-UNSURE_PREFIX = b"unseen:"
-"""Prefix of a recorded writer that only may have written the file."""
 CWD = 9
 """Position of the argument `cwd` of `subprocess.Popen`."""
 PRIVATE_REMEDY = (
-    "inside the training function, write to a relative path or to trial.folder, or set "
-    "resources.working_folder: shared"
-)
-RENAME_REMEDY = (
-    "write to trial.folder or to another name, delete the old file before the launch, or set "
-    "resources.working_folder: shared"
+    "write to a relative path, which is private to each trial, or set resources.working_folder: shared"
 )
 
 
 class SharedFileWritten(Exception):
-    """Raised if a trial writes, or has written, a file that other trials share."""
+    """Raised if a trial writes a file of other trials, or continues from a file of an earlier run."""
 
 
 @dataclass(slots=True)
@@ -123,6 +119,8 @@ class LaunchFiles:
             holds_sweeps = any(map(_is_sweep, entries))
             for entry in entries:
                 path = os.path.join(folder, entry.name)
+                if path == METRICS:  # a script's reports from an earlier run
+                    continue
                 size = _size_of_file(entry)
                 if entry.is_dir(follow_symlinks=False) and not (holds_sweeps or _is_program(entry)):
                     waiting.append(path)
@@ -238,8 +236,11 @@ class WorkingFolder:
     exempt: tuple[Path, ...] = ()
     """Files and folders that all processes may write: the sweep's folder, the datasets' folder, open logs."""
     _versions: dict[str, Version] = field(default_factory=dict)
+    """Versions of the copied files at the start of the trial, by relative path."""
     _before: dict[str, Version] = field(default_factory=dict)
-    """Versions of the launch folder's files at the start of the trial, by absolute path."""
+    """Versions of the launch folder's files at the last comparison, by absolute path."""
+    _read: set[str] = field(default_factory=set)
+    """Absolute paths of the files in the private folder that the trial has read."""
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -260,9 +261,19 @@ class WorkingFolder:
         if self.mode == "private":
             self._before = self._versions_now()
             self._redirect()
-            listener = FileListener(self._check_private, self._check_replaced, self._record_program)
+            listener = FileListener(
+                on_read=self._record_read,
+                on_write=self._check_private,
+                on_replace=self._check_replaced,
+                on_program=self._record_program,
+            )
         else:
-            listener = FileListener(self._check_shared, self._check_shared, lambda: None)
+            listener = FileListener(
+                on_read=lambda path: None,
+                on_write=self._check_shared,
+                on_replace=self._check_shared,
+                on_program=lambda: None,
+            )
         listener.listen()
 
     def _redirect(self) -> None:
@@ -322,23 +333,26 @@ class WorkingFolder:
             self._versions[path] = version_of(os.path.join(target, path))
         for path in self.files.linked:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
-            is_model = os.path.splitext(path)[1].lower() in MODELS and not path.startswith(os.pardir)
-            if is_model and os.path.isfile(os.path.join(target, path)):
-                self._versions[path] = version_of(os.path.join(target, path))
 
-    def require_unwritten(self) -> None:
-        """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
-        for path in self._versions:
-            # A trial may delete its copy of a file.
-            if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
-                raise SharedFileWritten(_changed_message(path))
+    def check_writes(self) -> None:
+        """Raise SharedFileWritten if a write was refused; warn of changes of unknown cause on stderr."""
         if (self.scratch / REFUSED).is_file():
             raise SharedFileWritten((self.scratch / REFUSED).read_text(encoding="utf-8"))
+        if self.mode == "shared":
+            return
         programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or may_write_unseen()
-        for path, version in self._versions_now().items() if self.mode == "private" else ():
+        now = self._versions_now()
+        for path, version in now.items():
             is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
-            if is_suspect and version != self._before.get(path):
-                self._claim_unseen(path)
+            if is_suspect and version != self._before.get(path) and not self._record_writer(path, b""):
+                print(
+                    f"warning: {os.path.relpath(path, self._root)} in the launch folder was changed while this "
+                    "trial ran, by native code or a program of a trial or by a process outside of the sweep; "
+                    "if it was a trial, other trials may have read its data: make the program write to a "
+                    "relative path in the working folder of the trial",
+                    file=sys.stderr,
+                )
+        self._before = now
 
     def _versions_now(self) -> dict[str, Version]:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
@@ -350,6 +364,11 @@ class WorkingFolder:
         if entry.is_dir():
             return any(map(_is_sweep, _entries(Path(entry.path)))) or _is_sweep(entry)
         return _has_suffix(entry, SOURCES) or entry.name.endswith(DATABASES)
+
+    def _record_read(self, path: str) -> None:
+        full = os.path.abspath(path)
+        if _is_below(full, str(self.path)):
+            self._read.add(full)
 
     def _record_program(self) -> None:
         with open(self.scratch / PROGRAMS_STARTED, "w"):
@@ -364,35 +383,61 @@ class WorkingFolder:
         return version_of(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
-        """Raise `SharedFileWritten` if `path` is outside the trial's folder and belongs to other trials."""
-        real, scratch = os.path.realpath(path), os.path.realpath(self.scratch)
-        if _is_below(real, scratch):
-            return
-        self._check_outside(path, real)
-        if not _is_below(real, self._root):
+        """Make the file at `path` the trial's own, or record the trial as the writer of a file elsewhere.
+
+        Raises:
+            SharedFileWritten: Another trial has written the file, or the trial has read it before.
+        """
+        real = os.path.realpath(path)
+        if self._is_in_scratch(path, real):
+            self._make_own(os.path.abspath(path))
+        elif not _is_below(real, os.path.realpath(self.scratch)):
             self._claim(real)
 
     def _check_replaced(self, path: str) -> None:
         """Check an entry of a folder before the trial replaces or removes it."""
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if not _is_below(real, os.path.realpath(self.scratch)):
-            self._check_outside(path, real)
+        if self._is_in_scratch(path, real):
+            full = os.path.abspath(path)
+            self._require_unread(full)
+            self._counterpart(os.path.relpath(os.path.dirname(full), self.path))
+        # Caches replace their files at other absolute paths.
+        elif not _is_below(real, os.path.realpath(self.scratch)) and (
+            _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS
+        ):
+            self._claim(real)
 
-    def _check_outside(self, path: str, real: str) -> None:
-        """Check a change outside the trial's folder.
+    def _is_in_scratch(self, path: str, real: str) -> bool:
+        """Return whether a path denotes a file of the trial, possibly by a link to the launch folder.
 
-        Args:
-            path: Path in the call of the trial.
-            real: Absolute path with all links resolved.
+        Libraries such as MLflow write by absolute paths to folders of tools that all trials share.
         """
-        if os.path.isabs(path):
-            if _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS:
-                self._claim(real)  # other absolute paths are replaced in caches
-        elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
-            shared = os.path.relpath(real, self._root)
+        is_shared = os.path.isabs(path) and _is_below(real, self._root) and self._is_of_tool(real)
+        return _is_below(os.path.abspath(path), os.path.realpath(self.scratch)) and not is_shared
+
+    def _is_of_tool(self, real: str) -> bool:
+        return any(map(_is_tool, Path(os.path.relpath(real, self._root)).parts))
+
+    def _make_own(self, full: str) -> None:
+        """Replace links on the path of a file of the private folder by folders and by a copy of the file."""
+        self._require_unread(full)
+        self._counterpart(os.path.relpath(os.path.dirname(full), self.path))
+        if os.path.islink(full) and os.path.isfile(full):
+            source = os.path.realpath(full)
+            os.unlink(full)
+            shutil.copy2(source, full)
+
+    def _require_unread(self, full: str) -> None:
+        """Raise SharedFileWritten before a change of a launch file that the trial has read."""
+        if full not in self._read or not os.path.isfile(full):
+            return
+        name = os.path.relpath(full, self.path)
+        is_linked = not _is_below(os.path.realpath(full), os.path.realpath(self.scratch))
+        if is_linked or (name in self._versions and not self.is_of_trial(name)):
             self._refuse(
-                f"{shared} is shared by all trials, but the trial tried to write to it by a relative path; "
-                f"{RENAME_REMEDY}"
+                f"{name} existed in the launch folder when the session began, and the trial has read it and "
+                "then tried to write to it, so it may have continued from an earlier run; delete or rename "
+                f"{name} in the launch folder, write to another name, or set resources.working_folder: shared"
             )
 
     def _check_shared(self, path: str) -> None:
@@ -407,8 +452,8 @@ class WorkingFolder:
             os.close(lock)
             self._refuse(
                 f"{os.path.relpath(real, self.files.root)} must be written by one trial at a time, but "
-                "another running trial has written it; write to trial.folder or to a name that no other "
-                "trial uses (resources.working_folder is shared)"
+                "another running trial has written it; write to a name that no other trial uses, or set "
+                "resources.working_folder: private"
             )
         self._held[real] = lock
 
@@ -419,7 +464,7 @@ class WorkingFolder:
             return
         if os.path.isdir(real) or (name == real and any(_is_below(real, each) for each in SYSTEM)):
             return  # a folder is opened for writing to create an unnamed temporary file
-        if self._record_writer(real, self._trial) not in (b"", self._trial, UNSURE_PREFIX + self._trial):
+        if self._record_writer(real, self._trial) not in (b"", self._trial):
             self._refuse(
                 f"{name} was already written by another trial, and its absolute path names the same file in "
                 f"all trials; {PRIVATE_REMEDY}"
@@ -431,27 +476,18 @@ class WorkingFolder:
             refused.write(message)
         raise SharedFileWritten(message)
 
-    def _claim_unseen(self, real: str) -> None:
-        """Raise `SharedFileWritten` if another trial may have read or written a file of unknown writer."""
-        writer = self._record_writer(real, UNSURE_PREFIX + self._trial)
-        if writer == self._trial or (writer and not writer.startswith(UNSURE_PREFIX)):
-            return  # Python code of the recorded trial wrote the file
-        ours = (self.scratch.name, LOCKS_FOLDER)
-        others = any(each.is_dir() and each.name not in ours for each in _entries(self.scratch.parent))
-        if others or writer not in (b"", UNSURE_PREFIX + self._trial):
-            raise SharedFileWritten(
-                f"{os.path.relpath(real, self._root)} in the launch folder was changed while this and "
-                "another trial ran, so one may have read the data of the other; a program, native code or a "
-                f"process outside of the sweep made the change; {PRIVATE_REMEDY}"
-            )
-
     @property
     def _trial(self) -> bytes:
         """Id of the trial, the same for each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
     def _record_writer(self, real: str, writer: bytes) -> bytes:
-        """Record the writer of a file unless one is recorded; return the earlier record, empty if none."""
+        """Record the writer of a file unless one is recorded; return the earlier record, empty if none.
+
+        Args:
+            real: Absolute path of the file.
+            writer: Id of the writing trial; empty to record nothing.
+        """
         lock = self._lock_of(real)
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = os.read(lock, 100)
@@ -485,13 +521,6 @@ class WorkingFolder:
 def _is_tool(name: str) -> bool:
     """Return whether a folder of this name contains caches or settings of tools."""
     return name in PROGRAMS or name.startswith(".")
-
-
-def _changed_message(path: str) -> str:
-    return (
-        f"{path} existed in the launch folder when the session began, but the trial has changed it, so that "
-        f"trials would read different content; {RENAME_REMEDY}"
-    )
 
 
 def _is_below(path: str, folder: str) -> bool:

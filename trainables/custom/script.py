@@ -223,6 +223,8 @@ class MetricsReader:
             self._follow(path)  # the script has changed its working folder
         if path == self._file:
             self.read()
+            if self._lines == 0 and isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
+                self._read_bytes = 0  # the script discards the lines of an earlier run
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
@@ -233,6 +235,7 @@ class MetricsReader:
         was_open, self.is_open = self.is_open, False
         try:
             if not os.path.exists(self._file):  # noqa: PTH110 - as above
+                self._read_bytes = 0
                 return
             with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
                 if os.fstat(lines.fileno()).st_size < self._read_bytes:  # the file was rewritten

@@ -158,7 +158,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
             order.workload,
             order.checkpoint_seconds,
             store=store_at(order.store),
-            check=folder.require_unwritten,
+            check=folder.check_writes,
         )
         folder.enter()
     except (InputError, OSError) as error:

@@ -62,37 +62,48 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("name", ["config.txt", "data/train.txt", "results/old.txt", "data/deep/rows.bin"])
+NAMES = ["config.txt", "data/deep/rows.bin", ".cache/vocabulary.txt", "venv/lib/module.py"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["open", "append", "replace"])
-def test_a_trial_that_overwrites_a_file_of_the_launch_folder_ends_with_its_name(trial, launch, name, how):
+def test_a_trial_overwrites_its_own_version_of_a_launch_file(trial, launch, name, how):
     before = content(launch)
-    error = trial(WRITES[how].format(name))
-    assert isinstance(error, SharedFileWritten)
-    assert name in str(error)
-    assert "resources.working_folder: shared" in str(error)
+    code = WRITES[how].format(name) + f"\nresult = open({name!r}).read()"
+    old = (launch / name).read_text()
+    expected = old + "more" if how == "append" else "new"
+    for _ in range(2):
+        assert trial(code) == expected
     assert content(launch) == before
 
 
-def test_a_program_that_overwrites_a_small_file_is_seen_afterwards(trial, launch):
+def test_a_program_overwrites_the_trial_s_copy_of_a_small_file(trial, launch):
     before = content(launch)
-    error = trial(WRITES["shell"].format("results/old.txt"))
-    assert isinstance(error, SharedFileWritten)
-    assert "results/old.txt" in str(error)
+    assert trial(WRITES["shell"].format("results/old.txt")) is None
     assert content(launch) == before
 
 
-def test_a_program_that_overwrites_a_large_file_is_seen_afterwards(trial):
-    error = trial(WRITES["shell"].format("data/deep/rows.bin"))
-    assert isinstance(error, SharedFileWritten)
-    assert "data/deep/rows.bin" in str(error)
-
-
-@pytest.mark.parametrize("name", [".cache/vocabulary.txt", ".cache/new.txt", "venv/lib/module.py"])
-def test_nothing_is_written_into_linked_folders(trial, launch, name):
+@pytest.mark.parametrize("name", ["results/old.txt", "data/deep/rows.bin"])
+@pytest.mark.parametrize("how", ["open", "replace"])
+def test_a_trial_that_may_continue_an_earlier_run_ends_with_the_name_of_the_file(trial, launch, name, how):
+    """As scripts do that resume from a checkpoint if there is one."""
     before = content(launch)
-    error = trial(f"open({name!r}, 'w').write('new')")
+    error = trial(f"open({name!r}).read(); " + WRITES[how].format(name))
     assert isinstance(error, SharedFileWritten)
     assert name in str(error)
+    assert content(launch) == before
+    write = WRITES[how].format(name)
+    assert trial(f"{write}; open({name!r}).read(); {write}") is None, "the trial's own file"
+
+
+def test_a_report_file_of_the_launch_folder_is_not_part_of_a_trial(trial, launch):
+    (launch / "metrics.jsonl").write_text("{}")
+    assert trial("import os; result = os.path.lexists('metrics.jsonl')") is False
+
+
+def test_new_files_in_linked_folders_are_private(trial, launch):
+    before = content(launch)
+    assert trial("open('.cache/new.txt', 'w').write('new')") is None
     assert content(launch) == before
 
 
@@ -182,9 +193,8 @@ Path("../made/mine.pt").write_text("1")
     for _ in range(2):
         assert trial(code) is None
     for name in ("models/old.pt", "data/raw.txt", "data/deep/rows.txt", "data/deep/new.txt"):
-        error = trial(f"open('../{name}', 'w').write('new')")
-        assert isinstance(error, SharedFileWritten)
-        assert f"../{name}" in str(error)
+        assert trial(f"open('../{name}', 'w').write('new')") is None
+        assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == name
     assert trial(f"open({str(tmp_path / 'models' / 'old.pt')!r}, 'w').write('by somebody else')") is None
     (tmp_path / "models" / "old.pt").write_text("models/old.pt")
     after = content(tmp_path)
@@ -244,7 +254,7 @@ def test_a_file_that_cannot_be_copied_is_linked(launch, tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder.shutil, "copy2", refuse)
     folder = WorkingFolder(listed, "private", tmp_path / "scratch")
     folder._fill()
-    folder.require_unwritten()
+    folder.check_writes()
     assert (folder.path / "config.txt").is_symlink()
 
 
@@ -307,7 +317,7 @@ def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
     (launch / "data" / "deep" / "rows.bin").unlink()
     folder = WorkingFolder(listed, "private", tmp_path / "scratch")
     folder._fill()
-    folder.require_unwritten()
+    folder.check_writes()
     assert not (folder.path / "config.txt").exists()
     assert (folder.path / "data" / "train.txt").read_text() == "train"
 

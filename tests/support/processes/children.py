@@ -178,7 +178,7 @@ def work(payload: Work, connection: Connection, files: LaunchFiles) -> None:
     names: dict[str, Any] = {"result": None}
     try:
         exec(payload.code, names)
-        folder.require_unwritten()
+        folder.check_writes()
     except SharedFileWritten as error:
         connection.send(error)
         return

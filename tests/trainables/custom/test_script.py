@@ -171,6 +171,32 @@ def test_lines_of_json_are_reported(run, keeps_open: str, writes: str, calls: st
     assert reported(found) == EXPECTED
 
 
+@pytest.mark.parametrize("prepare", ["", 'os.remove("metrics.jsonl")'], ids=["overwritten", "deleted"])
+def test_the_lines_of_an_earlier_run_with_the_same_settings_are_replaced(run, prepare: str) -> None:
+    code = f"""
+        import os
+        {prepare}
+        with open("metrics.jsonl", "w") as log:
+            log.write('{{"step": 9, "valid/loss": 9}}\\n')
+    """
+    workload = run(code)
+    assert reported(list(iter(workload.advance, None))) == [(9, {"valid/loss": 9})]
+    workload.close()
+
+
+def test_a_file_that_is_written_anew_for_each_report_is_read_once(run) -> None:
+    code = """
+        lines = ""
+        for step in range(1, 4):
+            lines += f'{{"step": {step}, "valid/loss": 1}}\\n'
+            with open("metrics.jsonl", "w") as log:
+                log.write(lines)
+    """
+    workload = run(code)
+    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    workload.close()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_script_is_stopped_at_a_line(run) -> None:
     workload = run(LINES.format(keeps_open="", writes=APPENDS, calls=GUARDED), lr=0.5)
