@@ -132,10 +132,11 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
         return
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
     metric = next((name for name in script.metrics if not name.startswith("test") and "/" in name), METRIC)
+    goal = "max" if "acc" in metric else "min"
     yield "# Remove these marks to search the learning rate of every arm by a validation metric:\n"
     yield "# search:\n"
     yield f"#   also: {{{name}: {{float: [{low}, {high}], log: true}}}}\n"
-    yield f"#   trials_per_arm: 8\n#   objectives: [{{metric: {metric}}}]\n"
+    yield f"#   trials_per_arm: 8\n#   objectives: [{{metric: {metric}, goal: {goal}}}]\n"
 
 
 def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
