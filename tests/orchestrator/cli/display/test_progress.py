@@ -121,7 +121,9 @@ def test_the_table_shows_names_as_they_are():
 
 
 def test_the_line_sums_over_arms():
-    assert line(ARMS, ", about 3s left") == "6/13 ended (1 of them failed), 1 running, 2 pruned, about 3s left"
+    assert (
+        line(ARMS, ", about 3s left") == "6/13 ended (1 of them failed), 1 running, 2 pruned, about 3s left"
+    )
 
 
 def snapshot(ended, planned=10, draining="", worked=0.0):
