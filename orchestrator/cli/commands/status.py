@@ -25,7 +25,7 @@ from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.display.format import setting_words
 from orchestrator.spec.scopes import counted_name
-from orchestrator.trials import Record, numbered
+from orchestrator.trials import Record
 from search_spaces.wording import amount, visible
 
 MOST_REASONS = 3
@@ -199,7 +199,9 @@ def _print_trials(records: list[Record]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
+    has_repeats = any(record.repeat for record in records)
+    number = "repeat.number" if has_repeats else "number"
+    table = Table("trial", "arm", "phase", number, "seed", "outcome", "step", "assignment")
     for record in records:
         assignment = setting_words(record.assignment, 4)
         step = str(record.last.step) if record.last else "-"
@@ -207,7 +209,7 @@ def _print_trials(records: list[Record]) -> None:
             record.trial_id,
             record.arm,
             record.phase,
-            numbered(record.repeat, record.number),
+            f"{record.repeat}.{record.number}" if has_repeats else str(record.number),
             str(record.seed),
             record.standing,
             step,
