@@ -8,6 +8,8 @@ from typing import Any, Final
 
 METRIC: Final = re.compile(r"^(valid|validation|val|dev|test|eval)[/_][a-z]\w*$")
 """Pattern of metric names that state a split that is not trained on."""
+LISTED: Final = re.compile(r"\w+(?:\|\w+)+")
+"""Pattern of choices that a help text lists, such as `sgd|adam`."""
 OURS: Final = "seed"
 """Name of the flag that a sweep sets by itself."""
 
@@ -75,7 +77,7 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
     optional = any(
         each.arg == "action" and not isinstance(each.value, ast.Constant) for each in call.keywords
     )
-    choices = keywords.get("choices")
+    choices = keywords.get("choices") or _choices_in_help(keywords.get("help"), default)
     yield Flag(
         name=name,
         default=default,
@@ -83,6 +85,12 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
         is_switch=switch or optional,
         is_required=bool(keywords.get("required")),
     )
+
+
+def _choices_in_help(text: Any, default: Any) -> list[str]:
+    """Return the choices that a help text lists with the default among them, as in `sgd|adam`."""
+    lists = [found.split("|") for found in LISTED.findall(text)] if isinstance(text, str) else []
+    return next((choices for choices in lists if default in choices), [])
 
 
 def _literal(node: ast.expr) -> Any:

@@ -7,12 +7,61 @@ from typing import Any
 
 from orchestrator.cli.script_flags import Flag, ScriptFlags, read_script
 from orchestrator.errors import InputError
+from orchestrator.spec.placeholders import QUESTION, WHY
 from orchestrator.spec.scalars import dump
 
 MAX_ARMS = 3
 SEEDS = 5
 METRIC = "valid/loss"
 """Metric of the spec if the script names none."""
+LEARNING_RATES = ("lr", "learning_rate")
+LENGTHS = frozenset(["epoch", "epochs", "step", "steps", "iter", "iters", "iterations"])
+RUN_CONTROL = LENGTHS | {
+    "resume",
+    "sample",
+    "only",
+    "eval",
+    "evaluate",
+    "test",
+    "worker",
+    "workers",
+    "num",
+    "device",
+    "cuda",
+    "gpu",
+    "gpus",
+    "cpu",
+    "mps",
+    "seed",
+    "data",
+    "dataset",
+    "dir",
+    "path",
+    "file",
+    "folder",
+    "out",
+    "output",
+    "log",
+    "logging",
+    "wandb",
+    "tensorboard",
+    "save",
+    "checkpoint",
+    "ckpt",
+    "interval",
+    "every",
+    "verbose",
+    "debug",
+    "dry",
+    "port",
+    "rank",
+    "compile",
+    "print",
+    "top",
+}
+"""Words in the names of flags that are about the run, not about the model or the optimiser."""
+FIRST_NUMBERS = frozenset(["layer", "layers", "decay", "dropout", "momentum", "depth"])
+"""Words in the names of numbers that are preferred for arms."""
 HOW_TO_REPORT = """\
 # The script must report: append {"step": 1, "valid/loss": 0.5} as a line of JSON to metrics.jsonl in its
 # working folder, or call haltsweep.current_trial().report(1, {"valid/loss": 0.5}).
@@ -37,7 +86,7 @@ def write_spec_for_script(file: Path) -> str:
     arms = dict(list(_example_arms(script))[:MAX_ARMS])
     if not settings or not arms:
         raise InputError(
-            f"{file}: must add flags with defaults to an argparse parser, such as "
+            f"{file}: must add flags of the model or optimiser with defaults to an argparse parser, such as "
             'parser.add_argument("--lr", type=float, default=0.1), got none; '
             "`haltsweep new own` writes an example of a training function"
         )
@@ -48,18 +97,21 @@ def _lines(
     file: Path, script: ScriptFlags, settings: dict[str, Any], arms: dict[str, dict[str, Any]]
 ) -> Iterator[str]:
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "study"
-    yield f"name: {name}\nquestion: What do you want to know?\ntrainable: {file}\n"
+    yield f"name: {name}\nquestion: {QUESTION}\ntrainable: {file}\n"
     if not script.reports:
         yield HOW_TO_REPORT
     yield "baseline:\n"
     for key, value in settings.items():
-        yield f"  {key}: {dump(value, flow=True)}\n"
+        endless = value == -1 and LENGTHS & _words(key)
+        comment = " # may be endless: set a length, as every trial must end" if endless else ""
+        yield f"  {key}: {dump(value, flow=True)}{comment}\n"
     for flag in script.flags:
         if flag.is_required and flag.default is None:
             yield f"  # {flag.name}: the script requires a value\n"
     yield "arms: # the baseline with only these settings changed; write your own\n"
     for arm, changed in arms.items():
-        yield f"  {arm}: {dump({'why': 'say why', 'set': changed}, flow=True)}\n"
+        yield f"  {arm}: {dump({'why': WHY, 'set': changed}, flow=True)}\n"
+    yield from _search_sketch(script, settings)
     metric = _metric(script)
     tested = metric.startswith("test")
     splits = ", splits: [test]" if tested else ""
@@ -73,20 +125,40 @@ def _metric(script: ScriptFlags) -> str:
     return next((name for name in script.metrics if name.startswith("test")), (*script.metrics, METRIC)[0])
 
 
+def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[str]:
+    """Yield a search of the learning rate as a comment, if the script has one."""
+    name = next((name for name in LEARNING_RATES if isinstance(settings.get(name), float)), None)
+    if name is None or settings[name] <= 0:
+        return
+    low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
+    metric = next((name for name in script.metrics if not name.startswith("test") and "/" in name), METRIC)
+    goal = "max" if "acc" in metric else "min"
+    yield "# Remove these marks to search the learning rate of every arm by a validation metric:\n"
+    yield "# search:\n"
+    yield f"#   also: {{{name}: {{float: [{low}, {high}], log: true}}}}\n"
+    yield f"#   trials_per_arm: 8\n#   objectives: [{{metric: {metric}, goal: {goal}}}]\n"
+
+
 def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arm names and their settings: switches first, then other choices, then doubled numbers."""
-    with_default = [flag for flag in script.flags if flag.default is not None]
-    switches = [flag for flag in with_default if flag.is_switch or isinstance(flag.default, bool)]
-    for flag in switches:
-        yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
-    for flag in with_default:
+    """Yield arm names and settings: choices, switches, then doubled numbers; no flags about the run."""
+    flags = [
+        flag for flag in script.flags if flag.default is not None and not RUN_CONTROL & _words(flag.name)
+    ]
+    for flag in flags:
         choices = [choice for choice in flag.choices if choice != flag.default]
         if choices:
             yield f"{_arm(flag)}-{_word(choices[0])}", {flag.name: choices[0]}
-    for flag in with_default:
+    for flag in flags:
+        if flag.is_switch or isinstance(flag.default, bool):
+            yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
+    for flag in sorted(flags, key=lambda each: not FIRST_NUMBERS & _words(each.name)):
         is_number = isinstance(flag.default, int | float) and not isinstance(flag.default, bool)
-        if is_number and flag.default and not flag.choices:
+        if is_number and flag.default > 0 and not flag.choices:
             yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", name.lower()))
 
 
 def _arm(flag: Flag) -> str:

@@ -106,7 +106,7 @@ class Remaining:
         """Return a text that states the basis of the estimate."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []
-        without = f", without {amount(self.unknown, 'trial')} unlike any that has ended"
+        without = f", not counting {amount(self.unknown, 'trial')} of unknown duration"
         return f"from {' and '.join(parts)}" + without * bool(self.unknown)
 
 

@@ -49,7 +49,9 @@ class Listeners:
     building: Watcher = field(default_factory=Watcher)
     """Watcher of the split being built, which also reports processes that are waited for."""
     on_starting: Callable[[str], None] = lambda _: None
-    """Called with a step before trials can run, such as `starting Ray`."""
+    """Called with a step before or after the trials, such as `starting Ray` or `ending Ray`."""
+    on_open: Callable[[], None] = lambda: None
+    """Called once no check of the sweep can refuse the session any more, before the first trial."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Called with a warning while the sweep continues: Ray ended, or a node takes no trials."""
     on_failure: Callable[[str, Outcome], None] = lambda *_: None

@@ -131,7 +131,7 @@ class TestLaunched:
             assert re.search(rf"│ {arm} +│ 2 +│ 0\.\d\d\d ", launched.out)
         assert "trials: 8 finished" in launched.out
         assert f"report:  {RUNS}/tiny/report/report.html" in launched.out
-        assert "compare: haltsweep ui tiny --runs 'my runs'" in launched.out
+        assert "MLflow UI: haltsweep ui tiny --runs 'my runs'" in launched.out
         assert launched.out.splitlines()[-2].startswith("undecided: minus-gate in ")
 
     def test_leaves_report_records_and_mlflow(self, launched, shell):
@@ -148,9 +148,11 @@ class TestLaunched:
 
     def test_says_nothing_twice(self, launched):
         lines = re.findall(r"^\[\d+s\] (.*)$", launched.out, re.MULTILINE)
-        # On a slow machine it is told, after the last trial, what is waited for.
-        of_trials = [line for line in lines if "waiting for MLflow" not in line]
-        assert of_trials[-1] == "8/8 done, 0 running, 0 pruned, 0 failed"
+        # After the last trial it is told what is waited for.
+        of_trials = [
+            line for line in lines if not line.startswith(("ending Ray", "writing the report", "trials have"))
+        ]
+        assert of_trials[-1] == "8/8 ended, 0 running, 0 pruned"
         assert lines[: len(of_trials)] == of_trials
         assert len(of_trials) == len(set(of_trials))
 
@@ -180,7 +182,7 @@ class TestLaunched:
         shown = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
         assert shown.code == 0
         assert_plain(shown)
-        assert "tiny: finished; 8/8 done, 0 running, 0 pruned, 0 failed" in shown.out
+        assert "tiny: finished; 8/8 ended, 0 running, 0 pruned" in shown.out
         assert re.search(r"│ baseline +│ +4/4 │", shown.out)
         assert "minus-gate: undecided: fewer than 3 seeds (near-iid/accuracy" in shown.out
 
@@ -311,7 +313,7 @@ class TestFailures:
         assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.0)
         assert not sweep_of(quick).ledger.exists()
         shown = quick.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: finished; 6/6 done, 0 running, 0 pruned, 2 failed" in shown.out
+        assert "tiny: finished; 6/6 ended (2 of them failed), 0 running, 0 pruned" in shown.out
         assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", shown.out)
 
     def test_an_mlflow_that_is_away_costs_a_line(self, fresh):
@@ -351,7 +353,7 @@ class TestInterrupted:
         (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
         shown = fresh.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: unfinished; 0/2 done, 0 running, 0 pruned, 0 failed" in shown.out
+        assert "tiny: unfinished; 0/2 ended, 0 running, 0 pruned" in shown.out
         assert "continue with: haltsweep resume tiny --runs 'my runs'" in shown.out
 
         command = shlex.split(shown.out.partition("continue with: ")[2].splitlines()[0])

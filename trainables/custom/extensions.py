@@ -292,8 +292,8 @@ def error_remedy(error: BaseException) -> str:
         return "the code has ended itself, and its log says why: haltsweep logs NAME TRIAL"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
-            f"{error.name} is looked for {LOOKED_IN} and in the folder of the trainable: install it, or set "
-            "PYTHONPATH to the folder that holds it"
+            f"install {error.name}, or set PYTHONPATH to the folder that holds it "
+            f"(looked {LOOKED_IN}, and in the folder of the trainable)"
         )
     return ""
 

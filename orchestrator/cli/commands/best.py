@@ -97,12 +97,14 @@ def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
 
 
 def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
-    """Return a spec with only the winner's settings and with the original confirm seeds and metrics."""
+    """Return a spec with only the winner's settings, and with the seeds and metrics of its confirm trials."""
     from orchestrator.plan.display.format import setting_words
     from search_spaces.paths import MISSING, lookup
 
     original = spec.content()
     confirm = original.get("confirm", {"seeds": [choice.records[0].seed], "splits": []})
+    if choice.repeat is not None:  # the seeds in the spec are those of repeat 0
+        confirm = {**confirm, "seeds": [*choice.seeds]}
     params = setting_words(choice.records[0].assignment)
     content = {
         "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
@@ -156,10 +158,10 @@ def _goal_left_out(choice: "Winner", report: "Report") -> Iterator[str]:
     if choice.by != "confirm" or choice.goal is None or report.quantity(choice.metric).better is not None:
         return
     _, quantity = split_and_quantity(choice.metric)
-    end = {"min": "lowest", "max": "highest"}[choice.goal]
+    end = {"min": "lower", "max": "higher"}[choice.goal]
     yield (
-        f"Left out with search.objectives: the {end} {choice.metric} is best. Declare `better` of {quantity} "
-        "next to the training code; otherwise verdicts on arms that you add can only be lower or higher."
+        f'Before you add arms to this spec, declare better="{choice.goal}" for the metric {quantity} in the '
+        f"training code: without a search, the report does not know that a {end} {choice.metric} is better."
     )
 
 

@@ -119,11 +119,11 @@ def report_files(
     new_report = summarise(plan, trial_records, budget_end(last, plan))
     folder = place / REPORT
     write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
-    return {f"{REPORT}/{trial.name}": trial for trial in folder.iterdir()}, trial_records
+    return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
 
 
 def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
-    """Yield check_bundle on whether a bundle is unchanged and its report follows from its ledger.
+    """Yield findings on whether a bundle is unchanged and its report follows from its ledger.
 
     Nothing in the bundle is executed unless `rerun` is positive. Files are written only to a temporary
     folder.
@@ -185,7 +185,7 @@ def _count_events(
 def _check_agreement(
     folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Yield check_bundle on whether spec, plan and data agree with the ledger."""
+    """Yield findings on whether spec, plan and data agree with the ledger."""
     from orchestrator.bundle.contents import data_fault, disagreements
     from orchestrator.files.findings import Finding
 

@@ -44,7 +44,7 @@ def check(
         failed = failed or bool(faults)
         if not faults:
             with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
-            say(f"{path}: ok{with_profiles}")
+            say(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
         for line in faults or warnings:
             complain(line)
     if failed:

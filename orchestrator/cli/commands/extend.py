@@ -241,9 +241,9 @@ def _extend_plan(
                 old.name, before, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            never = {change.trial_id for change in trial_records if _unreadable(change)}
+            never = {record.trial_id for record in trial_records if _unreadable(record)}
             extended_plan = extended(
-                old, new, {change.trial_id for change in trial_records}, extension, never
+                old, new, {record.trial_id for record in trial_records}, extension, never
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
             origin = collect_provenance(extended_plan, setup)

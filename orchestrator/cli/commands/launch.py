@@ -193,7 +193,6 @@ def resume(
         if given_driver is None and chosen_driver is Driver.INLINE
         else ""
     )
-    say(f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}")
     _warn_about_edited_spec(folder)
     _warn_about_missing_gpus(sweep_plan, chosen_driver)
     on_fenced = report_fenced if take_over else None
@@ -203,6 +202,7 @@ def resume(
         folder,
         partial(start, driver=chosen_driver.value, address=address, debug=debug),
         debug=debug,
+        when_open=f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}",
     )
 
 
@@ -325,9 +325,17 @@ def _check_stores(setup: "Setup") -> None:
 
 
 def _run(
-    plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
+    plan: "Plan",
+    folder: SweepFolder,
+    start: "Callable[..., SweepResult]",
+    *,
+    debug: bool = False,
+    when_open: str = "",
 ) -> None:
-    """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code."""
+    """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code.
+
+    `when_open` is printed once the session was not refused.
+    """
     from orchestrator.cli.commands.track import summarise_arms
     from orchestrator.cli.display.progress import View, first_failure
     from orchestrator.execution.live_view import Listeners
@@ -340,6 +348,7 @@ def _run(
     reported: list[Report] = []
 
     def report() -> "ArmSummary | None":
+        view.show_starting("writing the report")
         try:
             reported.append(_report(folder))
         except KeyboardInterrupt:
@@ -356,6 +365,7 @@ def _run(
                     view.show_data,
                     building,
                     on_starting=view.show_starting,
+                    on_open=lambda: say(when_open) if when_open else None,
                     on_trouble=complain,
                     on_failure=first_failure(plan, command("status", folder)),
                     on_end=report,
@@ -368,7 +378,7 @@ def _run(
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
         words = [] if interrupt.hurry.is_set() or not reported else _show(reported[0])
-        _print_results(folder, finish)
+        _print_results(folder, finish, is_new_report=bool(reported))
         for line in words:
             say(line)
     if finish.exit_code:
@@ -403,7 +413,7 @@ def _show(report: "Report") -> list[str]:
     return verdict_lines(report)
 
 
-def _print_results(folder: SweepFolder, finish: "SweepResult") -> None:
+def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report: bool) -> None:
     """Print the results of the session, their location, and next steps."""
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
@@ -428,9 +438,10 @@ def _print_results(folder: SweepFolder, finish: "SweepResult") -> None:
         complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
         complain(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():
-        say(f"report:  {page}")
+        stale = f" (of an earlier state; `{command('report', folder)}` renews it)"
+        say(f"report:  {page}{stale * (not is_new_report)}")
     if read_setup(folder).tracking_uri is None:
         content = "it" if read_state(folder) is None else "what is new"
         say(f"not tracked: {command('sync', folder)} brings {content} into MLflow")
     else:
-        say(f"compare: {command('ui', folder)}")
+        say(f"MLflow UI: {command('ui', folder)}")

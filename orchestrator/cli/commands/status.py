@@ -25,7 +25,7 @@ from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.display.format import setting_words
 from orchestrator.spec.scopes import counted_name
-from orchestrator.trials import Record, numbered
+from orchestrator.trials import Record
 from search_spaces.wording import amount, visible
 
 MOST_REASONS = 3
@@ -151,14 +151,14 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         content = json.loads((folder.report / "report.json").read_bytes())
         rows = [*content.get("verdicts", ()), *content.get("pooled", ())]
         verdicts = [visible(str(row["line"])) for row in rows]
-        warning_texts = [visible(str(row)) for row in content.get("warning_texts", ())] if verdicts else []
+        notices = [visible(str(row)) for row in content.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in content["tallies"] for counts in arm["outcomes"].values()]
         num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
     if verdicts and (content.get("left") or num_ended != ended):
         return [f"the report is older than the last trials; write it again: {command('report', folder)}"]
-    return [*warning_texts, *verdicts]
+    return [*notices, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
@@ -199,7 +199,9 @@ def _print_trials(records: list[Record]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
+    has_repeats = any(record.repeat for record in records)
+    number = "repeat.number" if has_repeats else "number"
+    table = Table("trial", "arm", "phase", number, "seed", "outcome", "step", "assignment")
     for record in records:
         assignment = setting_words(record.assignment, 4)
         step = str(record.last.step) if record.last else "-"
@@ -207,7 +209,7 @@ def _print_trials(records: list[Record]) -> None:
             record.trial_id,
             record.arm,
             record.phase,
-            numbered(record.repeat, record.number),
+            f"{record.repeat}.{record.number}" if has_repeats else str(record.number),
             str(record.seed),
             record.standing,
             step,

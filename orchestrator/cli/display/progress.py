@@ -54,7 +54,7 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
     some_infeasible = any(arm.infeasible for arm in progress)
     infeasible = ["infeasible"] if some_infeasible else []
     for header in (
-        "done",
+        "ended",
         "running",
         "pruned",
         *infeasible,
@@ -86,7 +86,8 @@ def line(progress: Sequence[Progress], time_left: str) -> str:
     unneeded = f", {skipped} skipped" if skipped else ""
     if infeasible := sum(arm.infeasible for arm in progress):
         unneeded += f", {infeasible} infeasible"
-    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{time_left}"
+    of_them = f" ({failed} of them failed)" if failed else ""
+    return f"{ended}/{planned} ended{of_them}, {running} running, {pruned} pruned{unneeded}{time_left}"
 
 
 def duration(seconds: float) -> str:
@@ -158,7 +159,7 @@ class View:
             self._say(progress, now, time_left + (_moving(snapshot) if quiet else ""))
 
     def show_starting(self, step: str) -> None:
-        """Display a step that precedes the trials, e.g. the start of Ray."""
+        """Display a step before or after the trials, e.g. the start of Ray or the report."""
         if self._live is None:
             say(f"[{duration(self._clock() - self._began)}] {step}")
             return

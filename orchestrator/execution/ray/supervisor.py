@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import ExecutorError
-from orchestrator.execution.ray.driver import DriverEnded, DriverOrder, RayDriver
+from orchestrator.execution.ray.driver import END_S, DriverEnded, DriverOrder, RayDriver
 from orchestrator.execution.ray.node_check import NodeRequirements
 from orchestrator.execution.session import Session
 from orchestrator.execution.signals import delayed_interrupts
@@ -48,6 +48,7 @@ def run_ray(
     stop: threading.Event | None = None,
     check: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    on_ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Run trials until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
@@ -67,6 +68,7 @@ def run_ray(
         num_cpus: CPUs of a private Ray, by default all CPUs of this process.
         log: File for output of Ray.
         warn: Called with warnings for the user.
+        on_ending: Called once all trials have ended, before the wait for Ray to exit.
 
     Raises:
         InputError: No cluster is at the address, or a trial fits on none of its nodes.
@@ -91,7 +93,7 @@ def run_ray(
     session.silence_s, session.clock = silence_limit(resources), RunningTimeClock()
     order = DriverOrder(resources, address, needs, orders, num_cpus)
     restarts = _Restarts(address, log)
-    while (error := _run_once(session, order, log)) is not None:
+    while (error := _run_once(session, order, log, on_ending)) is not None:
         session.record_all_deaths(f"Ray ended: {error}")
         if session.recorder.draining:
             return
@@ -144,17 +146,24 @@ class RunningTimeClock:
         return self._passed_s
 
 
-def _run_once(session: Session, order: DriverOrder, log: Path | None) -> str | None:
+def _run_once(
+    session: Session, order: DriverOrder, log: Path | None, on_ending: Callable[[], None]
+) -> str | None:
     """Return why Ray ended before the session was over; None if the session is over."""
     with RayDriver(order, log) as driver:
         has_called, own_time = False, RunningTimeClock()
-        heard_at = own_time()
+        heard_at, finished_at = own_time(), None
         while True:
             with delayed_interrupts():
                 session.check_stop()
             if session.recorder.draining and not has_called:
                 session.end_unstarted()
                 return None
+            if session.recorder.finished and finished_at is None:
+                finished_at = own_time()
+                on_ending()
+            if finished_at is not None and own_time() - finished_at > END_S:
+                return None  # all results are recorded, so Ray is killed
             if dead := driver.dead_server():
                 return dead
             has_message, now = driver.poll(POLL_S), own_time()

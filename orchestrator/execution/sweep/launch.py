@@ -244,6 +244,7 @@ def _session(
                     require_same_data(plan, session.known(), split_digests(inputs))
                 write_inputs(folder, inputs)
                 session.recorder.data_are_there(split_digests(inputs))
+            means.watch.on_open()
             with heard.draining():
                 _drive(session, means, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
@@ -304,6 +305,10 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
         session.check()
         view.catch_up()
 
+    def show_ending() -> None:
+        view.show()
+        means.watch.on_starting("ending Ray")
+
     plan, setup, folder = session.plan, session.setup, session.folder
     means.watch.on_starting("connecting to Ray" if means.address else "starting Ray")
     others = nullcontext(None) if means.address is None else requirements_with_data(plan, setup, folder)
@@ -324,4 +329,5 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
             stop=stop,
             check=check,
             warn=means.watch.on_trouble,
+            on_ending=show_ending,
         )

@@ -34,6 +34,7 @@ from orchestrator.plan.training_code.device_choices import device_lines
 from orchestrator.plan.training_code.settings import differences
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
+from orchestrator.spec.placeholders import QUESTION, WHY
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
@@ -330,7 +331,16 @@ def plan_warnings(plan: Plan) -> list[str]:
 
 def _unlikely(plan: Plan) -> list[str]:
     found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
-    return [*found, *reversed_goal_warnings(plan), *_of_own_code(plan)]
+    return [*found, *reversed_goal_warnings(plan), *_of_own_code(plan), *_placeholders(plan)]
+
+
+def _placeholders(plan: Plan) -> Iterator[str]:
+    """Yield a warning for texts of a first spec that its author has not replaced."""
+    keys = [f"why of {arm.name}" for arm in plan.arms if arm.why == WHY]
+    if plan.question == QUESTION:
+        keys.insert(0, "question")
+    if keys:
+        yield f"Warning: still the text of `haltsweep new`: {', '.join(keys)}. Write your own."
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
@@ -479,7 +489,7 @@ def _means(plan: Plan) -> str:
 def _totals(plan: Plan) -> str:
     trials = count(len(plan.trials))
     if plan.trainable is not None:
-        return f"{trials} trials; what a step of {plan.trainable} costs is not known beforehand."
+        return f"{trials} trials; what a step of {plan.trainable} costs is timed by `plan --calibrate`."
     flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
     disk = bytes_amount(_disk(plan))
     summary = (

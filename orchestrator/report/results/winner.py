@@ -48,6 +48,8 @@ class Winner:
 
     Only if searches are repeated. The mean is over all repeats, whose settings differ.
     """
+    seeds: tuple[int, ...] = ()
+    """Planned confirm seeds of `repeat`, including failed ones; empty if searches are not repeated."""
     reports: int = 1
     """Number of reports of the search trial, of which the best counts; 1 unless the scope is `best`."""
 
@@ -181,16 +183,16 @@ def _best_confirmed(
 
     best = max(groups, key=rank_key)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
-    value, seeds, repeat = _mean_of_metric(chosen, metric), len(plan.confirm.seeds), None
+    value, repeat, seeds = _mean_of_metric(chosen, metric), None, plan.confirm.seeds
     if plan.search is not None and plan.repeats > 1:
         repeat = _best_repeat(plan, finished, best[0], {each.repeat for each in chosen})
         chosen = tuple(each for each in chosen if each.repeat == repeat)
-        seeds //= plan.repeats
+        seeds = plan.unit_seeds[repeat]
     worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
     equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
     spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
-    made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
-    return Winner(best[0], "confirm", *made, repeat=repeat)
+    made = (metric, goal, value, chosen, len(seeds), len(arms), tuple(equals), tuple(spoilt), len(groups))
+    return Winner(best[0], "confirm", *made, repeat=repeat, seeds=() if repeat is None else seeds)
 
 
 def _best_repeat(plan: Plan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:

@@ -365,7 +365,10 @@ def outcome_table(report: Report) -> Grid:
         seconds = f"{tally.seconds:.0f} s"
         best = tally.assignment or searched.get(tally.arm, {})
         rows.append((tally.arm, ended or "nothing ran", seconds, _format_assignment(best)))
-    return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
+    columns = ("arm", "outcomes", "work", "best assignment")
+    if all(row[-1] == "-" for row in rows):  # no search, or repeats with a best assignment each
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return Grid("how trials ended", columns, tuple(rows))
 
 
 def _format_assignment(assignment: Mapping[str, object]) -> str:

@@ -92,7 +92,7 @@ class TestBuild:
             (("listops", "--data", "tiny.yaml"), "the datasets must be kept in a folder"),
             (
                 ("logical_inference", "folder=nowhere"),
-                "the split train of logical_inference cannot be made: folder must hold the files train0 .. ",
+                "the split train of logical_inference cannot be built: folder must hold the files train0 .. ",
             ),
         ],
     )
@@ -271,7 +271,7 @@ class TestShow:
     def test_a_figure_that_cannot_be_is_refused_first(self, haltsweep, tmp_path, place):
         shown = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
         assert (shown.code, shown.out) == (2, "")
-        assert f"--figure must be a .png file in a folder that is there, got {place}" in shown.err
+        assert f"--figure must be a .png file in an existing folder, got {place}" in shown.err
         assert files(tmp_path) == {"tiny.yaml"}
 
 

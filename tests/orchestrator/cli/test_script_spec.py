@@ -74,6 +74,51 @@ def test_the_spec_plans_and_changes_one_setting_an_arm(metric, answer, tmp_path,
     assert {arm["name"] for arm in json.loads(planned.out)["arms"]} == {"baseline", *spec["arms"]}
 
 
+RUN_CONTROL = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--resume", action="store_true")
+p.add_argument("--no-cuda", action="store_true")
+p.add_argument("--num-workers", type=int, default=4)
+p.add_argument("--max-steps", type=int, default=-1)
+p.add_argument("--type", default="gpt", help="kind of model, mlp|rnn|gpt")
+p.add_argument("--batch-size", type=int, default=32)
+p.add_argument("--n-layer", type=int, default=4)
+p.add_argument("--learning-rate", type=float, default=5e-4)
+p.add_argument("--weight-decay", type=float, default=0.01)
+"""
+
+
+def test_arms_are_about_the_model_and_the_search_sketch_plans(tmp_path, monkeypatch, haltsweep):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(RUN_CONTROL)
+    assert haltsweep("new", "--from", "job.py").code == 0
+    text = (tmp_path / "job.yaml").read_text()
+    arms = yaml.safe_load(text)["arms"].values()
+    assert [arm["set"] for arm in arms] == [{"type": "mlp"}, {"n_layer": 8}, {"weight_decay": 0.02}]
+    assert "max_steps: -1 #" in text
+    head, sketch = text.split("# search:")
+    (tmp_path / "job.yaml").write_text(
+        head + "search:" + sketch.replace("\n#", "\n").replace("answer:", "# answer:")
+    )
+    planned = haltsweep("plan", "--json", "job.yaml")
+    assert planned.code == 0, planned.err
+
+
+def test_check_warns_of_texts_that_are_still_to_be_written(tmp_path, monkeypatch, haltsweep):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(RUN_CONTROL)
+    assert haltsweep("new", "--from", "job.py").code == 0
+    shown = haltsweep("check", "job.yaml")
+    assert shown.code == 0
+    assert "question" in shown.err
+    spec = (tmp_path / "job.yaml").read_text()
+    (tmp_path / "job.yaml").write_text(
+        spec.replace("say why", "depth").replace("What do you want to", "Do we")
+    )
+    assert "question" not in haltsweep("check", "job.yaml").err
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [(None, "job.py"), ("x =", "job.py:1"), ("print('no flags')", "job.py")],

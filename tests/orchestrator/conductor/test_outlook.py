@@ -68,7 +68,7 @@ def test_readings_are_not_counted_before_one_has_ended():
     left = remaining(Outlook((), phases))
     assert left is not None
     assert (left.seconds, left.unknown) == (0.0, 6)
-    assert left.ground == "from 4 ended trials, without 6 trials unlike any that has ended"
+    assert left.ground == "from 4 ended trials, not counting 6 trials of unknown duration"
 
 
 def test_a_running_trial_is_watched_by_the_first_objective():

@@ -104,12 +104,19 @@ def test_the_data_of_seeds_are_drawn_from_the_data_seed_of_the_spec(tmp_path):
     assert content["confirm"]["resample_data"] is True
 
 
+def test_the_seeds_are_those_of_the_repeat_that_is_printed(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    found = replace(chosen({"train": {}}, "near-iid/accuracy"), repeat=1, seeds=(7, 9))
+    content = best._content(load_spec(tmp_path / "tiny.yaml"), found, ARM)
+    assert content["confirm"]["seeds"] == [7, 9]
+
+
 @pytest.mark.parametrize(("better", "expected"), [(None, 1), ("max", 0)])
 def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
     report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
     lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
     assert len(lines) == expected
-    assert all("the highest near-iid/accuracy is best" in each for each in lines)
+    assert all('better="max" for the metric accuracy' in each for each in lines)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_of_data_that_haltsweep_does_not_store_no_sameness_is_claimed(haltsweep,
     assert (first.code, second.code) == (0, 0), (first, second)
     shown = haltsweep("compare", "reading", "other")
     assert shown.code == 0, shown
-    assert "code and machine: no difference\ndata: not known" in shown.out
+    assert "code and machine: no difference\ndata: unknown" in shown.out
     assert json.loads(haltsweep("compare", "reading", "other", "--json").out)[0]["data_known"] is False
 
 

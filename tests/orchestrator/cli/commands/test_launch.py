@@ -147,7 +147,7 @@ def test_a_sweep_in_the_making_is_continued_only_if_it_is_the_same(haltsweep, ha
     (plan, *_), _ = handed_on.pop()
     publish(plan, made)
     again = haltsweep("launch", "tiny.yaml", "--continue", "--driver", "inline")
-    assert again.out == "tiny: resuming, in runs/tiny\n"
+    assert again.out == "", "a resume that may still be refused is not announced"
     (((folder,), options),) = handed_on
     assert (folder.root, options["driver"]) == (Path("runs/tiny"), "inline")
     handed_on.clear()
@@ -190,16 +190,17 @@ def test_resume_refuses_what_is_no_sweep(haltsweep):
     assert "no sweep named 'tiny' in runs" in answer.err
 
 
-def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(haltsweep, handed_on):
+def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(haltsweep, handed_on, capsys):
     haltsweep("launch", "tiny.yaml", "--driver", "inline")
     (plan, folder, setup, _), _ = handed_on.pop()
     publish(plan, folder, setup)
     chosen = {}
     for given in ((), ("--driver", "ray"), ("--address", "h:1")):
         handed_on.clear()
-        shown = haltsweep("resume", "tiny", *given)
+        haltsweep("resume", "tiny", *given)
         (((_, options),),) = (handed_on,)
-        chosen[given] = options["driver"], "as launched" in shown.out
+        options["watch"].on_open()
+        chosen[given] = options["driver"], "as launched" in capsys.readouterr().out
     assert chosen == {
         (): ("inline", True),
         ("--driver", "ray"): ("ray", False),

@@ -53,7 +53,7 @@ def trial(number, outcome=None, reason="because", steps=1):
 def test_before_anything_has_run(haltsweep, sweep):
     shown = haltsweep("status", "synthetic")
     assert shown.code == 0
-    assert "synthetic: unfinished; 0/12 done, 0 running, 0 pruned, 0 failed\n" in shown.out
+    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in shown.out
     assert shown.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
@@ -76,20 +76,20 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
         shown = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in shown.out
+        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in shown.out
         assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", shown.out)
         assert [each["number"] for each in found["running"]] == [1]
         assert "continue with" not in shown.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
     shown = haltsweep("status", "synthetic")
-    assert "synthetic: unfinished; 1/12 done, 0 running, 0 pruned, 0 failed\n" in shown.out
+    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in shown.out
     assert "continue with: haltsweep resume synthetic" in shown.out
 
 
 def test_a_stopped_trial_is_not_done(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.STOPPED)):
         pass
-    assert "0/12 done, 0 running, 0 pruned, 0 failed\n" in haltsweep("status", "synthetic").out
+    assert "0/12 ended, 0 running, 0 pruned\n" in haltsweep("status", "synthetic").out
 
 
 def test_when_all_is_done(haltsweep, sweep):
@@ -97,7 +97,7 @@ def test_when_all_is_done(haltsweep, sweep):
     with holding(sweep, *ends):
         pass
     shown = haltsweep("status", "synthetic")
-    assert shown.out.endswith("synthetic: finished; 12/12 done, 0 running, 0 pruned, 0 failed\n")
+    assert shown.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
 
 
 def test_when_everything_has_failed(haltsweep, sweep):
@@ -106,7 +106,7 @@ def test_when_everything_has_failed(haltsweep, sweep):
         assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
     shown = haltsweep("status", "synthetic")
     assert shown.code == 1
-    assert "synthetic: failed; 12/12 done, 0 running, 0 pruned, 12 failed\n" in shown.out
+    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in shown.out
     assert "continue with" not in shown.out
     shown = haltsweep("status", "synthetic", "--json")
     assert (shown.code, json.loads(shown.out)["state"]) == (1, "failed")
@@ -180,7 +180,7 @@ def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(hal
         pass
     shown = haltsweep("status", "synthetic")
     assert shown.code == 0
-    assert "12/12 done, 0 running, 0 pruned, 0 failed, 8 skipped\n" in shown.out
+    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in shown.out
     assert "ended early: the target is reached (8 trials skipped)\n" in shown.out
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
 

@@ -121,7 +121,9 @@ def test_the_table_shows_names_as_they_are():
 
 
 def test_the_line_sums_over_arms():
-    assert line(ARMS, ", about 3s left") == "6/13 done, 1 running, 2 pruned, 1 failed, about 3s left"
+    assert (
+        line(ARMS, ", about 3s left") == "6/13 ended (1 of them failed), 1 running, 2 pruned, about 3s left"
+    )
 
 
 def snapshot(ended, planned=10, draining="", worked=0.0):
@@ -157,8 +159,8 @@ class TestPlainView:
             clock.now += 60
             view.show(snapshot(10))
         assert said == [
-            "[0s] 0/10 done, 1 running, 0 pruned, 0 failed",
-            "[1s] 10/10 done, 1 running, 0 pruned, 0 failed",
+            "[0s] 0/10 ended, 1 running, 0 pruned",
+            "[1s] 10/10 ended, 1 running, 0 pruned",
         ]
 
     def test_time_left_is_not_told_before_work_is_seen_and_says_its_ground(self, said):
@@ -169,9 +171,9 @@ class TestPlainView:
                 view.show(snapshot(ended, worked=worked))
                 clock.now += 10
         assert said == [
-            "[0s] 4/10 done, 1 running, 0 pruned, 0 failed",
-            "[10s] 5/10 done, 1 running, 0 pruned, 0 failed",
-            "[20s] 6/10 done, 1 running, 0 pruned, 0 failed, about 40s left (from 6 ended trials)",
+            "[0s] 4/10 ended, 1 running, 0 pruned",
+            "[10s] 5/10 ended, 1 running, 0 pruned",
+            "[20s] 6/10 ended, 1 running, 0 pruned, about 40s left (from 6 ended trials)",
         ]
 
     def test_the_budget_ends_it_before(self, said):
@@ -180,7 +182,7 @@ class TestPlainView:
             for worked, ended in ((40.0, 4), (50.0, 5), (60.0, 6)):
                 view.show(replace(snapshot(ended, worked=worked), held_open_s=worked - 40))
                 clock.now += 10
-        assert said[2].endswith("0 failed, the budget of 0.0111111 h ends it in about 20s")
+        assert said[2].endswith("0 pruned, the budget of 0.0111111 h ends it in about 20s")
 
     def test_a_line_a_change_not_one_for_every_new_estimate(self, said):
         clock = Clock()
@@ -211,7 +213,7 @@ class TestPlainView:
     def test_why_it_stops_is_told(self, said):
         with View(make_plan(1), clock=Clock()) as view:
             view.show(snapshot(4, draining="the budget is used up"))
-        assert said == ["[0s] 4/10 done, 1 running, 0 pruned, 0 failed; stopping: the budget is used up"]
+        assert said == ["[0s] 4/10 ended, 1 running, 0 pruned; stopping: the budget is used up"]
 
     def test_data_are_told_once_they_are_there(self, said):
         with View(make_plan(1), clock=Clock()) as view:
@@ -236,7 +238,7 @@ class TestPlainView:
             "[17s] data: listops/train (2 of 2): 13% of 15,000 trees",
             "[27s] data: listops/train (2 of 2): 80% of 15,000 trees",
             "data: 2 splits of listops ready",
-            "[0s] 0/10 done, 1 running, 0 pruned, 0 failed",
+            "[0s] 0/10 ended, 1 running, 0 pruned",
         ]
 
 
@@ -258,7 +260,7 @@ class TestLiveView:
             view._live.refresh()
             shown = " ".join(screen().split())
             assert "about 60s left (from 4 ended trials); Ctrl-C stops cleanly, `haltsweep resume`" in shown
-            assert re.search(r"│ arm-0 │ 4/10 │ +1 │", screen())
+            assert re.search(r"│ arm-0 │ +4/10 │ +1 │", screen())
 
     def test_what_is_started_is_shown_with_the_arms(self, screen, said):
         with View(make_plan(1), clock=Clock()) as view:
@@ -266,7 +268,7 @@ class TestLiveView:
             view.show(snapshot(0))
             view.show_starting("starting Ray")
             view._live.refresh()
-            assert re.search(r"starting Ray\n.*│ arm-0 │ 0/10 │", screen(), re.DOTALL)
+            assert re.search(r"starting Ray\n.*│ arm-0 │ +0/10 │", screen(), re.DOTALL)
         assert said == []
         assert said == []
 
@@ -274,7 +276,7 @@ class TestLiveView:
         with View(make_plan(1), clock=Clock()) as view:
             view.show(snapshot(2, draining="[asked] to stop"))
             view._live.refresh()
-            assert "0 failed; stopping: [asked] to stop" in screen()
+            assert "0 pruned; stopping: [asked] to stop" in screen()
             assert "Ctrl-C" not in screen()
 
     def test_data_while_they_are_built(self, screen, said):

@@ -125,5 +125,5 @@ def test_a_sweep_is_watched_until_its_session_ends(tmp_path, monkeypatch):
 
         watching.watch_sweep("synthetic", sweep.root.parent, sleep=more)
     assert [line.partition("] ")[2] for line in said] == [
-        f"{ended}/6 done, 0 running, 0 pruned, 0 failed" for ended in range(3)
+        f"{ended}/6 ended, 0 running, 0 pruned" for ended in range(3)
     ]

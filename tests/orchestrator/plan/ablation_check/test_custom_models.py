@@ -93,7 +93,7 @@ def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
     )
     assert evidence(found)["note"] == ()
     [shown] = plan_warnings(found)
-    assert shown.startswith("Warning: baseline: what its model computes on example(settings), or the grad")
+    assert shown.startswith("Warning: baseline: the output of its model on example(settings)")
 
 
 def test_lazy_modules_without_an_example_are_asked_for_one(planned):
