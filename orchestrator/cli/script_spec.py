@@ -25,7 +25,6 @@ RUN_CONTROL = LENGTHS | {
     "test",
     "worker",
     "workers",
-    "num",
     "device",
     "cuda",
     "gpu",
@@ -33,11 +32,9 @@ RUN_CONTROL = LENGTHS | {
     "cpu",
     "mps",
     "seed",
-    "data",
     "dataset",
     "dir",
     "path",
-    "file",
     "folder",
     "out",
     "output",
@@ -49,7 +46,6 @@ RUN_CONTROL = LENGTHS | {
     "checkpoint",
     "ckpt",
     "interval",
-    "every",
     "verbose",
     "debug",
     "dry",
@@ -57,7 +53,6 @@ RUN_CONTROL = LENGTHS | {
     "rank",
     "compile",
     "print",
-    "top",
 }
 """Words in the names of flags that are about the run, not about the model or the optimiser."""
 FIRST_NUMBERS = frozenset(["layer", "layers", "decay", "dropout", "momentum", "depth"])

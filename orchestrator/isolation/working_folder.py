@@ -346,8 +346,8 @@ class WorkingFolder:
             is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
             if is_suspect and version != self._before.get(path) and not self._record_writer(path, b""):
                 print(
-                    f"warning: {os.path.relpath(path, self._root)} in the launch folder was changed while "
-                    "the trial ran, by native code or a program of a trial or by a process outside of the sweep; "
+                    f"warning: {os.path.relpath(path, self._root)} in the launch folder changed while "
+                    "the trial ran, by native code or a program of a trial or by a process outside the sweep; "
                     "if it was a trial, other trials may have read its data: make the program write to a "
                     "relative path in the working folder of the trial",
                     file=sys.stderr,

@@ -355,7 +355,7 @@ def _reference_name(report: Report, arm: str, metrics: list[str]) -> str:
 
 def outcome_table(report: Report) -> Grid:
     """Return the table of how each arm's trials ended."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     searched = {each.arm: each.assignment for each in report.searched}
     for tally in report.tallies:
         ended = "; ".join(
@@ -365,7 +365,7 @@ def outcome_table(report: Report) -> Grid:
         seconds = f"{tally.seconds:.0f} s"
         best = tally.assignment or searched.get(tally.arm, {})
         rows.append((tally.arm, ended or "nothing ran", seconds, _format_assignment(best)))
-    columns = ("arm", "outcomes", "work", "best assignment")
+    columns: tuple[str, ...] = ("arm", "outcomes", "work", "best assignment")
     if all(row[-1] == "-" for row in rows):  # no search, or repeats with a best assignment each
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Grid("how trials ended", columns, tuple(rows))

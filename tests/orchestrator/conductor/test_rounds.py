@@ -148,7 +148,7 @@ def test_looks_in_one_context_know_nothing_of_another():
 
 def test_without_looks_all_seeds_run_at_once():
     plan = make_plan([make_arm(name) for name in ARMS], trials_per_arm=0, seeds=SEEDS)
-    assert len(list(iter(Conductor(plan).ask, None))) == 24
+    assert len(list(iter(Conductor(plan).next_trial, None))) == 24
 
 
 def test_an_arm_whose_search_found_nothing_holds_nobody_up():
