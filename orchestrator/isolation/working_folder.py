@@ -2,8 +2,8 @@
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
 symbolic links to large files, source files and folders of source files. Links next to the private folder make
-paths such as `../data` readable. New files belong to the trial, and so does its version of a file that existed
-at launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
+paths such as `../data` readable. New files belong to the trial, and so does its version of a file of the
+launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
 writes to it ends with an error, since it may have continued from an earlier run. An absolute path denotes
 the same file in all trials, so only the first trial may write that file.
 
