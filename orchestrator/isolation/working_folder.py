@@ -347,7 +347,7 @@ class WorkingFolder:
             if is_suspect and version != self._before.get(path) and not self._record_writer(path, b""):
                 print(
                     f"warning: {os.path.relpath(path, self._root)} in the launch folder changed while "
-                    "the trial ran, by native code or a program of a trial or by a process outside the sweep; "
+                    "the trial ran, by native code or a program of a trial or by another process; "
                     "if it was a trial, other trials may have read its data: make the program write to a "
                     "relative path in the working folder of the trial",
                     file=sys.stderr,
