@@ -146,8 +146,8 @@ def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> N
         if len(numbers) == 1:
             axes.text(*place, str(numbers[0]), **style)
         else:
-            style |= {"xytext": (0, MARK), "textcoords": "offset points"}
-            axes.annotate(", ".join(map(str, numbers)), place, **style)
+            text = ", ".join(map(str, numbers))
+            axes.annotate(text, place, xytext=(0, MARK), textcoords="offset points", **style)
 
 
 def _paint_cost(
