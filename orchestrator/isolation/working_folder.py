@@ -240,7 +240,7 @@ class WorkingFolder:
     _before: dict[str, Version] = field(default_factory=dict)
     """Versions of the launch folder's files at the last comparison, by absolute path."""
     _read: set[str] = field(default_factory=set)
-    """Absolute paths of the files in the private folder that the trial has read."""
+    """Absolute paths of the files in the private folder and in the launch folder that the trial has read."""
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -335,7 +335,12 @@ class WorkingFolder:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
 
     def check_writes(self) -> None:
-        """Raise SharedFileWritten if a write was refused; warn of changes of unknown cause on stderr."""
+        """Check the changes of the launch folder since the last comparison; warn on stderr of unknown causes.
+
+        Raises:
+            SharedFileWritten: A write was refused. Or the trial has read a file that changed for an unknown
+                cause while another trial ran, so it may have read the data of the other trial.
+        """
         if (self.scratch / REFUSED).is_file():
             raise SharedFileWritten((self.scratch / REFUSED).read_text(encoding="utf-8"))
         if self.mode == "shared":
@@ -344,15 +349,24 @@ class WorkingFolder:
         now = self._versions_now()
         for path, version in now.items():
             is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
-            if is_suspect and version != self._before.get(path) and not self._record_writer(path, b""):
-                print(
-                    f"warning: {os.path.relpath(path, self._root)} in the launch folder changed while "
-                    "the trial ran, by native code or a program of a trial or by another process; "
-                    "if it was a trial, other trials may have read its data: make the program write to a "
-                    "relative path in the working folder of the trial",
-                    file=sys.stderr,
+            if not is_suspect or version == self._before.get(path) or self._record_writer(path, b""):
+                continue
+            change = (
+                f"{os.path.relpath(path, self._root)} in the launch folder changed while the trial ran, by "
+                "native code or a program of a trial or by another process"
+            )
+            if path in self._read and self._has_neighbours():
+                raise SharedFileWritten(
+                    f"{change}, and the trial has read the file, which may contain data of another trial; "
+                    f"{PRIVATE_REMEDY}"
                 )
+            print(f"warning: {change}; if it was a trial, {PRIVATE_REMEDY}", file=sys.stderr)
         self._before = now
+
+    def _has_neighbours(self) -> bool:
+        """Return whether other trials run, or ran in this session, beside this one."""
+        own = (self.scratch.name, LOCKS_FOLDER)
+        return any(entry.is_dir() and entry.name not in own for entry in _entries(self.scratch.parent))
 
     def _versions_now(self) -> dict[str, Version]:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
@@ -367,7 +381,7 @@ class WorkingFolder:
 
     def _record_read(self, path: str) -> None:
         full = os.path.abspath(path)
-        if _is_below(full, str(self.path)):
+        if _is_below(full, str(self.path)) or _is_below(full, self._root):
             self._read.add(full)
 
     def _record_program(self) -> None:

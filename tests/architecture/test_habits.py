@@ -26,7 +26,7 @@ SHARED_RANDOMNESS = re.compile(
 WORDS_NOT_METRICS = {
     "orchestrator/cli/display/data_views.py": {"floor"},
     "orchestrator/cli/duration_estimate.py": {"lr"},
-    "orchestrator/cli/script_spec.py": {"loss"},
+    "orchestrator/cli/script_spec.py": {"depth", "loss", "lr"},
     "orchestrator/conductor/attempts.py": {"saved"},
     "orchestrator/conductor/report_judge.py": {"loss"},
     "orchestrator/ledger/events.py": {"saved"},

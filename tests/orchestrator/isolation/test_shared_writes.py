@@ -119,6 +119,19 @@ def test_a_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write, 
     assert name in _warnings(trial, tmp_path, write.format(launch, name))
 
 
+def test_a_trial_that_reads_a_file_changed_for_an_unknown_cause_beside_others_ends_with_an_error(
+    trial, launch, tmp_path
+):
+    """The file may contain what a program of another trial has written."""
+    file = launch / "best.txt"
+    code = f"import os; os.system('echo 1 > {file}'); open({str(file)!r}).read()"
+    assert "best.txt" in _warnings(trial, tmp_path, code), "no other trial runs"
+    (tmp_path / "trials" / "another-0").mkdir()
+    error = trial(code)
+    assert isinstance(error, SharedFileWritten)
+    assert "best.txt" in str(error)
+
+
 def _warnings(run, tmp_path, code, **more):
     written = tmp_path / "warnings"
     assert run(f"import sys; sys.stderr = open({str(written)!r}, 'w', 1)\n{code}", **more) is None

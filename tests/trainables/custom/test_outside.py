@@ -120,7 +120,7 @@ def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_co
     [
         (
             "import no_such_sibling",
-            "no_such_sibling is looked for .* set PYTHONPATH to the folder that holds it",
+            "install no_such_sibling, or set PYTHONPATH",
         ),
         (
             "import os\nos.environ['NO_SUCH']",
