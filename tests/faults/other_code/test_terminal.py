@@ -12,7 +12,7 @@ from tests.support.processes.commands import PATIENCE_S
 DRAWING = """
 import os, signal, sys, threading, time
 from orchestrator.cli.display.progress import View
-from orchestrator.execution.signals import Heard, interrupts
+from orchestrator.execution.signals import interrupts
 from orchestrator.execution.live_view import Snapshot
 from orchestrator.conductor.conductor import Conductor
 from tests.support.specs.plans import make_plan

@@ -119,13 +119,14 @@ def train(settings, trial):
     assert (launch / "log.txt").read_text() == "xxx"
 
 
-def test_a_trial_that_overwrites_a_file_of_the_launch_folder_has_crashed(sweep, launch):
+def test_a_trial_that_reads_and_overwrites_a_file_of_the_launch_folder_has_crashed(sweep, launch):
     (launch / "best.txt").write_text("0")
     code = """
 import time
 
 def train(settings, trial):
     trial.report(1, {"valid/score": 0.5})
+    open("best.txt").read()
     open("best.txt", "w").write("1")
     trial.report(2, {"valid/score": 0.5})
 """

@@ -63,7 +63,7 @@ class _Rehearsal(Training):
 
 class _InMemory(Sources):
     def _open(self, split: str) -> Split:
-        return _made(task_name(self._task), self._names.get(split, split))
+        return _made(task_name(self.task), self._names.get(split, split))
 
 
 @cache
