@@ -170,10 +170,10 @@ def test_before_the_first_trial_there_is_a_page() -> None:
 WRITES = """
 import sys
 from pathlib import Path
-from orchestrator.report.writers.write import write
+from orchestrator.report.writers.write import write_report_folder
 from tests.orchestrator.report.studies import study
 made = study(2, 2, 2, thresholds=())
-write(made.report(), Path(sys.argv[1]), made.details())
+write_report_folder(made.report(), Path(sys.argv[1]), made.details())
 """
 
 
