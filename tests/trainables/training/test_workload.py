@@ -222,7 +222,7 @@ def test_checkpoints_of_another_format_or_shape_are_refused(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match="must have format 2"):
         training.restore(tmp_path)
     state.write_text(text.replace('"stale"', '"stalled"'))
-    with pytest.raises(CheckpointError, match="state.json must hold"):
+    with pytest.raises(CheckpointError, match=r"state\.json must hold"):
         training.restore(tmp_path)
 
 

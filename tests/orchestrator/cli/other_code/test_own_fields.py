@@ -68,39 +68,15 @@ def told_of(tmp_path, monkeypatch, haltsweep):
         yield check
 
 
-def test_a_wrong_baseline_value_hides_no_unknown_field(told_of):
-    shown = told_of(
-        CONFIG,
-        ("  width: 8", "  width: null\n  widht: 8"),
-        ("momentum: 0.9", "momentom: 0.9"),
-        ("set: {width: 9}", "set: {widt: 9}"),
-        ("set: {width: 10}", "set: {optimiser.l: 0.2}"),
-    )
-    no = "fields_of_ours:train has no field"
-    assert [each.split(" Known")[0] for each in shown] == [
-        "5: baseline.width: must be a valid integer, got null",
-        "6: baseline.widht: fields_of_ours:train has no field widht. Did you mean 'width'?",
-        f"7: baseline.optimiser.momentom: {no} optimiser.momentom. Did you mean 'optimiser.momentum'?",
-        "10: arms.one.set.widt: fields_of_ours:train has no field widt. Did you mean 'width'?",
-        f"11: arms.two.set.optimiser.l: {no} optimiser.l. Did you mean 'optimiser.lr'?",
-    ]
-
-
-def test_a_wrong_value_of_an_arm_hides_no_unknown_field(told_of):
-    shown = told_of(CONFIG, ("set: {width: 9}", "set: {width: wide, widht: 9}"))
-    assert [each.split(":")[1].strip() for each in shown] == ["arms.one.set.width", "arms.one.set.widht"]
-
-
 def test_the_same_unknown_field_is_reported_for_both_arms(told_of):
     shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
     assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
 
 
 @pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
-@pytest.mark.parametrize("beside", [(), (("  width: 8", "  width: wide"),)], ids=["alone", "beside a fault"])
-def test_an_unknown_field_in_a_mapping_of_an_arm_is_reported(told_of, config, beside):
+def test_an_unknown_field_in_a_mapping_of_an_arm_is_reported(told_of, config):
     sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
-    (shown,) = (each for each in told_of(config, sets, *beside) if "arms.one" in each)
+    (shown,) = (each for each in told_of(config, sets) if "arms.one" in each)
     where, message = shown.split(" Known")[0].split(": ", 2)[1:]
     assert where == "arms.one.set.optimiser"
     assert message == (

@@ -91,17 +91,17 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "torch",
             [("set: {gate: false}", 'set: {width: "32"}')],
-            "minus-gate.set.width: must be a number in all arms, got 16 and the text '32': leave its quotes",
+            "minus-gate.set.width: must be a number in all arms, got 16 and the text '32'",
         ),
         (
             "torch",
             [("posthoc: {scale: [0.5]", 'posthoc: {scale: ["0.5"]')],
-            "posthoc.scale[0]: must be a number in all arms, got 1.0 and the text '0.5': leave its",
+            "posthoc.scale[0]: must be a number in all arms, got 1.0 and the text '0.5'",
         ),
         (
             "torch",
             [("posthoc:", "grid: {width: [16, '8']}\nposthoc:")],
-            "must be a number in all arms, got 16 and the text '8': leave its quotes out",
+            "must be a number in all arms, got 16 and the text '8'",
         ),
         (
             "torch",
@@ -114,7 +114,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "torch",
             [("also: {lr", 'also: {width: {fixed: "32"}, lr')],
-            "search: width must be a number in all arms, got 16 and the text '32': leave its quotes out",
+            "search: width must be a number in all arms, got 16 and the text '32'",
         ),
         ("torch", [("also: {lr", "also: {lrr")], "baseline has no field lrr. Did you mean 'lr'?"),
         (

@@ -33,8 +33,6 @@ ADDITION = {"name": "algorithms", "problem": "addition"}
 Case = tuple[dict[str, Any], Mapping[str, Any], Sequence[str]]
 SAME: Mapping[str, Case] = {
     "a limit beyond the longest tree": (system(SHALLOW), {"task.train_length_max": 50}, ("near-iid",)),
-    "one symbol backwards": (system(LETTERS, WRITER), {"task.function": "reverse"}, ("near-iid",)),
-    "one symbol sorted": (system(LETTERS, WRITER), {"task.function": "sort"}, ("near-iid",)),
     "a step more for loops that are not counted": (
         system(ADDITION, LOOPED),
         {"task.carry_step": True},

@@ -123,7 +123,7 @@ def test_arms_that_differ_beside_searched_values_are_no_twins() -> None:
         "arms": arms,
         "search": {**written["search"], "also": {"train.clip": {"float": [0.5, 1.0]}}},
     }
-    with pytest.raises(PlanError, match=r"arms\.other: behaves like arm does"):
+    with pytest.raises(PlanError, match=r"arms\.other: behaves like arm"):
         plan(Spec.model_validate(twins))
 
 

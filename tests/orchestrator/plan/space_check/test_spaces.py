@@ -38,9 +38,7 @@ def test_a_bound_under_a_condition_is_tried() -> None:
         "train.schedule": {"choice": ["constant", "cosine"]},
         "train.warmup_steps": {"int": [1, 500], "when": {"train.schedule": ["cosine"]}},
     }
-    with pytest.raises(
-        PlanError, match=r"train\.warmup_steps = 101 to 500: warmup_steps must be at most steps"
-    ):
+    with pytest.raises(PlanError, match=r"train\.warmup_steps = 101, .*: warmup_steps must be at most steps"):
         searched(also)
 
 
@@ -98,14 +96,6 @@ DEPTH = {"model.max_layers": {"int": [2, 4]}}
 
 def dropping(*dropped: str, sets: dict[str, Any], also: dict[str, Any]) -> Any:
     return searched(also, arms={"arm": {"why": "as it says", "set": sets, "drop": list(dropped)}})
-
-
-def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
-    shown = (
-        r"arms\.arm\.drop\[0\]: must be what arm lacks or sets, or what changes nothing in it, got train\.lr"
-    )
-    with pytest.raises(PlanError, match=shown):
-        dropping("train.lr", sets={"model.gate": False}, also=LR | DEPTH)
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def test_the_best_is_that_of_one_context():
     made = plan("arm")
     known = records(made, {"arm[dataset=hard]": 0.1})
     report = summarise(made, known)
-    with pytest.raises(InputError, match="name one of dataset=easy, dataset=hard by --context"):
+    with pytest.raises(InputError, match="give --context with one of dataset=easy, dataset=hard"):
         find_winner(made, known, report)
     with pytest.raises(InputError, match="no context named 'hard'"):
         find_winner(made, known, report, context="hard")

@@ -13,7 +13,7 @@ from orchestrator.report.writers.write import write_report_folder
 from tests.orchestrator.report.studies import study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-FEW = {"seeds": 2, "trials": 2, "readings": ()}
+FEW = {"seeds": 2, "trials": 2, "thresholds": ()}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,6 @@ def test_page_shows_first_arms_and_files_have_all(tmp_path):
     write_report_folder(made.report(), tmp_path / "report", made.details())
     text = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert text.count('<article class="arm">') == MAX_SHOWN_ARMS
-    assert f"of the first {MAX_SHOWN_ARMS} of {arms} arms" in text
     for name in (f"arm-{MAX_SHOWN_ARMS}", f"arm-{arms - 1}"):
         assert name in text, "its verdict is shown"
         assert name in (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
