@@ -218,12 +218,12 @@ class SessionScheduler(FIFOScheduler):
         """Record that the actor died, or that its node cannot run trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
-        why = _reason(trial)
+        error = _error(trial)
         with link.remembered() as session:
-            if UNFIT in why:
+            if UNFIT in error:
                 session.refused(trial.trial_id)
             else:
-                session.lost(trial.trial_id, why, _cause(why))
+                session.lost(trial.trial_id, _shortened(error), _cause(error))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
@@ -240,15 +240,15 @@ class SessionScheduler(FIFOScheduler):
         return None
 
 
-def _cause(reason: str) -> DeathCause:
+def _cause(error: str) -> DeathCause:
     """Return why an actor died. An exception inside the actor would recur on another machine."""
-    if LOW_MEMORY in reason:
+    if LOW_MEMORY in error:
         return DeathCause.MEMORY
-    return DeathCause.TRIAL if INSIDE in reason else DeathCause.OUTSIDE
+    return DeathCause.TRIAL if INSIDE in error else DeathCause.OUTSIDE
 
 
-def _reason(run: Run) -> str:
-    """Return the error of a run on one line, shortened in the middle if it is long.
+def _error(run: Run) -> str:
+    """Return the error of a run on one line.
 
     Tune writes `error_file` before it calls the scheduler. Its `get_pickled_error` would look for a copy that
     Tune makes later.
@@ -257,10 +257,12 @@ def _reason(run: Run) -> str:
         written = Path(run.error_file or "").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "Ray gave no reason"
-    text = redact(" ".join(_NOISE.sub("", written).partition("Some common causes include")[0].split()))
-    if UNFIT in text:
-        return UNFIT
-    if len(text) <= REASON_CHARACTERS:
-        return text
+    return redact(" ".join(_NOISE.sub("", written).partition("Some common causes include")[0].split()))
+
+
+def _shortened(error: str) -> str:
+    """Return an error without its middle if it is long."""
+    if len(error) <= REASON_CHARACTERS:
+        return error
     half = REASON_CHARACTERS // 2
-    return f"{text[:half]} ... {text[-half:]}"
+    return f"{error[:half]} ... {error[-half:]}"
