@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
-from orchestrator.execution.ray.environment import ray_environment
 from orchestrator.trials import DeathCause
+from tests.support.ray.connection import driver_environment
 
 
 @pytest.fixture
 def died(tmp_path):
     """Returns the reason and the cause that the scheduler records for an error as Tune writes it."""
-    with patch.dict(os.environ, ray_environment(private=False)):
+    with patch.dict(os.environ, driver_environment()):
         from orchestrator.execution.ray import tune
 
     def record(error):
