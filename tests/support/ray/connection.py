@@ -13,8 +13,11 @@ from orchestrator.files.abandoned_folders import short_folder
 from orchestrator.spec.section import Resources
 
 
-def _environment() -> Mapping[str, str]:
-    """Return variables for a Ray without a token, since test modules import Ray before any token is set."""
+def driver_environment() -> Mapping[str, str]:
+    """Return variables for a Ray without a token, since test modules import Ray before any token is set.
+
+    Every import of Ray in a process of tests needs them, since Ray keeps what it finds at its first import.
+    """
     with patch.dict(os.environ, {"RAY_AUTH_MODE": "disabled"}):
         return {**ray_environment(private=True), "RAY_AUTH_MODE": "disabled"}
 
@@ -23,7 +26,7 @@ def _environment() -> Mapping[str, str]:
 def private_ray(num_cpus: int) -> Iterator[None]:
     """Connect this process to a Ray of its own."""
     with (
-        patch.dict(os.environ, _environment()),
+        patch.dict(os.environ, driver_environment()),
         TemporaryDirectory(prefix="hs-test-", dir=short_folder()) as scratch,
     ):
         from orchestrator.execution.ray.cluster import connect

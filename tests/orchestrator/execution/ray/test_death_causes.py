@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 import pytest
 
-from orchestrator.execution.ray.environment import ray_environment
 from orchestrator.trials import DeathCause
+from tests.support.ray.connection import driver_environment
 
 FRAMES = 'File "worker.py", line 1, in train\n    self.step()\n    ^^^^^^^^^^^\n\tpid: 1\n' * 40
 RAISED = f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{FRAMES}KeyboardInterrupt\n"
@@ -16,7 +16,7 @@ DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: P
 
 @pytest.fixture
 def tune():
-    with patch.dict(os.environ, ray_environment(private=False)):
+    with patch.dict(os.environ, driver_environment()):
         from orchestrator.execution.ray import tune
 
         yield tune
