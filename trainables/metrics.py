@@ -14,6 +14,8 @@ from typing import Any, Literal, get_args
 KEYS = ("better", "unit", "range", "floor", "meaning", "cost")
 TRAIN = "train"
 """Split of metrics measured during training."""
+TEST = "test"
+"""Word for test data in names of metrics."""
 VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
 """Words before the first slash of a metric's name that denote validation data."""
 TRAIN_FLOPS = "train/flops"
@@ -155,7 +157,7 @@ def _is_name(name: object) -> bool:
     return (
         isinstance(name, str)
         and bool(name)
-        and split_and_quantity(name)[0] not in (*VALIDATION_SPLITS, TRAIN, "test")
+        and split_and_quantity(name)[0] not in (*VALIDATION_SPLITS, TRAIN, TEST)
     )
 
 

@@ -9,64 +9,77 @@ import typer
 
 from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import InputError
+from search_spaces.wording import listed
+from trainables.custom.source_files import SCRIPT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Iterable, Iterator
 
     from orchestrator.execution.trial.rehearsal import FirstReport
     from orchestrator.plan.types import Arm, Plan
 
 
 def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
-    """Run every arm of `plan` to its first report, and print the result of each.
+    """Run every arm of `plan` to its first report, and print the result of each; equal errors once.
 
     Raises:
         typer.Exit: An arm failed; the exit code is that of bad input.
     """
     from orchestrator.execution.trial.rehearsal import first_reports
 
-    failed = False
-    by_arm: dict[str, FirstReport] = {}
+    failed: dict[str, list[str]] = {}
+    metrics: dict[str, None] = {}
     reports = first_reports(plan, data_dir)
     arms = {arm.name: arm for arm in plan.arms}
     for _ in arms:
         with redirect_stdout(sys.stderr):  # output of training code goes to standard error
-            first_report = next(reports)
-        arm, by_arm[first_report.arm] = arms[first_report.arm], first_report
-        failed = failed or bool(first_report.error)
-        result = first_report.error or "; ".join(["ok", *_remarks(arm, by_arm)])
-        (complain if first_report.error else say)(f"{plan.name}: smoke test of {arm.name}: {result}")
+            report = next(reports)
+        metrics |= dict.fromkeys(report.metrics)
+        if report.error:
+            failed.setdefault(report.error, []).append(report.arm)
+        else:
+            result = "; ".join(["ok", *_remarks(arms[report.arm], report)])
+            say(f"{plan.name}: smoke test of {report.arm}: {result}")
+    for error, names in failed.items():
+        complain(f"{plan.name}: smoke test of {listed(names)}: {error}")
+    if warning := _test_data_warning(plan, metrics):
+        complain(f"{plan.name}: {warning}")
     if failed:
         complain(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)
 
 
-def _remarks(arm: "Arm", by_arm: "Mapping[str, FirstReport]") -> list[str]:
-    """Return warnings about unseeded randomness and about settings that the code seems to ignore."""
-    report = by_arm[arm.name]
-    if (
-        report.metrics_again
-        and (differing := _differing_names(report.metrics, report.metrics_again)) == report.metrics.keys()
-    ):
-        names = ", ".join(sorted(differing))
-        message = f"a second run with the same seed reported other values of {names}"
-        return [
-            f"{message}: seed all random generators from trial.seed, or differences between arms are noise"
-        ]
-    reference = by_arm.get(arm.reference)
-    first = next(iter(by_arm.values()))
-    steady = first.metrics.keys() - _differing_names(first.metrics, first.metrics_again)
-    if reference is None or not steady or not arm.changes or arm.control:
-        return []
-    shared = steady & report.metrics.keys() & reference.metrics.keys()
-    if not shared or shared & _differing_names(report.metrics, reference.metrics):
-        return []
-    names, fields = ", ".join(sorted(shared)), ", ".join(change.path for change in arm.changes)
-    message = f"its first report is that of {arm.reference} (equal: {names})"
-    return [f"{message}: perhaps the code does not read {fields}"]
+def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
+    """Yield warnings about unseeded randomness and about settings that the code seems to ignore."""
+    if report.unsteady and {*report.unsteady} == report.metrics.keys():
+        yield (
+            f"a second run with the same seed reported other values of {', '.join(report.unsteady)}: seed "
+            "all random generators from trial.seed, or differences between arms are noise"
+        )
+    if report.equal:
+        count = report.num_equal_reports
+        reports = "report equals that" if count == 1 else f"first {count} reports equal those"
+        later = "" if count == 1 else ", or its effect comes later"
+        fields = ", ".join(change.path for change in arm.changes)
+        yield (
+            f"its {reports} of {arm.reference} in {', '.join(report.equal)}: perhaps the code does not read "
+            f"{fields}{later}"
+        )
 
 
-def _differing_names(metrics: "Mapping[str, Any]", compared: "Mapping[str, Any]") -> set[str]:
-    """Return the names of values in `metrics` that are missing or different in `compared`."""
-    return {name for name, value in metrics.items() if repr(compared.get(name)) != repr(value)}
+def _test_data_warning(plan: "Plan", metrics: "Iterable[str]") -> str:
+    """Return a warning if search trials report metrics of test data; else empty."""
+    from orchestrator.plan.answer import metric_splits
+
+    if plan.search is None:
+        return ""
+    splits = metric_splits(plan.search, plan.confirm, plan.answer)
+    tested = sorted(filter(splits.is_test, metrics))
+    if not tested:
+        return ""
+    is_script = plan.trainable is not None and plan.trainable.endswith(SCRIPT)
+    trial = "haltsweep.current_trial()" if is_script else "trial"
+    return (
+        f"warning: search trials should not measure test data, got reports of {', '.join(tested)}. Report "
+        f"these metrics only if {trial}.splits is not empty, as in confirm trials"
+    )

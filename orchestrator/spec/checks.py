@@ -1,12 +1,12 @@
 """Validates the relations between the parts of a spec whose single values are valid."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.search import space_catalog
 from orchestrator.spec.document import Keys
-from orchestrator.spec.metric_splits import outcome_split
+from orchestrator.spec.metric_splits import SELECTION_SPLIT, is_named_for_test_data, outcome_split
 from orchestrator.spec.published_cells import cell_problems
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import CustomSpec, Search, Spec
@@ -15,7 +15,7 @@ from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.paths import ROOTS, Paths, leaves
 from search_spaces.wording import hint
 from trainables.custom.extensions import BadName
-from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
+from trainables.metrics import TEST, TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
 
 BASELINE: Final = "baseline"
 FEWEST_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
@@ -24,6 +24,7 @@ TIME_MIN: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
 EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
 """Fields of training that affect only the evaluation of a trained model."""
 THREADS: Final = "train.threads"
+VALIDATE: Final = "Name a metric of validation data that trials report"
 Problems = Iterator[tuple[Keys, str]]
 
 
@@ -124,14 +125,24 @@ def _objective(spec: Spec, place: int, objective: Objective, count: int) -> Prob
     if count > 1 and objective.scope == "best":
         why = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {why}"
-    if split in tests:
-        yield (*keys, "split"), f"must not be a test split, got {split!r}: searches never use test data"
-        return
-    prefix, _ = split_and_quantity(metric)
-    if prefix in tests or (prefix == "test" and split is None):
-        declare = ". If it is validation data, write split: valid beside it" * (prefix not in tests)
-        message = f"must not be on a test split, got {metric}: searches never use test data{declare}"
-        yield (*keys, "metric"), message
+    if _is_split_for_tests(objective, spec):
+        message = f"must not be a test split, got {split!r}: searches never use test data"
+        yield (*keys, "split"), f"{message}. {VALIDATE}"
+    elif _names_test_data(objective, spec):
+        declare = f", or write split: {SELECTION_SPLIT} beside it if it is measured on these data"
+        message = f"must not be on a test split, got {metric}: searches never use test data. {VALIDATE}"
+        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
+
+
+def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
+    return spec.confirm is not None and objective.split in spec.confirm.splits
+
+
+def _names_test_data(objective: Objective, spec: Spec) -> bool:
+    """Return whether an objective is on test data by its name, such as `test/loss` or `test_loss`."""
+    tests = spec.confirm.splits if spec.confirm is not None else ()
+    named = split_and_quantity(objective.metric)[0] in tests
+    return named or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
 def _confirm(spec: Spec) -> Problems:
@@ -187,8 +198,8 @@ def _answer(spec: Spec) -> Problems:
             reason = "it needs all seeds, and decided arms run no more"
             yield ("answer", key), f"must be left out with confirm.stop: {reason}"
     if answer.split is not None and answer.split not in (*confirm.splits, TRAIN, *VALIDATION_SPLITS):
-        known = hint(answer.split, confirm.splits)
-        yield ("answer", "split"), f"must be a split of confirm.splits, got {answer.split!r}. {known}"
+        remedy = _split_remedy(answer.split, confirm.splits)
+        yield ("answer", "split"), f"must be a split of confirm.splits, got {answer.split!r}. {remedy}"
         return
     if answer.metric is not None and (problem := _outcome_problem(answer.metric, spec)):
         yield ("answer", "metric"), problem
@@ -199,6 +210,10 @@ def _answer(spec: Spec) -> Problems:
             yield ("answer", "also", place), f"must be another than answer.metric, got {name} twice"
 
 
+def _split_remedy(split: str, splits: Sequence[str]) -> str:
+    return hint(split, splits) if splits else f"Add it, as in confirm: {{splits: [{split}]}}"
+
+
 def _outcome_problem(name: str, spec: Spec) -> str | None:
     """Return why a primary outcome cannot be on the split that it names; None if it can."""
     assert spec.confirm is not None
@@ -206,19 +221,28 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
     splits, given = spec.confirm.splits, spec.answer.split
     prefix, quantity = split_and_quantity(name)
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
-        return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
+        return f"must be on a split of confirm.splits, got {name}. {_split_remedy(prefix, splits)}"
     split = outcome_split(name, given, splits)
-    objectives = [objective.metric for objective in spec.search.objectives] if spec.search is not None else []
-    if name in objectives and prefix != split and given is not None:
-        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
+    objectives = spec.search.objectives if spec.search is not None else ()
+    for objective in objectives:
+        if objective.metric != name or prefix == split:
+            continue
+        if _is_split_for_tests(objective, spec) or _names_test_data(objective, spec):
+            return None  # the error is that of the objective
+        test = splits[0] if splits else TEST
+        example = metric_name(test, name.rpartition("_")[2])
+        return (
+            f"must be another metric than the objective of the search, got {name} for both: report test data "
+            f"as a metric of its own, such as {example}, with splits: [{test}] in confirm, and name it here"
+        )
     if split == TRAIN or split in splits or spec.search is None:
         return None
-    first = splits[0] if splits else "<split>"
-    remedy = (
-        f"name a split of confirm.splits, as in {first}/{quantity}"
-        if prefix
-        else f"name the split of confirm.splits that it is measured on, as in split: {first}"
-    )
+    if not splits:
+        remedy = f"add a test split, as in confirm: {{splits: [{TEST}]}}, and name a metric of it"
+    elif prefix:
+        remedy = f"name a split of confirm.splits, as in {splits[0]}/{quantity}"
+    else:
+        remedy = f"name the split of confirm.splits that it is measured on, as in split: {splits[0]}"
     return f"must not be on {split}, which the search selects by, got {name}: {remedy}"
 
 

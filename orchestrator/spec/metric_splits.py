@@ -1,10 +1,11 @@
 """Finds the split of a metric, from the spec or from the metric's name."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trainables.metrics import TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
+from trainables.metrics import TEST, TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
 
 SELECTION_SPLIT = "valid"
 """Default split of an objective."""
@@ -26,6 +27,11 @@ def declared_split(metric: str, given: str | None, test_splits: Collection[str])
         return given
     split, _ = split_and_quantity(metric)
     return split if split in {*VALIDATION_SPLITS, TRAIN, *test_splits} else SELECTION_SPLIT
+
+
+def is_named_for_test_data(metric: str) -> bool:
+    """Return whether the name of a metric begins with the word test, as in `test/loss` and `test_loss`."""
+    return re.split(r"[^a-z]", metric.lower(), maxsplit=1)[0] == TEST
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,11 @@ class MetricSplits:
     def is_selection(self, metric: str) -> bool:
         """Return whether `metric` is measured on validation data."""
         return self.split(metric) in self.selection
+
+    def is_test(self, metric: str) -> bool:
+        """Return whether `metric` is measured on test data, by the spec or else by its name."""
+        split = self.split(metric)
+        return split in self.test or (metric not in self.declared and is_named_for_test_data(metric))
 
 
 def outcome_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from orchestrator.conductor.messages import Reply
 from orchestrator.conductor.report_judge import judge_report
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
@@ -26,7 +27,7 @@ from orchestrator.trials import OutcomeKind, error_line
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.process_identity import process_label
-from trainables.protocol import Job, Measurement
+from trainables.protocol import Job, Measurement, Phase
 from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, one_step
 
@@ -63,11 +64,17 @@ class FirstReport:
 
     arm: str
     error: str = ""
-    """Error of the arm; empty if it reported."""
+    """Error of the arm, without its name; empty if it reported."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Metrics of custom training code; empty for built-in arms."""
-    metrics_again: Mapping[str, Any] = field(default_factory=dict)
-    """Metrics of a second run of the baseline with the same seed; empty for other arms."""
+    unsteady: tuple[str, ...] = ()
+    """Metrics of which a second run with the same seed reported other values; empty for arms with a
+    reference, which run once.
+    """
+    equal: tuple[str, ...] = ()
+    """Metrics that equal those of the arm's reference in all compared reports; empty if a metric differs."""
+    num_equal_reports: int = 0
+    """Number of compared reports if none of them differs: 1 if both arms report once, else 2."""
 
 
 def rehearse(source: SpecFile, plan: Plan) -> None:
@@ -78,9 +85,10 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
         plan: Plan whose arms are run.
     """
     faults = Faults(source)
-    for found in first_reports(plan):
-        if found.error:
-            faults.add(found.error, *_keys(found.arm))
+    for report in first_reports(plan):
+        if report.error:
+            keys = _keys(report.arm)
+            faults.add(report.error if report.arm in keys else f"{report.arm}: {report.error}", *keys)
     faults.raise_if_any()
 
 
@@ -89,6 +97,9 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
 
     Arms of the built-in trainable take one training step on random tokens. Arms with the same model and
     training settings on tasks of one shape share one step, for example on several splits of the same data.
+    Custom trainables run as the first trials of the sweep, which are search trials if there is a search.
+    Arms that others are compared with run to their second report, and so do arms with an equal first report,
+    since a setting such as momentum cannot act before the second.
     All files are written to a temporary folder that is deleted afterwards.
 
     Args:
@@ -102,39 +113,105 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
         for arms in _alike(plan):
             error = _one_step(plan, arms[0])
             for arm in arms:
-                message = f"one training step of {arm.name} must end well, got {error}"
-                yield FirstReport(arm.name, message if error else "")
+                yield FirstReport(arm.name, f"one training step must end well, got {error}" if error else "")
         return
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # remove folders of killed processes
     with (
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
     ):
-        for number, arm in enumerate(plan.arms):
-            own = Path(folder) / str(number)
-            own.mkdir()
-            found = _first_report(plan, arm, trials, own, data_dir or own / "data")
-            if not arm.reference and not found.error:
-                again = Path(folder) / f"{number}-again"
-                again.mkdir()
-                second = _first_report(plan, arm, trials, again, data_dir or again / "data")
-                found = replace(found, metrics_again=second.metrics)
-            yield found
+        yield from _CustomArms(plan, trials, Path(folder), data_dir).first_reports()
 
 
-def _first_report(plan: Plan, arm: Arm, trials: SingleTrials, folder: Path, data_dir: Path) -> FirstReport:
-    """Run `arm` until its first report and its checkpoint."""
-    job = Job(arm.settings, SEED, "confirm", data_dir=data_dir)
-    reply = next(trials.replies(job, folder, saves=True))
-    why = "" if reply.checkpoint is not None else "no checkpoint: it cannot be saved"
-    if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
-        why = _outcome_text(reply.ended.kind, reply.ended.reason)
-    elif reply.measurement is not None and (stop := judge_report(plan, reply.measurement)) is not None:
-        why = _outcome_text(stop.kind, stop.reason)
-    metrics = {} if reply.measurement is None else reply.measurement.metrics
-    return FirstReport(
-        arm.name, f"the first report of {arm.name} must come, got {why}" if why else "", metrics
-    )
+class _CustomArms:
+    """Runs the arms of a custom trainable, and compares their reports."""
+
+    def __init__(self, plan: Plan, trials: SingleTrials, folder: Path, data_dir: Path | None) -> None:
+        self._plan, self._trials, self._folder, self._data_dir = plan, trials, folder, data_dir
+        self._references: dict[str, list[Mapping[str, Any]]] = {}
+        """First and second report, if any, of each arm that others are compared with."""
+        self._unsteady: set[str] = set()
+
+    def first_reports(self) -> Iterator[FirstReport]:
+        """Yield the first report of each arm."""
+        references = {arm.reference for arm in self._plan.arms}
+        for number, arm in enumerate(self._plan.arms):
+            first, replies = self._first_report(arm, str(number))
+            if not first.error and arm.name in references:
+                second, error = _second_report(replies)
+                self._references[arm.name] = [first.metrics, *second]
+                first = replace(first, error=error)
+            if not first.error and not arm.reference:
+                again, _ = self._first_report(arm, f"{number}-again")
+                unsteady = () if again.error else _differing_names(first.metrics, again.metrics)
+                self._unsteady.update(unsteady)
+                error = f"in a second run, {again.error}" if again.error else ""
+                first = replace(first, error=error, unsteady=tuple(sorted(unsteady)))
+            yield self._compared(arm, first, replies)
+
+    def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
+        """Run `arm` until its first report and its checkpoint; return the later replies too."""
+        plan, folder = self._plan, self._folder / name
+        folder.mkdir()
+        splits = plan.confirm.splits if plan.search is None and plan.confirm is not None else ()
+        phase: Phase = "confirm" if plan.search is None else "search"
+        job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
+        replies = self._trials.replies(job, folder, saves=True)
+        reply = next(replies)
+        why = _bad_end(reply)
+        if not why and reply.measurement is not None:
+            stop = judge_report(plan, reply.measurement)
+            why = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
+        if not why and reply.checkpoint is None:
+            why = "no checkpoint: it cannot be saved"
+        metrics = {} if reply.measurement is None else reply.measurement.metrics
+        error = f"the first report must come, got {why}" if why else ""
+        return FirstReport(arm.name, error, metrics), replies
+
+    def _compared(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
+        """Return the first report of `arm` with the metrics that equal those of its reference."""
+        if first.error or arm.reference not in self._references or not arm.changes or arm.control:
+            return first
+        reference = self._references[arm.reference]
+        equal = self._equal_names(first.metrics, reference[0])
+        if not equal:
+            return first
+        second, error = ([], "") if arm.name in self._references else _second_report(replies)
+        own = self._references.get(arm.name, [first.metrics, *second])
+        if error:
+            return replace(first, error=error)
+        if len(own) != len(reference):
+            return first
+        if len(own) > 1 and not self._equal_names(own[1], reference[1]):
+            return first
+        return replace(first, equal=tuple(sorted(equal)), num_equal_reports=len(own))
+
+    def _equal_names(self, metrics: Mapping[str, Any], compared: Mapping[str, Any]) -> set[str]:
+        """Return the metrics of both reports without the unsteady ones; empty if any of them differs."""
+        shared = (metrics.keys() & compared.keys()) - self._unsteady
+        return set() if shared & _differing_names(metrics, compared) else shared
+
+
+def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:
+    """Return the metrics of the next report of a trial, if any, and the error instead of it, if any."""
+    for reply in replies:
+        if why := _bad_end(reply):
+            return [], f"the trial must go on after its first report, got {why}"
+        if reply.measurement is not None:
+            return [reply.measurement.metrics], ""
+    return [], ""
+
+
+def _bad_end(reply: Reply) -> str:
+    """Return how a trial failed; empty if it has finished or goes on."""
+    if reply.ended is None or reply.ended.kind is OutcomeKind.FINISHED:
+        return ""
+    return _outcome_text(reply.ended.kind, reply.ended.reason)
+
+
+def _differing_names(metrics: Mapping[str, Any], compared: Mapping[str, Any]) -> set[str]:
+    """Return the names of values in `metrics` that are missing or different in `compared`."""
+    return {name for name, value in metrics.items() if repr(compared.get(name)) != repr(value)}
 
 
 def _alike(plan: Plan) -> list[list[Arm]]:

@@ -39,6 +39,7 @@ from search_spaces.dimensions import Assignment, Float, Predicate, Space, contai
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
 from trainables.custom.extensions import started_threads
+from trainables.custom.source_files import SCRIPT
 from trainables.metrics import split_and_quantity
 
 MEANT_FALSE = {"no", "off", "false"}
@@ -91,10 +92,15 @@ def _proved(plan: Plan) -> str:
             f"model with all widths divided to be near {NARROW}; where that showed no difference, the whole."
         )
     if not plan.proofs:
+        unchecked = (
+            f"Not checked: whether the arms of {plan.trainable} differ in more than their settings; "
+            "`haltsweep check --run` compares their first reports."
+        )
+        if plan.trainable.endswith(SCRIPT):
+            return unchecked
         return (
-            f"Not checked: whether the arms of {plan.trainable} differ in more than their settings. Name "
-            "functions build(settings) -> nn.Module and example(settings) in its module, as "
-            "haltsweep = {'build': build, 'example': example}, and each arm is built and run."
+            f"{unchecked} Name functions build(settings) -> nn.Module and example(settings) in its module, "
+            "as haltsweep = {'build': build, 'example': example}, and each arm is built and run."
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (

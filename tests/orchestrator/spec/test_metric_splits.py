@@ -69,6 +69,18 @@ def test_splits_of_a_plan() -> None:
     assert not found.is_selection("val/loss"), "declared as a test split"
     assert not found.is_selection("eval_accuracy"), "nothing says what it is measured on"
     assert not found.is_selection("train/loss")
+    tested = (
+        "test/loss",
+        "val/loss",
+        "test_accuracy",
+        "test_loss",
+        "eval_loss",
+        "testing/loss",
+        "train/loss",
+    )
+    assert [name for name in tested if found.is_test(name)] == [*tested[:4]]
+    declared = MetricSplits({"test_loss": "valid"}, ("test",))
+    assert not declared.is_test("test_loss")
     assert found.name("test", "test_accuracy") == "test_accuracy"
     assert found.name("test", "accuracy") == "test/accuracy"
 

@@ -139,6 +139,33 @@ def test_a_smoke_test_names_settings_that_the_code_does_not_read(run, arguments)
     assert told not in run('{"valid/acc": settings["x"] + settings["y"]}', *arguments).out
 
 
+def test_a_smoke_test_does_not_name_a_setting_that_acts_from_the_second_report_on(run):
+    shown = run('{"valid/acc": 0.5 + (step > 1) * settings["y"] / 4}', "check", "--run", "early.yaml")
+    assert (shown.code, "does not read" in shown.out) == (0, False)
+
+
+def test_a_smoke_test_prints_an_error_of_several_arms_once(run):
+    shown = run('{"valid/acc": 1 / 0}', "check", "--run", "early.yaml")
+    assert shown.code == 2
+    (line,) = (each for each in shown.err.splitlines() if "ZeroDivisionError" in each)
+    assert "baseline and high" in line
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_smoke_test_warns_once_of_search_trials_that_measure_test_data(run, arguments):
+    always = '{"valid/acc": settings["x"] + settings["y"], "test_acc": 0.5}'
+    shown = run(always, *arguments)
+    assert shown.code == 0
+    assert len([line for line in shown.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
+
+
+def test_a_smoke_test_takes_test_data_of_confirm_trials_as_right(run):
+    confirm = "confirm: {seeds: 2, splits: [test]}\n"
+    found = '{"valid/acc": settings["x"]} | ({"test/acc": 0.5} if trial.splits else {})'
+    shown = run(found, "check", "--run", "early.yaml", confirm=confirm)
+    assert (shown.code, "test/acc" in shown.err) == (0, False)
+
+
 def test_a_smoke_test_names_metrics_that_the_seed_does_not_decide(run):
     shown = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
     assert "a second run with the same seed reported other values of valid/acc" in shown.out

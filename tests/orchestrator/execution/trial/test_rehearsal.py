@@ -1,7 +1,7 @@
 """One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ import torch
 
 from orchestrator.errors import PlanError
 from orchestrator.execution.trial import rehearsal
+from orchestrator.execution.trial.rehearsal import FirstReport
 from orchestrator.plan.planner import plan
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
 from search_spaces.paths import with_value
+from tests.support.training_code.own_code import forgotten
 from trainables.protocol import Measurement
 
 SPEC = """\
@@ -98,11 +100,9 @@ def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Pl
     first, second = map(str, caught.value.faults)
     file = source.document.origin.file
     assert first.startswith(
-        f"{file}:3: baseline: one training step of baseline{CELL} must end well, got diverged: "
+        f"{file}:3: baseline: baseline{CELL}: one training step must end well, got diverged: "
     )
-    assert second.startswith(
-        f"{file}:9: arms.token-halt: one training step of token-halt{CELL} must end well"
-    )
+    assert second.startswith(f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well")
 
 
 def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
@@ -123,8 +123,8 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
         made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
     with pytest.raises(PlanError) as caught:
         rehearsal.rehearse(source, made)
-    shown = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
-    assert [one.rpartition(" of ")[2] for one in shown] == [arm.name for arm in made.arms[:2]]
+    shown = [str(fault).partition(": one training step must end well")[0] for fault in caught.value.faults]
+    assert [one.rpartition(": ")[2] for one in shown] == [arm.name for arm in made.arms[:2]]
 
 
 @pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
@@ -154,3 +154,78 @@ def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch:
     with pytest.raises(PlanError, match=r"got crashed: .*precision 'fp16' needs a CUDA device") as caught:
         rehearsal.rehearse(planned[0], made)
     assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), "the innermost place is told"
+
+
+CUSTOM = """\
+name: custom
+question: Does it act?
+trainable: rehearsed:train
+baseline: {momentum: 0.0, width: 8}
+arms:
+  momentum: {why: acts late, set: {momentum: 0.5}}
+  wide: {why: nothing reads it, set: {width: 16}}
+confirm: {seeds: 2, splits: [test]}
+"""
+SEARCH = """\
+search:
+  also: {momentum: {float: [0, 1]}}
+  trials_per_arm: 2
+  objectives: [{metric: valid/loss, goal: min}]
+"""
+
+
+@pytest.fixture
+def reports_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[FirstReport]]]:
+    """First reports of the arms of a training function with the given lines."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*lines: str, spec: str = CUSTOM) -> list[FirstReport]:
+        body = "".join(f"    {line}\n" for line in lines)
+        (tmp_path / "rehearsed.py").write_text(f"import time\n\n\ndef train(settings, trial):\n{body}")
+        (tmp_path / "custom.yaml").write_text(spec)
+        return list(rehearsal.first_reports(plan(read_spec(tmp_path / "custom.yaml"))))
+
+    with forgotten(tmp_path):
+        yield run
+
+
+def test_arms_with_an_equal_first_report_are_compared_in_the_second(
+    reports_of: Callable[..., list[FirstReport]],
+) -> None:
+    baseline, momentum, wide = reports_of(
+        'trial.report(1, {"valid/loss": 1.0, "seconds": time.perf_counter()})',
+        'trial.report(2, {"valid/loss": 1.0 - settings["momentum"], "seconds": time.perf_counter()})',
+    )
+    assert not any(report.error for report in (baseline, momentum, wide))
+    assert baseline.unsteady == ("seconds",)
+    assert (momentum.equal, momentum.num_equal_reports) == ((), 0)
+    assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 2)
+
+
+def test_arms_that_report_once_are_compared_in_this_report(
+    reports_of: Callable[..., list[FirstReport]],
+) -> None:
+    _, momentum, wide = reports_of('trial.report(1, {"valid/loss": settings["momentum"]})')
+    assert momentum.equal == ()
+    assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 1)
+
+
+def test_an_arm_that_fails_in_the_second_report_has_an_error(
+    reports_of: Callable[..., list[FirstReport]],
+) -> None:
+    baseline, momentum, wide = reports_of(
+        'trial.report(1, {"valid/loss": 1.0})', 'trial.report(2, {"valid/loss": 1 / settings["momentum"]})'
+    )
+    assert "ZeroDivisionError" in baseline.error
+    assert (momentum.error, wide.error) == ("", baseline.error)
+
+
+@pytest.mark.parametrize(("spec", "measured"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])
+def test_custom_code_runs_as_the_first_trials_of_the_sweep(
+    reports_of: Callable[..., list[FirstReport]], spec: str, measured: tuple[str, ...]
+) -> None:
+    (report, *_) = reports_of(
+        'trial.report(1, {"valid/loss": 1.0} | {f"{split}/loss": 1.0 for split in trial.splits})',
+        spec=spec.replace("  momentum: {why: acts late, set: {momentum: 0.5}}\n", ""),
+    )
+    assert report.metrics.keys() == {"valid/loss", *(f"{split}/loss" for split in measured)}
