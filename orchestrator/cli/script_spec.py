@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.cli.script_flags import Flag, ScriptFlags, read_script
 from orchestrator.errors import InputError
+from orchestrator.spec.metric_splits import is_named_for_test_data
 from orchestrator.spec.placeholders import QUESTION, WHY
 from orchestrator.spec.scalars import dump
 
@@ -78,7 +79,10 @@ def write_spec_for_script(file: Path) -> str:
     except SyntaxError as error:
         raise InputError(f"{file}:{error.lineno}: must be Python, got: {error.msg}") from error
     settings = {flag.name: flag.default for flag in script.flags if flag.default is not None}
-    arms = dict(list(_example_arms(script))[:MAX_ARMS])
+    arms = dict(_example_arms(script))
+    # The search of the spec varies the learning rate, so arms set it only if there are no others.
+    arms = {name: changed for name, changed in arms.items() if not changed.keys() & {*LEARNING_RATES}} or arms
+    arms = dict(list(arms.items())[:MAX_ARMS])
     if not settings or not arms:
         raise InputError(
             f"{file}: must add flags of the model or optimiser with defaults to an argparse parser, such as "
@@ -108,7 +112,7 @@ def _lines(
         yield f"  {arm}: {dump({'why': WHY, 'set': changed}, flow=True)}\n"
     yield from _search_sketch(script, settings)
     metric = _metric(script)
-    tested = metric.startswith("test")
+    tested = is_named_for_test_data(metric)
     splits = ", splits: [test]" if tested else ""
     split = "" if "/" in metric else f", split: {'test' if tested else 'valid'}"
     comment = "" if script.metrics else " # replace it by a metric that the script reports"
@@ -117,7 +121,7 @@ def _lines(
 
 def _metric(script: ScriptFlags) -> str:
     """Return a metric of a test split if there is one, else the first or the default metric."""
-    return next((name for name in script.metrics if name.startswith("test")), (*script.metrics, METRIC)[0])
+    return next(filter(is_named_for_test_data, script.metrics), (*script.metrics, METRIC)[0])
 
 
 def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[str]:
@@ -126,9 +130,14 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
     if name is None or settings[name] <= 0:
         return
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
-    metric = next((name for name in script.metrics if not name.startswith("test") and "/" in name), METRIC)
+    reported = [name for name in script.metrics if not is_named_for_test_data(name)]
+    metric = next(iter(reported), METRIC)
     goal = "max" if "acc" in metric else "min"
-    yield "# Remove these marks to search the learning rate of every arm by a validation metric:\n"
+    yield "# Remove these marks to search the learning rate of every arm by a metric of validation data. Then\n"
+    yield "# answer must name a metric of test data, which the script reports only if\n"
+    yield "# haltsweep.current_trial().splits is not empty.\n"
+    if not reported:
+        yield f"# The script must report {metric} for this.\n"
     yield "# search:\n"
     yield f"#   also: {{{name}: {{float: [{low}, {high}], log: true}}}}\n"
     yield f"#   trials_per_arm: 8\n#   objectives: [{{metric: {metric}, goal: {goal}}}]\n"

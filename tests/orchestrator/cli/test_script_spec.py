@@ -105,6 +105,28 @@ def test_arms_are_about_the_model_and_the_search_sketch_plans(tmp_path, monkeypa
     assert planned.code == 0, planned.err
 
 
+ONE_METRIC = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--lr", type=float, default=0.1)
+p.add_argument("--dropout", type=float, default=0.1)
+print({"test_loss": 0.5})
+"""
+
+
+def test_the_search_sketch_has_no_test_data_and_no_field_of_an_arm(tmp_path, monkeypatch, haltsweep):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(ONE_METRIC)
+    assert haltsweep("new", "--from", "job.py").code == 0
+    head, sketch = (tmp_path / "job.yaml").read_text().split("# search:")
+    (tmp_path / "job.yaml").write_text(head + "search:" + sketch.replace("\n#", "\n"))
+    planned = haltsweep("plan", "--json", "job.yaml")
+    assert planned.code == 0, planned.err
+    found = json.loads(planned.out)
+    assert [each["metric"] for each in found["search"]["objectives"]] == ["valid/loss"]
+    assert found["answer"]["outcomes"] == ["test_loss"]
+
+
 def test_check_warns_of_texts_that_are_still_to_be_written(tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text(RUN_CONTROL)
