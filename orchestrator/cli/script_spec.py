@@ -133,8 +133,8 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
     reported = [name for name in script.metrics if not is_named_for_test_data(name)]
     metric = next(iter(reported), METRIC)
     goal = "max" if "acc" in metric else "min"
-    yield "# Remove these marks to search the learning rate of every arm by a metric of validation data. Then\n"
-    yield "# answer must name a metric of test data, which the script reports only if\n"
+    yield "# Remove these marks to search the learning rate of every arm by a metric of validation data.\n"
+    yield "# Then answer must name a metric of test data, which the script reports only if\n"
     yield "# haltsweep.current_trial().splits is not empty.\n"
     if not reported:
         yield f"# The script must report {metric} for this.\n"
