@@ -65,7 +65,12 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
             for trial, outcome in conductor._unrunnable.values()
         ],
         "left": conductor._left,
-        "released": sorted(name for name, state in conductor._states.items() if state.is_released),
+        "released": sorted(
+            # Only waiting trials can be released, so the flag of other trials has no effect.
+            trial_id
+            for trial_id, state in conductor._states.items()
+            if state.is_released and state.status is TrialStatus.WAITING
+        ),
         "confirmed": [[*key, metrics] for key, metrics in conductor._confirmed.items()],
         "spending": conductor._spending.to_json(),
         "first": conductor._first.to_json(),
