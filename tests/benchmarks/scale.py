@@ -11,8 +11,8 @@
   the sweep is opened as a resume does.
 
 Goals: 500 events a second, decisions that do not slow down; for 100,000 ended trials of 100 arms a resume
-under 10 s and 300 MB (286 MiB), `status` under 1 s and `report` under 10 s. Figures of 2026-11-29, measured on
-2 cores that were shared with other processes; times are processor seconds:
+under 10 s and 300 MB (286 MiB), `status` under 1 s and `report` under 10 s. Figures of 2026-11-29 on 2
+cores shared with other processes; times are processor seconds:
 
 * Resume (`--reopen`, median of 3): 4.0 s and 282 MiB, so both goals are reached. 72 MiB are modules, and 210
   MiB the plan, the attempts and the states of all trials in two conductors (one replays written events for
