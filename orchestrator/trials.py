@@ -1,6 +1,7 @@
 """Define trials, outcomes and records, which planner, conductor, execution, ledger and report exchange."""
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ Phase = Literal["search", "confirm", "cross", "posthoc"]
 """Phase of a trial; `cross` is as `confirm`, but with params chosen by the search of another arm."""
 NUMBER_MOST = 1e70
 """Greatest usable absolute value of a metric: sums of fourth powers of differences must stay finite."""
+_NO_OVERRIDES: Mapping[str, Value] = {}
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
@@ -129,6 +131,11 @@ class PlannedTrial:
     """Index of the repeat of the arm's search that the trial belongs to, from 0."""
     settings_of: str = ""
     """`cross`: name of the arm whose search chose the values of the fields that both arms search."""
+
+    def __post_init__(self) -> None:
+        # A plan may have 100,000 trials, which share equal values to save memory.
+        object.__setattr__(self, "arm", sys.intern(self.arm))
+        object.__setattr__(self, "overrides", self.overrides or _NO_OVERRIDES)
 
     @property
     def place(self) -> str:

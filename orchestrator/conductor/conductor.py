@@ -55,7 +55,6 @@ class Conductor:
         self._spending = Spending(plan)
         self._rounds = Rounds(plan)
         self._confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
-        self._released: set[str] = set()
         self._judge = ReportJudge(plan)
         for planned in plan.trials:
             arm_state = self._repeat_of(planned)
@@ -176,7 +175,7 @@ class Conductor:
             confirms = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
             for each in confirms:
                 self._repeat_of(each.planned).withdraw([each])
-            self._released -= {each.planned.trial_id for each in confirms}
+                each.is_released = False
             others = [each for each in confirms if each.status is TrialStatus.ENDED]
         elif planned.phase == "confirm":
             self._confirmed.pop((planned.arm, planned.seed), None)
@@ -205,7 +204,7 @@ class Conductor:
         ]
         for state in skipped:
             self._repeat_of(state.planned).searching += state.planned.phase == "search"
-        self._released -= {each.planned.trial_id for each in skipped}
+            state.is_released = False
         return skipped
 
     def _reopen(self, state: TrialState) -> None:
@@ -441,7 +440,8 @@ class Conductor:
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
         ranked = best_first(arm_state.candidates, self._plan.search.objectives)
-        arm_state.winners = [each.assignment for each in ranked]
+        wanted = self._plan.confirm.best if self._plan.confirm is not None else 0
+        arm_state.winners = [each.assignment for each in ranked[:wanted]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -495,10 +495,9 @@ class Conductor:
     def _release(self, arm_state: ArmState) -> None:
         """Release trials that need not wait for a look: search trials, or confirm trials after the search."""
         for state in arm_state.phase("search" if arm_state.searching else "confirm"):
-            planned = state.planned
-            waiting = state.status is TrialStatus.WAITING and planned.trial_id not in self._released
-            if waiting and self._rounds.may_run(planned):
-                self._released.add(planned.trial_id)
+            waiting = state.status is TrialStatus.WAITING and not state.is_released
+            if waiting and self._rounds.may_run(state.planned):
+                state.is_released = True
                 arm_state.push(state)
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:

@@ -65,7 +65,12 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
             for trial, outcome in conductor._unrunnable.values()
         ],
         "left": conductor._left,
-        "released": sorted(conductor._released),
+        "released": sorted(
+            # Only waiting trials can be released, so the flag of other trials has no effect.
+            trial_id
+            for trial_id, state in conductor._states.items()
+            if state.is_released and state.status is TrialStatus.WAITING
+        ),
         "confirmed": [[*key, metrics] for key, metrics in conductor._confirmed.items()],
         "spending": conductor._spending.to_json(),
         "first": conductor._first.to_json(),
@@ -86,8 +91,10 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
         ValueError, TypeError, LookupError, AttributeError: If the values are invalid.
     """
     head = next(chunks)
+    candidates: dict[tuple[str, int], Sequence[int]] = {}
     for key, arm_state in conductor._arms.items():
         values, calls = next(chunks)
+        candidates[key] = values["candidates"]
         if calls is not None:
             conductor._searches[key].load(calls)
         _load_arm(conductor, arm_state, values)
@@ -96,12 +103,16 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     for chunk in chunks:
         for trial_id, *values in chunk:
             _load_trial(conductor._states[trial_id], values, objectives, ends)
+    for key, numbers in candidates.items():
+        conductor._arms[key].candidates = _candidates(conductor, key, numbers)
     conductor._again = dict.fromkeys(head["again"])
     for values, kind, reason in head["unrunnable"]:
         trial = trial_from_json(values)
         conductor._unrunnable[trial.trial_id] = trial, Outcome(OutcomeKind(kind), reason)
     conductor._left = head["left"]
-    conductor._released = set(head["released"])
+    released = set(head["released"])
+    for trial_id, state in conductor._states.items():
+        state.is_released = trial_id in released
     conductor._confirmed = {(arm, seed): metrics for arm, seed, metrics in head["confirmed"]}
     conductor._spending.load(head["spending"])
     conductor._first.load(head["first"])
@@ -111,7 +122,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
 
 
 def _fresh(state: TrialState) -> TrialState:
-    return TrialState(state.planned, state.place, source_id=state.source_id)
+    return TrialState(state.planned, state.place, is_released=state.is_released, source_id=state.source_id)
 
 
 def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned: int) -> dict[str, Any]:
@@ -121,7 +132,7 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "ready": sorted(ready),
         "searching": arm_state.searching,
         "winners": arm_state.winners,
-        "candidates": [[candidate.number, candidate.values] for candidate in arm_state.candidates],
+        "candidates": [candidate.number for candidate in arm_state.candidates],
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
         "drawn": [[trial.planned.number, trial.place] for trial in arm_state.trials[planned:]],
@@ -138,14 +149,16 @@ def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, 
     arm_state.ready = [(place, trial_id) for place, trial_id in values["ready"]]
     arm_state.searching = values["searching"]
     arm_state.winners = list(values["winners"])
-    arm_state.candidates = [
-        Candidate(
-            number, conductor._searches[arm_state.arm.name, arm_state.repeat].assignment(number), tuple(found)
-        )
-        for number, found in values["candidates"]
-    ]
     arm_state.ended = Counter({OutcomeKind(kind): count for kind, count in values["ended"].items()})
     arm_state.seconds = values["seconds"]
+
+
+def _candidates(conductor: "Conductor", key: tuple[str, int], numbers: Sequence[int]) -> list[Candidate]:
+    states = {state.planned.number: state for state in conductor._arms[key].phase("search")}
+    return [
+        Candidate(number, conductor._searches[key].assignment(number), states[number].values or ())
+        for number in numbers
+    ]
 
 
 def _trial_to_json(state: TrialState) -> list[Any]:

@@ -38,6 +38,8 @@ class TrialState:
     place: int
     """Position among all trials of the arm's repeat: search, then confirm, then posthoc."""
     status: TrialStatus = TrialStatus.WAITING
+    is_released: bool = False
+    """Whether a search or confirm trial was added to the trials that may be asked for."""
     trial: Trial | None = None
     last: Measurement | None = None
     evaluated: bool = False
@@ -84,6 +86,7 @@ class ArmState:
     searching: int = 0
     """Number of search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
+    """Best assignments of the ended search, at most as many as are confirmed."""
     candidates: list[Candidate] = field(default_factory=list)
     running: int = 0
     ended: Counter[OutcomeKind] = field(default_factory=Counter)

@@ -22,8 +22,9 @@ class FolderCheckpoints:
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials at once, and ignore errors."""
-        for trial_id in trial_ids:
-            shutil.rmtree(self.folder.checkpoint(trial_id), ignore_errors=True)
+        parent = str(self.folder.checkpoints)
+        for trial_id in trial_ids:  # a `Path` of each of 100,000 trials would take memory and time
+            shutil.rmtree(f"{parent}/{trial_id}", ignore_errors=True)
 
 
 class ExternalCheckpoints:

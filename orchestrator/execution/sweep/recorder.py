@@ -406,6 +406,6 @@ class Recorder:
         done, self._untidy = self._untidy, []
         self._checkpoints.discard(
             trial_id
-            for trial_id in dict.fromkeys(done)
+            for trial_id in done
             if trial_id in self._attempts and not self._attempts[trial_id].read_again
         )
