@@ -25,7 +25,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.background import DETACH, LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
-from orchestrator.tracking.inputs import read_inputs
+from orchestrator.tracking.inputs import Inputs, read_inputs
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, projection_lock, write_state
@@ -77,6 +77,7 @@ class FollowerLoop:
         self._plan = read_plan(folder)
         self._parquet = ParquetFiles(folder, self._plan, ledger)
         self._writer: MlflowWriter | None = None
+        self._inputs: Inputs = {}
         self._state = TrackingState(0, "", 0.0, store=redact_url(uri))
         self._noted_at = float("-inf")
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
@@ -112,14 +113,17 @@ class FollowerLoop:
         try:
             newest = self._ledger.last_seq()
             self._state = replace(self._state, newest=newest)
-            if self._writer is None:
+            inputs = read_inputs(self._folder)
+            # The session lists the datasets after the start of this process.
+            if self._writer is None or inputs != self._inputs:
+                self._inputs = inputs
                 self._writer = MlflowWriter(
                     self._uri,
                     self._plan,
                     self._ledger,
                     artifact_root(self._folder),
                     self._note_progress,
-                    inputs=read_inputs(self._folder),
+                    inputs=inputs,
                 )
                 look_as_usual()  # restore usual garbage collection, since MLflow is imported now
                 if self._state.error:

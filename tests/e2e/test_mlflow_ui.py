@@ -91,9 +91,9 @@ def expected(sweep: Sweep) -> dict[str, dict[str, float]]:
 
 
 def confirmed_values(sweep: Sweep, field: str) -> dict[str, str]:
-    """Return the value of a searched field in the confirm trials of every arm, as MLflow stores it."""
+    """Return the value of a searched field in the confirm trials of every arm, as MLflow shows it."""
     return {
-        record.arm: str(record.assignment[field]) for record in sweep.records if record.phase == "confirm"
+        record.arm: f"{record.assignment[field]:.3g}" for record in sweep.records if record.phase == "confirm"
     }
 
 

@@ -188,7 +188,7 @@ def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: P
     assert all(each.startswith("width ") for each in reasons)
     status = haltsweep("status", "one")
     assert status.code == 0
-    assert "one: finished; 12/12 done" in status.out
+    assert "one: finished; 12/12 ended" in status.out
     assert f"{len(reasons)} infeasible" in status.out
     assert f"infeasible: {reasons[0]}" in status.out
     (search,) = json.loads(haltsweep("report", "one", "--json").out)["page"]["searches"]

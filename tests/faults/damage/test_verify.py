@@ -263,7 +263,7 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
             continue
         bad = [each for each in faults(reported(place.folder)) if "no sweep" not in each.detail]
         # The launcher may be about to make it.
-        unmade = ("has no table", "is empty")
+        unmade = ("has no table", "is missing or empty")
         bad = [each for each in bad if each.what != "ledger" or not any(one in each.detail for one in unmade)]
         assert bad == []
         looks += 1
@@ -299,7 +299,7 @@ def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path:
     before = tree(runs)
     locked = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh", str(runs), str(COMMAND)]
     for arguments, shown in (
-        (("status", "tiny"), "tiny: finished; 4/4 done"),
+        (("status", "tiny"), "tiny: finished; 4/4 ended"),
         (("list",), "finished"),
         (("logs", "tiny"), "no trial has failed"),
     ):

@@ -17,13 +17,14 @@ import pytest
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.files.file_digests import write_manifest
-from orchestrator.identity import SweepFolder
+from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.follower import FollowerLoop
+from orchestrator.tracking.inputs import Input, read_inputs, write_inputs
 from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
@@ -107,7 +108,7 @@ def test_sync_repairs_the_store_after_a_follower_was_killed_at_any_moment(
 
 LAUNCHER = """
 import sys, time
-from orchestrator.identity import SweepFolder
+from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
@@ -325,6 +326,22 @@ class TestLoop:
         assert not FollowerLoop(folder, ledger, uri, lambda _: False, lambda: False).run()
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
+
+    def test_datasets_that_are_listed_after_its_start_are_written(
+        self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
+    ) -> None:
+        append_all(ledger, plan)
+        tasks = {digest(arm.settings.get("task")) for arm in plan.arms}
+        waits: list[float] = []
+
+        def list_datasets(seconds: float) -> bool:
+            waits.append(seconds)
+            write_inputs(folder, {task: (Input("task/valid", "a", "valid", "file"),) for task in tasks})
+            return len(waits) > 1
+
+        assert FollowerLoop(folder, ledger, uri, list_datasets, lambda: True).run()
+        writer = MlflowWriter(uri, plan, ledger, artifact_root(folder), inputs=read_inputs(folder))
+        assert writer.update().inputs == 0, "MLflow has the datasets of all runs"
 
     def test_at_the_end_parquet_is_written_before_mlflow(
         self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
