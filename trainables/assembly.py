@@ -223,7 +223,7 @@ def _allocated(ghost: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def as_fault(config: Settings, what: str) -> Iterator[None]:
+def as_fault(config: Settings, subject: str) -> Iterator[None]:
     """Raise ValueError with file and line for errors of a model of another package."""
     try:
         yield
@@ -234,7 +234,7 @@ def as_fault(config: Settings, what: str) -> Iterator[None]:
         ):
             raise
         raise ValueError(
-            f"the model {name!r} must {what}, got {describe_error(error)}; correct it"
+            f"the model {name!r} must {subject}, got {describe_error(error)}; correct it"
         ) from error
 
 

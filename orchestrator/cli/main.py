@@ -77,8 +77,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(show_version: bool) -> None:
+    if show_version:
         from importlib import metadata
 
         say(f"haltsweep {metadata.version('haltsweep')}")

@@ -327,14 +327,14 @@ class Conductor:
         *_, arm_state = min(ready, key=lambda each: each[:3])
         return self._states[heapq.heappop(arm_state.ready)[1]]
 
-    def _repeat_of(self, planned: PlannedTrial) -> ArmState:
-        return self._arms[planned.arm, planned.repeat]
+    def _repeat_of(self, planned_trial: PlannedTrial) -> ArmState:
+        return self._arms[planned_trial.arm, planned_trial.repeat]
 
     def _repeats_of(self, arm: str) -> list[ArmState]:
         return [self._arms[arm, repeat] for repeat in range(self._plan.repeats)]
 
-    def _search_of(self, planned: PlannedTrial) -> "SearchJournal":
-        return self._searches[planned.arm, planned.repeat]
+    def _search_of(self, planned_trial: PlannedTrial) -> "SearchJournal":
+        return self._searches[planned_trial.arm, planned_trial.repeat]
 
     def _run(self, state: TrialState) -> Trial:
         assert state.trial is not None, "only a trial that was asked for can run"

@@ -81,20 +81,20 @@ def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: It
     return [module for module in modules if module.partition(".")[0] not in OURS]
 
 
-def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, Any]) -> None:
+def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str, Any]) -> None:
     """Check that earlier trials of the sweep ran the same custom training code as `origin`.
 
     Another version of haltsweep is allowed and disclosed in reports. Trials without digests are skipped.
 
     Args:
         plan: The plan of the sweep.
-        known: Trials in the ledger.
+        records: Trials in the ledger.
         origin: Current provenance, as returned by `collect_provenance`.
 
     Raises:
         InputError: The code has changed.
     """
-    ran = [each.provenance.get("code_parts") or {} for each in known if each.attempts]
+    ran = [each.provenance.get("code_parts") or {} for each in records if each.attempts]
     for part, now in origin.get("code_parts", {}).items():
         before = Counter(each[part] for each in ran if part in each)
         if part == HALTSWEEP or not before or now in before:

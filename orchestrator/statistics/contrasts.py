@@ -63,5 +63,5 @@ def _sum(values: Sequence[float]) -> float:
     return 0.0 if abs(found) <= ROUNDING * max(map(abs, values)) else found
 
 
-def _sign(term: Term, away: Away) -> int:
-    return -1 if len(away & set(term)) % 2 else 1
+def _sign(term: Term, removed: Away) -> int:
+    return -1 if len(removed & set(term)) % 2 else 1

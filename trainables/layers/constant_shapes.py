@@ -38,11 +38,11 @@ def constant_shapes() -> "ConstantShapes | None":
     return _ACTIVE.get()
 
 
-def refuse_host_read(what: str) -> None:
-    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `what`."""
+def refuse_host_read(subject: str) -> None:
+    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `subject`."""
     if _ACTIVE.get() is not None:
         raise BatchDependentError(
-            f"a pass with constant shapes must keep {what} on the device, got a read by the host"
+            f"a pass with constant shapes must keep {subject} on the device, got a read by the host"
         )
 
 

@@ -198,12 +198,12 @@ def _train_trees(config: Config) -> Trees:
 
 
 @lru_cache(maxsize=2)
-def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
-    """Return `wanted` unique trees that are not in `seen`, shuffled because short ones are drawn first."""
+def _corpus(num_wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
+    """Return `num_wanted` unique trees outside `seen`, shuffled because short ones are drawn first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
-    trees = first_unique(draws, wanted, set(seen))
-    return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), wanted))
+    trees = first_unique(draws, num_wanted, set(seen))
+    return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), num_wanted))
 
 
 @lru_cache(maxsize=4)

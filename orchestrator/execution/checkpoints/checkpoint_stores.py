@@ -261,13 +261,13 @@ class ExternalStore:
         paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
-    def _upload(self, trial_id: str, made: Checkpoint, patience_s: float) -> None:
-        target = self._path(trial_id, made.folder.name)
+    def _upload(self, trial_id: str, checkpoint: Checkpoint, patience_s: float) -> None:
+        target = self._path(trial_id, checkpoint.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        for path in sorted(each for each in made.state.rglob("*") if each.is_file()):
-            name = path.relative_to(made.state).as_posix()
+        for path in sorted(each for each in checkpoint.state.rglob("*") if each.is_file()):
+            name = path.relative_to(checkpoint.state).as_posix()
             self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
-        manifest = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
+        manifest = {"state": state, "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8")}
         self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:

@@ -66,17 +66,17 @@ def _text(value: str) -> str:
     return escape_unstorable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
 
 
-def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
+def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the examples as JSON values that the ledger can store."""
     try:
-        text = json.dumps(given if given else [], allow_nan=False)
+        text = json.dumps(examples if examples else [], allow_nan=False)
         values = json.loads(text)
         listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); mend the code") from error
     if not listed:
-        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the code")
+        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; mend the code")
     if len(text) > EXAMPLES_MOST:
         raise BadMeasurement(
             f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "

@@ -84,24 +84,33 @@ class Probe:
         """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
         return self.structure(system).parameters
 
-    def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measurements:
+    def measure(self, system: System, requested_pass: Pass, longest: int | None = None) -> Measurements:
         """Return the results of one pass.
 
         Args:
             system: Settings of a trial.
-            asked: Settings of the pass.
+            requested_pass: Settings of the pass.
             longest: Maximum number of tokens per input; by default the maximum of training.
 
         Raises:
             ValueError: The system cannot be run on this machine.
         """
         most = longest or system.shape.length_max
-        key = (self._key(system), _loss_settings(system) if asked.trains else "", asked, most)
-        learned = self._measured.get((*key[:2], replace(asked, learns=True), most)) if asked.trains else None
+        key = (
+            self._key(system),
+            _loss_settings(system) if requested_pass.trains else "",
+            requested_pass,
+            most,
+        )
+        learned = (
+            self._measured.get((*key[:2], replace(requested_pass, learns=True), most))
+            if requested_pass.trains
+            else None
+        )
         if key not in self._measured and learned is not None:
             self._measured[key] = replace(learned, gradient=None)
         if key not in self._measured:
-            self._measured[key] = measure(system, self._model(system), asked, most)
+            self._measured[key] = measure(system, self._model(system), requested_pass, most)
         return self._measured[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:

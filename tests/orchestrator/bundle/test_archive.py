@@ -199,7 +199,7 @@ def test_a_list_of_files_that_is_too_long_is_not_read(place, monkeypatch):
 def test_no_archive(place, content):
     file = place / "made.zip"
     file.write_bytes(content)
-    refused(file, place, "must be an archive as `haltsweep bundle` writes it")
+    refused(file, place, "must be an archive that `haltsweep bundle` wrote")
 
 
 def test_what_follows_the_archive_or_makes_it_larger_than_it_says(place):

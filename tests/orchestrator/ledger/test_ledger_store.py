@@ -63,7 +63,7 @@ def test_what_was_written_is_read_back_by_another_connection(store: Ledger, any_
         assert positions == sorted(set(positions))
         assert other.last_seq() == positions[-1]
         middle = positions[len(positions) // 2]
-        assert list(other.events(after=middle)) == [event for event in read if (event.seq or 0) > middle]
+        assert list(other.events(after_seq=middle)) == [event for event in read if (event.seq or 0) > middle]
         assert not other.empty
 
 

@@ -191,7 +191,7 @@ def test_what_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
     shown = haltsweep("verify", "text.zip")
     assert shown.code == 2
-    assert "must be an archive as `haltsweep bundle` writes it" in shown.err
+    assert "must be an archive that `haltsweep bundle` wrote" in shown.err
     assert "--repair is for sweeps" in haltsweep("verify", "text.zip", "--repair").err
 
 

@@ -70,7 +70,7 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     ],
 )
 def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
-    assert sweep_state(held=held, planned=planned, ended=ended, failed=failed) is state
+    assert sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed) is state
 
 
 def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
