@@ -113,7 +113,7 @@ def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         sorter.prepare()
     except CycleError as error:
         circle = " -> ".join(error.args[1])
-        raise CyclicSpace(f"conditions must not run in a circle, got {circle}") from error
+        raise CyclicSpace(f"conditions must not form a cycle, got {circle}") from error
     rank = {path: position for position, path in enumerate(by_path)}
     order: list[Dimension] = []
     ready = set(sorter.get_ready())

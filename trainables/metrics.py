@@ -137,9 +137,7 @@ def declared(description: object) -> tuple[Metric, ...]:
     else:
         found = tuple(description) if isinstance(description, Iterable) else (None,)
         if not all(isinstance(each, Metric) for each in found):
-            raise ValueError(
-                f"metrics must be a mapping from name to what is known of it, got {description!r}"
-            )
+            raise ValueError(f"metrics must be a mapping from name to description, got {description!r}")
         made = [replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found]
         faults = [_misnamed(each.name) for each in made if not _is_name(each.name)]
     named = [each for each in made if _is_name(each.name)]

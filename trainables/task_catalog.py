@@ -137,7 +137,7 @@ def metrics(name: str) -> tuple[Metric, ...]:
     try:
         return declared(getattr(task_module(name), "metrics", ()))
     except ValueError as error:
-        raise ValueError(f"the task {name} declares what cannot be: {error}") from error
+        raise ValueError(f"the task {name} has an invalid declaration: {error}") from error
 
 
 def headline(name: str) -> str:

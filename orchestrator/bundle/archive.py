@@ -161,9 +161,9 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) 
             raise _refused(path, f"it holds {each.filename!r} twice")
         mode = each.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or each.flag_bits & 1:
-            raise _refused(path, f"{each.filename!r} is no ordinary file that anybody may read")
+            raise _refused(path, f"{each.filename!r} must be a regular file that every user may read")
         if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(path, f"{each.filename!r} is compressed in a way that we never use")
+            raise _refused(path, f"{each.filename!r} has an unsupported compression method")
         if each.file_size > most_of(each.filename):
             raise _too_long(path, each.filename)
 

@@ -150,15 +150,13 @@ def read_plan(folder: Path) -> Plan:
     try:
         plan = from_json(bounded((folder / PLAN).read_bytes()))
     except ValueError as error:
-        raise StoreError(
-            f"{PLAN} is too large to be looked at: {error}; ask for the sweep's folder"
-        ) from error
+        raise StoreError(f"{PLAN} is too large to be read: {error}; ask for the sweep's folder") from error
     if refusal := oversized(plan):
         raise StoreError(refusal)
     if not plan.metrics and plan.trainable is None:
         raise StoreError(
-            "the plan must declare what its trials measure, and is from before plans did: nothing but the "
-            "code of its tasks can tell, which is not run here"
+            "the plan must declare the metrics of its trials, but an older version wrote it without them; "
+            "this command does not run the code of tasks to find out"
         )
     return plan
 

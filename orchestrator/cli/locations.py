@@ -37,7 +37,7 @@ def tracking_uri(option: str | None, runs: Path) -> str:
     """
     if option == UNTRACKED:
         raise InputError(
-            f"--tracking {UNTRACKED} goes with launch alone: here it must name an MLflow; leave it out"
+            f"--tracking {UNTRACKED} is an option of launch only; omit it, or name an MLflow store"
         )
     steering = os.environ.get(TRACKING_VARIABLE)
     uri = option or (steering if steering != UNTRACKED else None)
@@ -107,15 +107,12 @@ def existing(folder: Path) -> Path:
         if isinstance(error, OSError) and error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
         raise InputError(
-            f"a folder must have a path that can be followed, got {str(folder)!r} ({error}); "
-            "choose another one"
+            f"a folder must have a valid path, got {str(folder)!r} ({error}); choose another one"
         ) from error
 
 
 def _folder(path: Path, content: str, option: str) -> Path:
     folder = existing(path)
     if not folder.is_dir():
-        raise InputError(
-            f"the {content} must be kept in a folder, and {folder} is a file; choose another {option}"
-        )
+        raise InputError(f"{content} need a folder, but {folder} is a file; choose another {option}")
     return path

@@ -273,8 +273,8 @@ class Conductor:
         state = self._states.get(event.trial_id)
         if state is None:
             raise StoreError(
-                f"the ledger must hold trials of the plan only, got {event.trial_id}; plan and ledger are of "
-                "different sweeps: restore the spec it was launched with"
+                f"the ledger must contain only trials of the plan, got {event.trial_id}; plan and ledger "
+                "belong to different sweeps: restore the spec it was launched with"
             )
         if event.kind is EventKind.RETRIED:
             if "cause" not in event.payload:  # retries of dependent trials follow from this one

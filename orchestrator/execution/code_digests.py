@@ -101,9 +101,9 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
             continue
         which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
         raise InputError(
-            f"trials of one sweep must run the same training code, and {part} of {plan.name} was changed "
-            f"since trials ran: digest {which}, now {now}; put it back, launch a new sweep under another "
-            "name, or go on all the same with --changed-code, of which the report tells first"
+            f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
+            f"after trials had run: digest {which}, now {now}; put it back, launch a new sweep under another "
+            "name, or continue with --changed-code, which the report states first"
         )
 
 
@@ -137,7 +137,7 @@ def _built_in() -> dict[Path, bytes]:
     for package in OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            raise InputError(f"the package {package} must be installed, and it is not")
+            raise InputError(f"the package {package} is not installed")
         found.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
     return found
 

@@ -142,10 +142,10 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
             changed.append(f"{split} was of digest {which}, and is {now}")
     if changed:
         raise InputError(
-            f"trials of one sweep must read the same data, and those of {plan.name} are not what trials have "
-            f"read: {'; '.join(changed)}. Put the folder of data back, or the files that it is made from, "
-            "launch a new sweep under another name, or go on all the same with --changed-code, of which the "
-            "report tells first"
+            f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
+            f"{'; '.join(changed)}. Restore the folder of data, or the files that it is built from, "
+            "launch a new sweep under another name, or continue with --changed-code, which the report "
+            "states first"
         )
 
 

@@ -37,8 +37,9 @@ def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
             f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
         )
         raise InputError(
-            f"a trial must fit on one node: it asks for cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
-            f"and there is {given}; ask for less with --cpus and --gpus, or name a larger cluster (--address)"
+            f"a trial must fit on one node: it needs cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
+            f"but {given} is available; request less with --cpus and --gpus, or name a larger cluster "
+            "(--address)"
         )
     return room
 

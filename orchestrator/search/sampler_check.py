@@ -146,8 +146,8 @@ def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     first = drawn()
     if choice.is_from_outside and first != drawn():
         raise ValueError(
-            "made again with the same seed it draws other values, so that no search could be resumed; let it "
-            "take a keyword seed, and draw from that and the study alone"
+            "a second instance with the same seed draws other values, so a search could not be resumed; "
+            "accept a keyword seed, and draw only from it and the study"
         )
 
 

@@ -157,9 +157,9 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
         likely = None if keys else _elsewhere(str(part), spec)
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
-        raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
+        raise BadOverride(f"{at}is {shown(inside)}: select an item by a position like [0]")
     if found is None or (inside is not None and not isinstance(inside, dict | list)):
-        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as a whole")
+        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
         raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
@@ -207,9 +207,7 @@ def _apply(document: Document, keys: Keys, override: Override) -> None:
         inside = inside[key]
     if override.value is None and tuple(outer) in _REMOVABLE:
         if last not in inside:
-            raise BadOverride(
-                f"{dotted(tuple(outer))} has no {last!r} to take away. {hint(str(last), inside)}"
-            )
+            raise BadOverride(f"{dotted(tuple(outer))} has no {last!r} to remove. {hint(str(last), inside)}")
         del inside[last]
         return
     if isinstance(inside, dict) and last not in inside:

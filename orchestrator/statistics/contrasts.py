@@ -43,7 +43,7 @@ def contrasts(
     wanted = [frozenset(each) for each in ((), *terms(factors))]
     if unknown := set(values) - set(wanted):
         given = sorted(map(sorted, unknown))
-        raise ValueError(f"arms must take away some of {', '.join(factors)}, got {given}")
+        raise ValueError(f"arms must remove some of {', '.join(factors)}, got {given}")
     if set(values) != set(wanted):
         return {}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))

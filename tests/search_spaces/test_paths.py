@@ -109,7 +109,7 @@ def test_every_assigned_path_reads_back(assignment):
     [("model.halt.threshold", "model.halt is null"), ("model.chunk.size", "model.chunk is not there")],
 )
 def test_a_path_through_nothing_is_refused(path, parent):
-    with pytest.raises(ValueError, match=f"{path} is nowhere: {parent}"):
+    with pytest.raises(ValueError, match=f"{path} does not exist: {parent}"):
         with_values({"model": {"halt": None}}, {path: 1})
 
 

@@ -101,8 +101,8 @@ class Catalogue:
         if len(places) > 1:
             listed = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must be in one place, got {listed}; uninstall one, or give "
-                "the name of the module itself, with its dots"
+                f"the {self.noun} {name!r} must have a single definition, got {listed}; uninstall one, or "
+                "give the full dotted name of the module"
             )
         if places or is_module_name(name):
             what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
@@ -159,7 +159,7 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
         BadModule: The module cannot be imported.
     """
     if module.endswith(".py"):  # otherwise Python would import the parent package
-        raise UnknownName(f"{subject} must be a module that is there, got {module}{_module_hint(module)}")
+        raise UnknownName(f"{subject} must be an existing module, got {module}{_module_hint(module)}")
     add_to_path(Path.cwd())
     is_first, threads = module not in sys.modules, num_unforkable_threads()
     arguments, sys.argv = sys.argv, [module]
@@ -176,7 +176,7 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UnknownName(
-                f"{subject} must be a module that is there, got {module}; it is looked for {LOOKED_IN}"
+                f"{subject} must be an existing module, got {module}; it is looked for {LOOKED_IN}"
                 f"{_module_hint(module)}"
             ) from error
         raise _import_error(subject, error) from error

@@ -16,13 +16,13 @@ COLUMNS = {"classify": "label", "pair": "label", "positions": "targets", "sequen
 def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
     """Raise ValueError with the first difference of a split from `shape` and `info`."""
     for fault in _faults(table, shape, info):
-        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+        raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
 
 def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
     """Raise ValueError with the first difference of a streamed batch from `shape` and `info`."""
     for fault in _batch_faults(batch, shape, info):
-        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+        raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
 
 def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]:

@@ -205,8 +205,9 @@ class ConstantShapes:
         known = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
         if known[1] is None or not np.array_equal(known[0], table):
             raise BatchDependentError(
-                f"tables that the host makes must not depend on the batch, got other values in table {number}"
-                f" of shape {table.shape}; make it of tensors on the device"
+                "tables created on the host must not depend on the batch, but the values differ in table "
+                f"{number}"
+                f" of shape {table.shape}; compute it from tensors on the device"
             )
         return known[1]
 
@@ -223,7 +224,7 @@ class ConstantShapes:
         """Return the cached tensors of `key`, which only warming passes may create."""
         if key not in self._constants:
             if self._captures:
-                raise BatchDependentError(f"cached tensors must be made while warming up, got {key} later")
+                raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")
             self._constants[key] = make()
         found: Made = self._constants[key]
         return found

@@ -79,7 +79,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
     def _can_be_run(self) -> "SparseSettings":
         if not self.absolute_positions and self.position_layout != "alternating":
             raise ValueError(
-                "position_layout is that of absolute positions, got absolute_positions=False and"
+                "position_layout requires absolute positions, got absolute_positions=False and"
                 f" position_layout={self.position_layout!r}; drop it"
             )
         if self.kernel == "flash":

@@ -89,7 +89,7 @@ class Config(HeadSettings):
     def _something_is_proposed(self) -> "Config":
         if not self.gate and self.proposal != "norm":
             raise ValueError(
-                f"proposal must be norm without a gate to propose to, got gate=False and"
+                f"proposal must be norm if there is no gate, got gate=False and"
                 f" proposal={self.proposal!r}; drop it or set gate: true"
             )
         return self

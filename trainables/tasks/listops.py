@@ -104,7 +104,8 @@ class Config(Settings):
         taken = self.near_iid_examples + self.valid_examples
         if taken >= self.trees:
             raise ValueError(
-                f"trees must exceed near_iid_examples + valid_examples, what is left is trained on; got "
+                "trees must exceed near_iid_examples + valid_examples, because the rest are the training "
+                "trees; got "
                 f"trees={self.trees}, near_iid_examples={self.near_iid_examples}, "
                 f"valid_examples={self.valid_examples}"
             )
@@ -112,9 +113,10 @@ class Config(Settings):
         # Drawing every possible tree takes too long; a quarter of them is drawn in reasonable time.
         if self.trees * 4 > law.distinct():
             raise ValueError(
-                f"trees must be at most a quarter of the {law.distinct()} different trees of this law, got "
+                f"trees must be at most a quarter of the {law.distinct()} different trees of this "
+                "distribution, got "
                 f"trees={self.trees} with depth_max={self.depth_max}, arguments_max={self.arguments_max}; "
-                f"allow deeper trees or more arguments, or ask for at most {law.distinct() // 4} trees"
+                f"allow deeper trees or more arguments, or request at most {law.distinct() // 4} trees"
             )
         if law.mean_length() > 500:
             raise ValueError(

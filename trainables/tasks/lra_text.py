@@ -63,7 +63,7 @@ class Config(Settings):
     def _some_are_held_out(self) -> Self:
         if self.validate_on == "test" and self.valid_examples is not None:
             raise ValueError(
-                "valid_examples says how many training reviews to validate with, got "
+                "valid_examples is the number of training reviews used for validation, got "
                 f"valid_examples={self.valid_examples} and validate_on='test'; drop one"
             )
         return self

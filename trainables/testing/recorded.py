@@ -104,8 +104,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise BatchDependentError(f"a captured pass must not wait for the device, got {func}")
         if any(each.numel() and _address(each) not in self._memory for each in tensors):
             raise BatchDependentError(
-                "a captured pass must read weights, its batch and what it made of them, got a tensor from the"
-                f" host or from an earlier pass in {func}; make it of tensors of this pass"
+                "a captured pass must read only weights, its batch and results of both, got a tensor from the"
+                f" host or from an earlier pass in {func}; compute it from tensors of this pass"
             )
 
 

@@ -347,8 +347,8 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
     if path is None or not wanted:
         raise InputError(
-            "--arms must name arms of a SPEC that is given too, as in `extend NAME SPEC --arms wide,deep`, "
-            f"got {names!r}{'' if path else ' without SPEC'}; an arm without a spec is written out: "
+            "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
+            f"got {names!r}{'' if path else ' without SPEC'}; without a spec, write the arm in full: "
             "'arms.wide={why: more room, set: {model.width: 128}}'"
         )
     content = load_spec(path, profile=profile).content()

@@ -171,7 +171,8 @@ class ExternalStore:
             self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
-                f"--checkpoints must be a place that can be written, read and deleted from, got {self.uri}: "
+                "--checkpoints must be a location that allows writing, reading and deleting, got "
+                f"{self.uri}: "
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
                 "the environment"
             ) from error
@@ -355,8 +356,8 @@ def retry_operation(action: Callable[[], _Found], patience_s: float, uri: str) -
         except Exception as error:  # libraries of stores have their own exception classes
             if isinstance(error, LASTING) or time.monotonic() + pause > until:
                 raise StoreUnreachable(
-                    f"the store of checkpoints must answer, and {redact_url(uri)} does not: "
-                    f"{_reason(error)}; try again when it does, a sweep with `haltsweep resume`"
+                    f"the store of checkpoints {redact_url(uri)} does not answer: "
+                    f"{_reason(error)}; try again later, for a sweep with `haltsweep resume`"
                 ) from error
         time.sleep(pause)
         pause = min(pause * 2, 10.0)

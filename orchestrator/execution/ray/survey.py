@@ -78,7 +78,8 @@ def check_address(address: str) -> None:
         host = address.removeprefix(CLIENT).rpartition("@")[2].partition(":")[0] or "HOST"
         raise no_cluster(
             address,
-            "a Ray client has no node of its own, and Ray Tune runs on a node; launch on a machine of the "
+            "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine "
+            "of the "
             f"cluster with the address of its head, {host}:{PORT} unless it was started with another --port",
         )
     host, _, port = address.rpartition(":")

@@ -117,7 +117,7 @@ def run_sweep(
         finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, means)
         if finish.interrupted and undo_launch(folder):
             raise Withdrawn(
-                f"interrupted before the first trial of {plan.name!r}: nothing is left of it; launch it again"
+                f"interrupted before the first trial of {plan.name!r}: no files remain; launch it again"
             )
         return finish
 

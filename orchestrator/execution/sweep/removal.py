@@ -65,7 +65,7 @@ def remove(
     """
     if folder.root.is_symlink():
         raise InputError(
-            f"the folder of a sweep to remove must be no link, and {folder.root} leads to "
+            f"cannot remove a sweep through a symbolic link: {folder.root} points to "
             f"{folder.root.resolve()}; remove it there"
         )
     if setup is not None:

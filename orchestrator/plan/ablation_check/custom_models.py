@@ -139,7 +139,7 @@ def _built(model: "nn.Module") -> Fingerprint:
     weights = dict(model.named_parameters())
     if lazy := [name for name, each in weights.items() if is_lazy(each)]:
         raise ValueError(
-            f"a lazy module must have seen an input before its weights can be compared, got {lazy[0]} "
+            f"a lazy module must process an input before its weights can be compared, got {lazy[0]} "
             "without a shape: write example(settings), which is run once, or give the sizes in build"
         )
     return Fingerprint(

@@ -34,8 +34,8 @@ def changes_allowed(
     found = tuple(differences(old, new))
     if not found:
         raise InputError(
-            f"to be extended {name} must be asked for something more, and this is what it was asked for: "
-            f"name what to add, or go on with what is left of it by haltsweep resume {name}. {CAN}"
+            f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
+            f"sweep with haltsweep resume {name}. {CAN}"
         )
     refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, progress))]
     if refused:

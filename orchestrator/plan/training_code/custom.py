@@ -175,8 +175,8 @@ class CustomTrainable:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
-                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
-                "--calibrate out"
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; "
+                "omit --calibrate"
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
 

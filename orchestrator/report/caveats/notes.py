@@ -212,7 +212,7 @@ def _objective_scope_notes(report: Report) -> list[str]:
 
 def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
-    words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
+    words = {"intervals": INTERVALS, "mean_text": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = choose_text(report.estimates, **of_unit)
     scope = format_scope(report.interval_scope)

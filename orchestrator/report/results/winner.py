@@ -144,14 +144,14 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"{report.sweep} has several contexts, so the best must be chosen inside one: give --context "
+            f"{report.sweep} has several contexts, so choose the best in one of them: give --context "
             f"with one of {', '.join(arms)}, or --arm"
         )
     controls = {each.arm for each in report.controls}
     every = arms[context] if context is not None else report.arms
     rivals = tuple(each for each in every if each not in controls or each == arm)
     if arm is not None and arm not in rivals:
-        raise InputError(f"{arm} is not in the context {context}: leave out --context or --arm")
+        raise InputError(f"{arm} is not in the context {context}: omit --context or --arm")
     return rivals if arm is None else (arm,)
 
 

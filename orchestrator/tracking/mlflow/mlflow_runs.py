@@ -340,10 +340,10 @@ def outages(uri: str) -> Iterator[None]:
         # MLflow raises its own exceptions and those of its database driver and HTTP library.
         if (refusal := _REFUSED.search(str(error))) is not None:
             raise TrackingOutage(
-                f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
-                f"({refusal['code'] or refusal['word']}); give others, as http://USER:PASSWORD@HOST:PORT in "
-                "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, "
-                "`haltsweep sync` catches up"
+                f"MLflow at {redact_url(uri)} refuses the user and password "
+                f"({refusal['code'] or refusal['word']}); set others, as http://USER:PASSWORD@HOST:PORT in "
+                "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: no result is "
+                "lost, `haltsweep sync` writes the missing runs"
             ) from error
         remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(

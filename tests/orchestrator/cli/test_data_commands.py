@@ -89,7 +89,7 @@ class TestBuild:
             (("listops", "--split", "tain"), "listops has no split 'tain'. Known: train, valid, near-iid"),
             (("tiny.yaml", "--profile", "shrt"), "Did you mean 'short'?"),
             (("tiny.yaml", "baseline.task.tres=1"), "no field task.tres"),
-            (("listops", "--data", "tiny.yaml"), "the datasets must be kept in a folder"),
+            (("listops", "--data", "tiny.yaml"), "datasets need a folder"),
             (
                 ("logical_inference", "folder=nowhere"),
                 "the split train of logical_inference cannot be built: folder must hold the files train0 .. ",

@@ -123,7 +123,7 @@ def test_nothing_follows_a_final_end(store: Ledger) -> None:
     ):
         with pytest.raises(
             TrialEnded,
-            match=f"nothing may happen to a trial after its end: a is finished, got .*'{late.kind}'",
+            match=f"a trial must have no events after its end: a is finished, got .*'{late.kind}'",
         ):
             store.append([log.started(3.0, "b", 1), late], lease)
     assert list(store.events()) == before, "a refused batch must leave nothing behind"
@@ -354,7 +354,7 @@ class TestWhere:
     @pytest.mark.parametrize("create", [False, True])
     def test_a_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
-        refusal = rf"schema version={SCHEMA_VERSION + 1}, written by a newer haltsweep.*pip install --upgrade"
+        refusal = rf"schema version={SCHEMA_VERSION + 1} of a newer haltsweep.*pip install --upgrade"
         with pytest.raises(StoreError, match=refusal):
             Ledger.open(url, "sweep", create=create)
 

@@ -176,7 +176,7 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
 def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
     shown = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
     assert shown.code == 1
-    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' must be there, and is not\n"
+    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
 
 
 @pytest.mark.parametrize(
