@@ -12,7 +12,7 @@ from orchestrator.files.known_addresses import remember
 def _folder(text: str) -> Path:
     """Return the folder of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text:
-        raise InputError("the name of a folder must not be empty; omit the option instead")
+        raise InputError("a folder must not be empty; omit the option instead")
     return Path(text)
 
 

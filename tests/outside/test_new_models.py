@@ -175,7 +175,7 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
         ),
         (
             f"        self.start = nn.Parameter(1j * torch.ones(8))\n{STATES}x + self.start.real\n",
-            "parameters must be floating-point numbers, got encoder.start of torch.complex64; keep both",
+            "parameters must be floating-point numbers, got encoder.start of torch.complex64; store complex",
         ),
         (
             "        self.inner = nn.Linear(8, -1)\n",

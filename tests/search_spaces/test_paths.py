@@ -164,5 +164,5 @@ def test_fields_that_are_not_there(path: str) -> None:
 
 def test_a_new_key_needs_a_mapping_around_it() -> None:
     assert with_value(NAMED, "optimizer.wd", 1)["optimizer"]["wd"] == 1
-    with pytest.raises(ValueError, match=r"layers\.2 is nowhere: layers is a"):
+    with pytest.raises(ValueError, match=r"layers\.2 does not exist: layers is a"):
         with_value(NAMED, "layers.2", 1)

@@ -144,7 +144,7 @@ def version(connection: Connection, location: str) -> int:
         )
     if found[0] > SCHEMA_VERSION:
         raise StoreError(
-            f"the ledger at {location} has schema version={found[0]}of a newer haltsweep, but this "
+            f"the ledger at {location} has schema version={found[0]} of a newer haltsweep, but this "
             f"version reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
     return int(found[0])

@@ -150,10 +150,10 @@ def test_a_name_that_no_folder_can_have_is_no_sweep():
     [
         ("--runs", "folder"),
         ("--data", "folder"),
-        ("--tracking", "place"),
-        ("--storage", "place"),
-        ("--checkpoints", "place"),
-        ("--address", "place"),
+        ("--tracking", "location"),
+        ("--storage", "location"),
+        ("--checkpoints", "location"),
+        ("--address", "location"),
     ],
 )
 def test_an_option_without_a_name_is_refused(haltsweep, tmp_path, monkeypatch, option, what):

@@ -112,7 +112,7 @@ def test_a_sweep_whose_holder_may_be_alive_elsewhere_is_removed_only_if_taken_ov
     assert folder.plan.exists()
     taken = haltsweep("remove", "synthetic", "--yes", "--take-over")
     assert taken.code == 0
-    assert f"{DEAD}; that session can then no longer write" in " ".join(taken.err.split())
+    assert f"{DEAD}; that session can write nothing more" in " ".join(taken.err.split())
     assert not folder.root.exists()
 
 
