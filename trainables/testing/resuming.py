@@ -42,10 +42,10 @@ class ResumeContract(ModelCases):
         return {label: raw for label, raw in self.every_arm().items() if label in (BASE, *self.arms)}
 
     def test_stopped_at_every_report_it_ends_as_undisturbed(
-        self, raw_state: Raw, tmp_path: Path, tmp_path_factory: "pytest.TempPathFactory"
+        self, trained: Raw, tmp_path: Path, tmp_path_factory: "pytest.TempPathFactory"
     ) -> None:
         """Check measurements and weights of a trial that is resumed in a new workload each time."""
-        settings = {"task": dict(self.task), "model": raw_state, "train": dict(self.train)}
+        settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
         job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
         found, resumed = interrupted(Training, job, tmp_path)
         expected, whole = undisturbed(Training, job)

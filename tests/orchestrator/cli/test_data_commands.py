@@ -84,7 +84,7 @@ class TestBuild:
             (("listops", "tres=1"), "task.tres: no field task.tres. Did you mean 'trees'?"),
             (("listops", "trees=x"), "task.trees: must be a valid integer, got the text 'x'"),
             (("listops", "trees"), "an override must be key=value, got 'trees'"),
-            (("listops", "trees.x=1"), "override 'trees.x=1': trees.x is nowhere: trees is not there"),
+            (("listops", "trees.x=1"), "override 'trees.x=1': trees.x does not exist: trees is not there"),
             (("listops", "--profile", "small"), "--profile goes with a spec, got the task 'listops'"),
             (("listops", "--split", "tain"), "listops has no split 'tain'. Known: train, valid, near-iid"),
             (("tiny.yaml", "--profile", "shrt"), "Did you mean 'short'?"),
