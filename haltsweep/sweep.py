@@ -172,7 +172,7 @@ class Sweep:
         plan = partial(
             plan_file,
             overrides=overrides,
-            found=partial(read_best_params, self._runs),
+            best_params_of=partial(read_best_params, self._runs),
             spread_of=partial(read_spread, self._runs),
         )
         if isinstance(spec, Path):

@@ -166,8 +166,8 @@ class SpecCollector(pytest.File):
 class SpecItem(pytest.Item):
     """A spec with at most one profile; passes if it can be planned, checked and trained."""
 
-    def __init__(self, *, profile: str | None, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, profile: str | None, **value: Any) -> None:
+        super().__init__(**value)
         self.profile = profile
 
     def runtest(self) -> None:

@@ -24,9 +24,9 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
     return lookup(settings, path)
 
 
-def find_parent(path: str, known: Iterable[str]) -> str | None:
-    """Return the path in `known` that is a parent of `path`; None if there is none."""
-    return next((parent for parent in known if path.startswith(f"{parent}.")), None)
+def find_parent(path: str, known_names: Iterable[str]) -> str | None:
+    """Return the path in `known_names` that is a parent of `path`; None if there is none."""
+    return next((parent for parent in known_names if path.startswith(f"{parent}.")), None)
 
 
 def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         sorter.prepare()
     except CycleError as error:
         circle = " -> ".join(error.args[1])
-        raise CyclicSpace(f"conditions must not run in a circle, got {circle}") from error
+        raise CyclicSpace(f"conditions must not form a cycle, got {circle}") from error
     rank = {path: position for position, path in enumerate(by_path)}
     order: list[Dimension] = []
     ready = set(sorter.get_ready())

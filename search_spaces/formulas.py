@@ -185,7 +185,7 @@ def _value(tree: ast.expr, values: Mapping[str, Any]) -> Any:  # noqa: PLR0911 -
                     return False
                 one = right
             return True
-    raise AssertionError("a formula is checked before it is evaluated")
+    raise AssertionError("a formula must be validated before it is evaluated")
 
 
 def _number(value: Any) -> Any:

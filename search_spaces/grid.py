@@ -83,15 +83,15 @@ def count_values(domain: Domain) -> int:
 
 
 def _assignments(
-    space: Space, settings: Mapping[str, Any], place: int, before: Assignment
+    space: Space, settings: Mapping[str, Any], index: int, prefix: Assignment
 ) -> Iterator[Assignment]:
-    """Yield the assignments that start with `before`, the values of the first `place` dimensions."""
-    if place == len(space.dimensions):
-        yield before
+    """Yield the assignments that start with `prefix`, the values of the first `index` dimensions."""
+    if index == len(space.dimensions):
+        yield prefix
         return
-    dimension = space.dimensions[place]
-    if not exists(dimension, before, settings):
-        yield from _assignments(space, settings, place + 1, before)
+    dimension = space.dimensions[index]
+    if not exists(dimension, prefix, settings):
+        yield from _assignments(space, settings, index + 1, prefix)
         return
     for value in values(dimension.domain):
-        yield from _assignments(space, settings, place + 1, {**before, dimension.path: value})
+        yield from _assignments(space, settings, index + 1, {**prefix, dimension.path: value})

@@ -43,19 +43,19 @@ PathProblem = Callable[[str], str | None]
 
 
 def parse_space(
-    written: Any, path_problem: PathProblem = built_in_problem
+    value: Any, path_problem: PathProblem = built_in_problem
 ) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
     """Return all valid dimensions of a mapping, and the problems of the others.
 
     Args:
-        written: Mapping from field path to range, as in a spec.
+        value: Mapping from field path to range, as in a spec.
         path_problem: Returns the problem of a field path, or None if the path is valid.
     """
-    if not isinstance(written, Mapping):
-        return (), (Problem((), f"must be a mapping from field path to range, got {shown(written)}"),)
+    if not isinstance(value, Mapping):
+        return (), (Problem((), f"must be a mapping from field path to range, got {shown(value)}"),)
     problems: list[Problem] = []
     dimensions: list[Dimension] = []
-    for path, form in written.items():
+    for path, form in value.items():
         if problem := path_problem(path):
             problems.append(Problem((path,), problem))
         dimension = _Reader(path, problems, path_problem).dimension(form)
@@ -194,15 +194,15 @@ class _Reader:
         return self._made(partial(Fixed, value), "fixed")
 
     def _bounds(
-        self, given: Any, key: str, allowed: Callable[[Any], bool], wanted: str
+        self, value: Any, key: str, allowed: Callable[[Any], bool], expected: str
     ) -> tuple[Any, Any] | None:
-        if not isinstance(given, list | tuple) or len(given) != 2:
-            self._note(f"must be {wanted}, got {shown(given)}", key)
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            self._note(f"must be {expected}, got {shown(value)}", key)
             return None
-        wrong = [(position, bound) for position, bound in enumerate(given) if not allowed(bound)]
+        wrong = [(position, bound) for position, bound in enumerate(value) if not allowed(bound)]
         for position, bound in wrong:
-            self._note(f"must be one of {wanted}, got {shown(bound)}", key, position)
-        return None if wrong else (given[0], given[1])
+            self._note(f"must be one of {expected}, got {shown(bound)}", key, position)
+        return None if wrong else (value[0], value[1])
 
     def _log(self, form: Mapping[str, Any]) -> bool | None:
         log = form.get("log", False)
@@ -211,12 +211,12 @@ class _Reader:
         self._note(f"must be true or false, got {shown(log)}", "log")
         return None
 
-    def _when(self, given: Any) -> tuple[When, ...]:
-        if not isinstance(given, Mapping):
-            self._note(f"must be a mapping from field path to a list of values, got {shown(given)}", "when")
+    def _when(self, value: Any) -> tuple[When, ...]:
+        if not isinstance(value, Mapping):
+            self._note(f"must be a mapping from field path to a list of values, got {shown(value)}", "when")
             return ()
         conditions: list[When] = []
-        for path, values in given.items():
+        for path, values in value.items():
             wanted = self._listed(values, "when", path)
             if problem := self.path_problem(str(path)):
                 self._note(problem, "when", path)

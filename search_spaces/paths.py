@@ -102,7 +102,7 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
         outer, dot, last = path.rpartition(".")
         parent = find_keys(settings, outer) if dot else ()
         if parent is None or not isinstance(_at(settings, parent), Mapping):
-            raise ValueError(f"{path} is nowhere: {_obstacle(settings, path)}")
+            raise ValueError(f"{path} does not exist: {_obstacle(settings, path)}")
         keys = (*parent, last)
     changed: dict[str, Any] = _replace(settings, keys, value)
     return changed

@@ -12,12 +12,12 @@ _MARKED = re.compile(r"[\\`*<>&|~$]|(?<![^\W_])_|_(?![^\W_])|!(?=\[)|\](?=[(\[:]
 _MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known_names: Iterable[str]) -> str | None:
     """Return the known name that is most similar to `name`, ignoring case; None if none is similar.
 
     A name whose initials equal the other name is the most similar: `lr` and `learning_rate`.
     """
-    folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known}
+    folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known_names}
     short = (
         candidate
         for candidate in by_folded
@@ -39,15 +39,15 @@ def _initials(name: str) -> str | None:
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
-def hint(name: str, known: Iterable[str], likely: str | None = None) -> str:
+def hint(name: str, known_names: Iterable[str], likely: str | None = None) -> str:
     """Return the end of a message about an unknown name: "Did you mean 'lr'? Known: beta, lr".
 
     Args:
         name: The unknown name.
-        known: All known names.
+        known_names: All known names.
         likely: Name to suggest; by default the most similar known name.
     """
-    listed = tuple(known)
+    listed = tuple(known_names)
     near = likely or nearest(name, listed)
     question = f"Did you mean {near!r}? " if near is not None else ""
     return f"{question}Known: {', '.join(listed) or 'none'}"

@@ -178,7 +178,7 @@ def _made(
                 if "overflow" not in str(error).lower():
                     raise
             # The size in bytes exceeds 64 bits.
-            raise ValueError(f"a model must fit into memory, got one that fits nowhere: {error}") from error
+            raise ValueError(f"a model must fit into memory, got a larger one: {error}") from error
         with as_fault(config, "be built"), global_stream(constructing):
             model = construct()
         return model.to("meta") if ghost else model
@@ -203,14 +203,14 @@ def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
     for name, each in chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(each):
             raise ValueError(
-                f"a model must know the sizes of its weights when it is made, got {name} of a lazy module; "
-                "give it its input's size (x has config.width features)"
+                f"a model must define the sizes of its weights in its constructor, got {name} of a lazy "
+                "module; pass the size of its input (x has config.width features)"
             )
     for name, each in model.named_parameters():
         if not each.is_floating_point():
             raise ValueError(
-                f"parameters must be floating-point numbers, got {name} of {each.dtype}; keep both parts of "
-                "complex numbers in real ones (torch.view_as_complex), and what is not trained in a buffer"
+                f"parameters must be floating-point numbers, got {name} of {each.dtype}; store complex "
+                "parameters as real ones (torch.view_as_complex), and untrained tensors as buffers"
             )
     return model
 
@@ -223,7 +223,7 @@ def _allocated(ghost: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def as_fault(config: Settings, what: str) -> Iterator[None]:
+def as_fault(config: Settings, subject: str) -> Iterator[None]:
     """Raise ValueError with file and line for errors of a model of another package."""
     try:
         yield
@@ -234,7 +234,7 @@ def as_fault(config: Settings, what: str) -> Iterator[None]:
         ):
             raise
         raise ValueError(
-            f"the model {name!r} must {what}, got {describe_error(error)}; correct it"
+            f"the model {name!r} must {subject}, got {describe_error(error)}; correct it"
         ) from error
 
 
@@ -385,8 +385,8 @@ def initialise(model: nn.Module, seed: int) -> None:
     missed = [name for name, parameter in model.named_parameters() if _has_nan(parameter.detach())]
     if missed:
         raise ValueError(
-            f"every parameter must be drawn, got {', '.join(missed)} with NaNs; draw it in the method "
-            "reset_parameters of the module it belongs to"
+            f"every parameter must be initialized, got {', '.join(missed)} with NaNs; initialize it in "
+            "the method reset_parameters of its module"
         )
 
 

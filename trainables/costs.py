@@ -152,8 +152,8 @@ def _decoder_flops(config: Settings, length: int, memory_length: int, layers: in
     return _at_layers(_counted(config, "Decoder", length, memory_length), layers)
 
 
-def _at_layers(found: Counted, layers: int) -> float:
-    return found.flops * layers / found.computed if found.computed else found.flops
+def _at_layers(counts: Counted, layers: int) -> float:
+    return counts.flops * layers / counts.computed if counts.computed else counts.flops
 
 
 def _activation_bytes(config: Settings, rows: int, length: int) -> float:
@@ -172,9 +172,9 @@ def _decoder_activation_bytes(config: Settings, rows: int, length: int, memory_l
     return rows * _counted(config, "Decoder", length, memory_length).activation_bytes
 
 
-def _stated(config: Settings, what: str) -> Any:
+def _stated(config: Settings, function_name: str) -> Any:
     """Return the function of that name in the model's file; None if it has none."""
-    return getattr(catalog.load("models", vars(config)["name"]), what, None)
+    return getattr(catalog.load("models", vars(config)["name"]), function_name, None)
 
 
 def _counted(config: Settings, part: Part, length: int, memory_length: int = 0) -> Counted:

@@ -75,9 +75,9 @@ def counted(config: ModelSettings, part: Part, length: int, memory_length: int =
     return Counted(*(max(0.0, _parabola(at, values, max(length, memory_length))) for values in rows))
 
 
-def _parabola(at: list[float], values: tuple[float, ...], x: float) -> float:
+def _parabola(points: list[float], values: tuple[float, ...], x: float) -> float:
     """Return the value at `x` of the parabola through three points (Lagrange)."""
-    (a, b, c), (f, g, h) = at, values
+    (a, b, c), (f, g, h) = points, values
     return (
         f * (x - b) * (x - c) / ((a - b) * (a - c))
         + g * (x - a) * (x - c) / ((b - a) * (b - c))

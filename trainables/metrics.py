@@ -120,7 +120,7 @@ def usual_goal(metric: str) -> Literal["max", "min"] | None:
     return None if higher == lower else "max" if higher else "min"
 
 
-def declared(written: object) -> tuple[Metric, ...]:
+def declared(description: object) -> tuple[Metric, ...]:
     """Return the metrics that a trainable declares by name, with properties from `KEYS`.
 
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
@@ -131,15 +131,15 @@ def declared(written: object) -> tuple[Metric, ...]:
     Raises:
         ValueError: The declaration is invalid; the message lists all faults.
     """
-    if isinstance(written, Mapping):
-        described = [(name, said) for name, said in written.items() if _is_name(name)]
-        faults = [_misnamed(name) for name in written if not _is_name(name)]
+    if isinstance(description, Mapping):
+        described = [(name, said) for name, said in description.items() if _is_name(name)]
+        faults = [_misnamed(name) for name in description if not _is_name(name)]
         faults += [fault for name, said in described for fault in _misdescribed(name, said)]
         made = [] if faults else [_metric(name, said) for name, said in described]
     else:
-        found = tuple(written) if isinstance(written, Iterable) else (None,)
+        found = tuple(description) if isinstance(description, Iterable) else (None,)
         if not all(isinstance(each, Metric) for each in found):
-            raise ValueError(f"metrics must be a mapping from name to what is known of it, got {written!r}")
+            raise ValueError(f"metrics must be a mapping from name to description, got {description!r}")
         made = [replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found]
         faults = [_misnamed(each.name) for each in made if not _is_name(each.name)]
     named = [each for each in made if _is_name(each.name)]
@@ -187,15 +187,15 @@ def _faults(metric: Metric) -> Iterator[str]:
         yield f"a metric must be shown in some of {known}, got {unknown[0]!r} for {name}"
 
 
-def _misdescribed(name: str, said: Any) -> Iterator[str]:
+def _misdescribed(name: str, description: Any) -> Iterator[str]:
     """Yield all faults that prevent a description from being parsed."""
-    if not isinstance(said, Mapping):
-        yield f"a metric must be described by {', '.join(KEYS)}, got {said!r} for {name}"
+    if not isinstance(description, Mapping):
+        yield f"a metric must be described by {', '.join(KEYS)}, got {description!r} for {name}"
         return
-    for key in said:
+    for key in description:
         if key not in KEYS:
             yield f"a metric must be described by {', '.join(KEYS)}, got {key!r} for {name}"
-    given, floor, cost = said.get("range"), said.get("floor"), said.get("cost", False)
+    given, floor, cost = description.get("range"), description.get("floor"), description.get("cost", False)
     if given is not None:
         ends = list(given) if isinstance(given, list | tuple) else []
         if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
@@ -206,18 +206,20 @@ def _misdescribed(name: str, said: Any) -> Iterator[str]:
         yield f"a cost must be true or false, got {cost!r} for {name}"
 
 
-def _metric(name: str, said: Mapping[str, Any]) -> Metric:
+def _metric(name: str, description: Mapping[str, Any]) -> Metric:
     """Return the metric for a valid description."""
-    low, high = (None if end is None else _bound(float(end)) for end in said.get("range") or (None, None))
+    low, high = (
+        None if end is None else _bound(float(end)) for end in description.get("range") or (None, None)
+    )
     return Metric(
         name,
-        said.get("better"),
-        str(said.get("unit", "")),
+        description.get("better"),
+        str(description.get("unit", "")),
         low,
         high,
-        said.get("floor"),
-        meaning=str(said.get("meaning", "")),
-        is_cost=said.get("cost", False),
+        description.get("floor"),
+        meaning=str(description.get("meaning", "")),
+        is_cost=description.get("cost", False),
     )
 
 

@@ -64,8 +64,8 @@ class Reach:
     longest input in tokens, the largest value that still has an effect.
     """
 
-    def __init__(self, most: Callable[[int], int]) -> None:
-        self.most = most
+    def __init__(self, limit_of: Callable[[int], int]) -> None:
+        self.most = limit_of
 
 
 def within(config: Settings, longest: int) -> Settings:
@@ -81,12 +81,12 @@ def within(config: Settings, longest: int) -> Settings:
     return config.model_copy(update=changed) if changed else config
 
 
-def shallower(config: Settings, most: int) -> Settings:
-    """Return `config` with every number of layers or loops at most `most`; itself if none is larger."""
+def shallower(config: Settings, limit: int) -> Settings:
+    """Return `config` with every number of layers or loops at most `limit`; itself if none is larger."""
     deep = {
-        name: most
+        name: limit
         for name, field in type(config).model_fields.items()
-        if DEPTH in field.metadata and isinstance(value := getattr(config, name), int) and value > most
+        if DEPTH in field.metadata and isinstance(value := getattr(config, name), int) and value > limit
     }
     return config.model_copy(update=deep) if deep else config
 

@@ -62,32 +62,32 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
     return tuple(found)
 
 
-def _shape_faults(found: object) -> Iterator[str]:
+def _shape_faults(shape: object) -> Iterator[str]:
     """Yield the faults of a returned shape, each worded to follow "a TaskShape"."""
-    if not isinstance(found, TaskShape):
-        yield f"of trainables.types, got {type(found).__name__}"
+    if not isinstance(shape, TaskShape):
+        yield f"of trainables.types, got {type(shape).__name__}"
         return
-    if found.head not in get_args(HeadKind):
-        yield f"with a head of {', '.join(get_args(HeadKind))}, got {found.head!r}"
+    if shape.head not in get_args(HeadKind):
+        yield f"with a head of {', '.join(get_args(HeadKind))}, got {shape.head!r}"
     for name in ("vocabulary_size", "num_classes", "length_max"):
-        value = getattr(found, name)
+        value = getattr(shape, name)
         if type(value) is not int or value < 1:
             yield f"with a whole number from 1 as {name}, got {value!r}"
             return
     for name in ("pad_id", "separator_id"):
-        value = getattr(found, name)
-        if value is None and name == "separator_id" and found.head != "pair":
+        value = getattr(shape, name)
+        if value is None and name == "separator_id" and shape.head != "pair":
             continue
-        if type(value) is not int or not 0 <= value < found.vocabulary_size:
-            yield f"with an id below vocabulary_size={found.vocabulary_size} as {name}, got {value!r}"
+        if type(value) is not int or not 0 <= value < shape.vocabulary_size:
+            yield f"with an id below vocabulary_size={shape.vocabulary_size} as {name}, got {value!r}"
 
 
-def _splits_faults(found: Any) -> Iterator[str]:
+def _splits_faults(value: Any) -> Iterator[str]:
     """Yield the faults of returned splits, each worded to follow "must return"."""
-    listed: list[Any] = list(found) if isinstance(found, list | tuple) else []
+    listed: list[Any] = list(value) if isinstance(value, list | tuple) else []
     strange = [each for each in listed if not isinstance(each, SplitInfo)]
-    if strange or not isinstance(found, list | tuple):
-        kind = type(strange[0] if strange else found).__name__
+    if strange or not isinstance(value, list | tuple):
+        kind = type(strange[0] if strange else value).__name__
         yield f"a tuple of trainables.task_protocol.SplitInfo, got {kind}"
         return
     for each in listed:
@@ -137,7 +137,7 @@ def metrics(name: str) -> tuple[Metric, ...]:
     try:
         return declared(getattr(task_module(name), "metrics", ()))
     except ValueError as error:
-        raise ValueError(f"the task {name} declares what cannot be: {error}") from error
+        raise ValueError(f"the task {name} has an invalid declaration: {error}") from error
 
 
 def headline(name: str) -> str:

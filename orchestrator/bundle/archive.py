@@ -148,11 +148,11 @@ def most_unpacked(size: int) -> int:
     return min(MAX_BYTES, FREE_BYTES + MAX_RATIO * size)
 
 
-def _refuse_members(path: Path, members: list[zipfile.ZipInfo], most: int) -> None:
+def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -> None:
     if len(members) > MAX_FILES:
         raise _refused(path, f"it holds {len(members):,} files")
-    if sum(each.file_size for each in members) > most:
-        raise _too_much(path, most)
+    if sum(each.file_size for each in members) > max_bytes:
+        raise _too_much(path, max_bytes)
     names = [each.filename.casefold() for each in members]
     for each in members:
         if not _NAME.fullmatch(each.filename) or each.orig_filename != each.filename:
@@ -161,9 +161,9 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo], most: int) -> No
             raise _refused(path, f"it holds {each.filename!r} twice")
         mode = each.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or each.flag_bits & 1:
-            raise _refused(path, f"{each.filename!r} is no ordinary file that anybody may read")
+            raise _refused(path, f"{each.filename!r} must be a regular file that every user may read")
         if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(path, f"{each.filename!r} is compressed in a way that we never use")
+            raise _refused(path, f"{each.filename!r} has an unsupported compression method")
         if each.file_size > most_of(each.filename):
             raise _too_long(path, each.filename)
 
@@ -173,16 +173,16 @@ def most_of(name: str) -> int:
     return MAX_BYTES if name.endswith(".jsonl") else MAX_FILE
 
 
-def _too_much(path: Path, most: int) -> InputError:
-    return _refused(path, f"it would need more than {most:,} bytes unpacked")
+def _too_much(path: Path, max_bytes: int) -> InputError:
+    return _refused(path, f"it would need more than {max_bytes:,} bytes unpacked")
 
 
 def _too_long(path: Path, name: str) -> InputError:
     return _refused(path, f"{name!r} has more than {most_of(name):,} bytes")
 
 
-def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: int, path: Path) -> int:
-    """Write one member of at most `left` bytes to `file` and return its number of bytes."""
+def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, bytes_left: int, path: Path) -> int:
+    """Write one member of at most `bytes_left` bytes to `file` and return its number of bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with archive.open(member) as source, file.open("xb") as target:
@@ -190,14 +190,13 @@ def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: in
             written += len(piece)
             if written > most_of(member.filename):
                 raise _too_long(path, member.filename)
-            if written > left:
+            if written > bytes_left:
                 raise _too_much(path, most_unpacked(path.stat().st_size))
             target.write(piece)
     return written
 
 
-def _refused(path: Path, why: str) -> InputError:
+def _refused(path: Path, reason: str) -> InputError:
     return InputError(
-        f"a bundle must be an archive as `haltsweep bundle` writes it, and {path} is none: {why}; ask for it "
-        "again"
+        f"{path} must be an archive that `haltsweep bundle` wrote: {reason}; ask its author for another copy"
     )

@@ -89,19 +89,19 @@ def code_digest() -> str:
     return digest(*sorted((str(file.relative_to(home)), file_digest(file)) for file in files))
 
 
-def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, Any]) -> bytes:
+def listing(sweep: str, files: Mapping[str, bytes | Path], extra: Mapping[str, Any]) -> bytes:
     """Return the content of bundle.json.
 
     Args:
         sweep: Name of the sweep.
         files: Bytes or paths of all other files by name.
-        more: Further entries.
+        extra: Further entries.
     """
     digests = {
         name: digest_of(content) if isinstance(content, bytes) else file_digest(content)
         for name, content in sorted(files.items())
     }
-    return seal_json({"format": FORMAT, "sweep": sweep, "files": digests, **more}).encode()
+    return seal_json({"format": FORMAT, "sweep": sweep, "files": digests, **extra}).encode()
 
 
 def read_listing(folder: Path) -> dict[str, Any]:
@@ -150,15 +150,13 @@ def read_plan(folder: Path) -> Plan:
     try:
         plan = from_json(bounded((folder / PLAN).read_bytes()))
     except ValueError as error:
-        raise StoreError(
-            f"{PLAN} is too large to be looked at: {error}; ask for the sweep's folder"
-        ) from error
+        raise StoreError(f"{PLAN} is too large to be read: {error}; ask for the sweep's folder") from error
     if refusal := oversized(plan):
         raise StoreError(refusal)
     if not plan.metrics and plan.trainable is None:
         raise StoreError(
-            "the plan must declare what its trials measure, and is from before plans did: nothing but the "
-            "code of its tasks can tell, which is not run here"
+            "the plan must declare the metrics of its trials, but an older version wrote it without them; "
+            "this command does not run the code of tasks to find out"
         )
     return plan
 
@@ -185,12 +183,12 @@ def _line(stream: IO[bytes]) -> bytes:
     return line
 
 
-def _row(line: bytes, previous: str, after: int) -> list[Any]:
-    """Return the columns of the event after position `after`. Raise ValueError if its digest is wrong."""
+def _row(line: bytes, previous: str, after_seq: int) -> list[Any]:
+    """Return the columns of the event after position `after_seq`. Raise ValueError if its digest is wrong."""
     row = [*parse_json(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
         raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
-    for broken in chain.find_breaks(previous, after, [row]):
+    for broken in chain.find_breaks(previous, after_seq, [row]):
         raise ValueError(f"{broken.place} {broken.what}")
     return row
 

@@ -43,7 +43,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         ]
         if not candidates:
             raise InputError(
-                f"must name a sweep that found something, got {name}: no trial of {arm.name} finished"
+                f"must name a sweep with a finished trial, got {name}: no trial of {arm.name} finished"
             )
         best_params[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
     return best_params
@@ -77,5 +77,7 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
         )
         raise InputError(f"{wanted}, got {name}, whose {report.arms[0]} has {len(values)}")
     if not (spread := deviation(values)):
-        raise InputError(f"must name a sweep whose seeds differ, got {name}, where all have {outcome} alike")
+        raise InputError(
+            f"must name a sweep whose seeds differ, got {name}, where all seeds have the same {outcome}"
+        )
     return spread

@@ -18,29 +18,29 @@ UNTRACKED = "none"
 """Value of a tracking URI that disables MLflow."""
 
 
-def runs_root(given: Path | None) -> Path:
+def runs_root(option: Path | None) -> Path:
     """Return `--runs`, $HALTSWEEP_RUNS or `runs`, in this order. Raise `InputError` for a file."""
-    return _folder(given or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
+    return _folder(option or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
 
 
-def data_root(given: Path | None) -> Path:
+def data_root(option: Path | None) -> Path:
     """Return `--data`, $HALTSWEEP_DATA or `data`, in this order. Raise `InputError` for a file."""
-    return _folder(given or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
+    return _folder(option or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
 
 
-def tracking_uri(given: str | None, runs: Path) -> str:
+def tracking_uri(option: str | None, runs: Path) -> str:
     """Return `--tracking`, or $MLFLOW_TRACKING_URI, or an SQLite file next to the sweeps.
 
     Raises:
         InputError: The option is `none`, which only `launch` supports, or the URI is SQLite with a password.
             A `none` in the environment is ignored.
     """
-    if given == UNTRACKED:
+    if option == UNTRACKED:
         raise InputError(
-            f"--tracking {UNTRACKED} goes with launch alone: here it must name an MLflow; leave it out"
+            f"--tracking {UNTRACKED} is an option of launch only; omit it, or name an MLflow store"
         )
     steering = os.environ.get(TRACKING_VARIABLE)
-    uri = given or (steering if steering != UNTRACKED else None)
+    uri = option or (steering if steering != UNTRACKED else None)
     if uri is not None and has_password(uri):
         raise InputError(
             "an MLflow store in SQLite must be a file, without user or host, got "
@@ -49,11 +49,11 @@ def tracking_uri(given: str | None, runs: Path) -> str:
     return to_absolute_url(uri or sqlite_url(runs / "mlflow.db"))
 
 
-def tracked_by_launch(given: str | None, runs: Path) -> str | None:
+def tracked_by_launch(option: str | None, runs: Path) -> str | None:
     """Return the tracking URI for a launch; None if tracking is disabled."""
-    if (given or os.environ.get(TRACKING_VARIABLE)) == UNTRACKED:
+    if (option or os.environ.get(TRACKING_VARIABLE)) == UNTRACKED:
         return None
-    return tracking_uri(given, runs)
+    return tracking_uri(option, runs)
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:
@@ -86,9 +86,9 @@ def command(verb: str, folder: SweepFolder, arguments: str = "") -> str:
     return f"haltsweep {verb} {shlex.quote(folder.name)}{arguments and ' '}{arguments}{runs_option}"
 
 
-def budget_advice(spent: str, folder: SweepFolder) -> str:
-    """Return the advice for a sweep whose budget is used up, as `spent` states."""
-    return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
+def budget_advice(budget_reason: str, folder: SweepFolder) -> str:
+    """Return the advice for a sweep whose budget is used up, as `budget_reason` states."""
+    return f"{budget_reason}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
 def error_advice(error: str, folder: SweepFolder) -> str:
@@ -107,15 +107,12 @@ def existing(folder: Path) -> Path:
         if isinstance(error, OSError) and error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
         raise InputError(
-            f"a folder must have a path that can be followed, got {str(folder)!r} ({error}); "
-            "choose another one"
+            f"a folder must have a valid path, got {str(folder)!r} ({error}); choose another one"
         ) from error
 
 
 def _folder(path: Path, content: str, option: str) -> Path:
     folder = existing(path)
     if not folder.is_dir():
-        raise InputError(
-            f"the {content} must be kept in a folder, and {folder} is a file; choose another {option}"
-        )
+        raise InputError(f"{content} need a folder, but {folder} is a file; choose another {option}")
     return path

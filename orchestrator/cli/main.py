@@ -77,8 +77,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(show_version: bool) -> None:
+    if show_version:
         from importlib import metadata
 
         say(f"haltsweep {metadata.version('haltsweep')}")
@@ -193,8 +193,7 @@ def _require_working_directory() -> None:
         Path.cwd()
     except FileNotFoundError as error:
         raise InputError(
-            "a command must be run in a folder that is there, and that of this shell was deleted; "
-            "change to another one with `cd`"
+            "the working directory of this shell was deleted; change to another one with `cd`"
         ) from error
 
 

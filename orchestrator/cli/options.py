@@ -12,14 +12,14 @@ from orchestrator.files.known_addresses import remember
 def _folder(text: str) -> Path:
     """Return the folder of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text:
-        raise InputError("a folder must have a name, got an empty one; leave the option out instead")
+        raise InputError("a folder must not be empty; omit the option instead")
     return Path(text)
 
 
 def _place(text: str) -> str:
     """Return the location of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text.strip():
-        raise InputError("a place must have a name, got an empty one; leave the option out instead")
+        raise InputError("a location must not be empty; omit the option instead")
     return text
 
 
@@ -97,7 +97,6 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Take the sweep over from another session that has ended or hangs; that session can write "
-        "nothing more.",
+        help="Take over the sweep from a session that ended or hangs; that session can then no longer write.",
     ),
 ]

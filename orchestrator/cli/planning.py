@@ -81,7 +81,7 @@ def planned(
             calibrate=calibrate,
             on_progress=waiting.update,
             probe=probe() if probe is not None else None,
-            found=partial(read_best_params, runs),
+            best_params_of=partial(read_best_params, runs),
             spread_of=partial(read_spread, runs),
             read=source,
         )

@@ -77,7 +77,9 @@ class StoredSweep:
         ended = EndedTotals.kept(snapshot) if snapshot is not None else None
         if snapshot is not None and ended is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
-            new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every_report)]
+            new = [
+                *self.ledger.newest(after_seq=seq, extra_counts=ended.open_trials, every_report=every_report)
+            ]
             if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in new):
                 newest = records(new, self.plan)
                 if not self._lacks_objective(newest):
@@ -109,7 +111,7 @@ class StoredSweep:
 
     def _last_event(self) -> Event | None:
         last = max(0, self.ledger.last_seq() - 1)
-        return next(iter(self.ledger.events(after=last)), None)
+        return next(iter(self.ledger.events(after_seq=last)), None)
 
 
 def found(

@@ -270,10 +270,10 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     desired_runs = DesiredRuns(sweep.plan, sweep.ledger.uid, inputs)
     for event in sweep.ledger.events():
         desired_runs.hear(event)
-    desired_runs.hold(held=held)
+    desired_runs.hold(is_locked=held)
     settled = settled and sweep.ledger.last_seq() == before
     means = arm_metrics(summarise(sweep.plan, sweep.records))
-    yield from compare(desired_runs, stored, means, settled=settled, sync=sync)
+    yield from compare(desired_runs, stored, means, is_final=settled, sync=sync)
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:

@@ -287,6 +287,6 @@ def _chosen(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePrune
         return chosen_sampler(plan.sampler), pruner
     except SamplerRefused as error:
         raise InputError(
-            f"the search needs what it was planned with, and here {error}; go to the folder of that code, or "
-            "put it on PYTHONPATH"
+            f"the search needs the code that it was planned with, but {error}; change to the folder of "
+            "that code, or add it to PYTHONPATH"
         ) from error

@@ -89,7 +89,7 @@ class Attempts:
         made.ended = made.ended and OutcomeKind(made.ended)
         return made
 
-    def loss(self, what: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
+    def loss(self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
         """Return the outcome of the trial after another death of its process.
 
         Only consecutive deaths count, without a new measurement or checkpoint between them. A trial that
@@ -97,7 +97,7 @@ class Attempts:
         end. Deaths from outside do not count, see `Kills`.
 
         Args:
-            what: Name of the process in the message.
+            subject: Name of the process in the message.
             reason: Description of the death.
             retries: Number of deaths after which the trial is started again.
             cause: Cause of the death.
@@ -106,9 +106,9 @@ class Attempts:
             `STOPPED` if the trial may be started again, else the outcome of the failure.
         """
         if cause is DeathCause.OUTSIDE:
-            return Outcome(OutcomeKind.STOPPED, f"{what} died by no fault of the trial: {reason}")
+            return Outcome(OutcomeKind.STOPPED, f"{subject} died by no fault of the trial: {reason}")
         losses, allowed = self.losses + 1, retries + 1
-        message = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
+        message = f"{subject} died, time {losses} of at most {allowed} without progress: {reason}"
         failure = OutcomeKind.OUT_OF_MEMORY if cause is DeathCause.MEMORY else OutcomeKind.CRASHED
         return Outcome(failure if losses >= allowed else OutcomeKind.STOPPED, message)
 

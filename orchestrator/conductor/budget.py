@@ -77,11 +77,16 @@ class Spending:
         """Return whether the search of an arm may end before its last trial."""
         return self._limits.each_arm is not None
 
-    def measured(self, planned: PlannedTrial, before: Measurement | None, now: Measurement) -> None:
-        """Add the resources that a trial used between its reports `before` and `now`."""
-        seconds = now.seconds - (before.seconds if before else 0.0)
-        flops = _flops(now) - (_flops(before) if before else 0.0)
-        used = [self._sweep, *([self._searches[_search(planned)]] if planned.phase == "search" else [])]
+    def measured(
+        self, planned_trial: PlannedTrial, previous: Measurement | None, current: Measurement
+    ) -> None:
+        """Add the resources that a trial used between its reports `previous` and `current`."""
+        seconds = current.seconds - (previous.seconds if previous else 0.0)
+        flops = _flops(current) - (_flops(previous) if previous else 0.0)
+        used = [
+            self._sweep,
+            *([self._searches[_search(planned_trial)]] if planned_trial.phase == "search" else []),
+        ]
         for each in used:
             each.device_s += max(0.0, seconds) * self._devices
             each.flops += max(0.0, flops)
@@ -99,31 +104,31 @@ class Spending:
         self._searches.update({(arm, repeat): ResourceUse(*each) for arm, repeat, each in used})
         self._progress.update({(arm, repeat): SearchProgress(*each) for arm, repeat, each in progress})
 
-    def search_ended(self, planned: PlannedTrial, value: float | None) -> None:
+    def search_ended(self, planned_trial: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
-        self._progress[_search(planned)].ended(None if value is None else self._sign * value)
+        self._progress[_search(planned_trial)].ended(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
         """Return why the sweep may start no more trials; empty while it may."""
         reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
-    def search_over(self, planned: PlannedTrial, candidates: int, wanted: int) -> str:
-        """Return why no further trial of the search of `planned` may begin; empty while one may.
+    def search_over(self, planned_trial: PlannedTrial, candidates: int, count: int) -> str:
+        """Return why no further trial of the search of `planned_trial` may begin; empty while one may.
 
         A target or a lack of improvement ends a search only once it has enough assignments to confirm.
 
         Args:
-            planned: A trial of the search.
+            planned_trial: A trial of the search.
             candidates: Number of distinct assignments that can be confirmed.
-            wanted: Number of assignments to confirm.
+            count: Number of assignments to confirm.
         """
-        limits, progress = self._limits.each_arm, self._progress[_search(planned)]
+        limits, progress = self._limits.each_arm, self._progress[_search(planned_trial)]
         if limits is None:
             return ""
-        if reached := self._searches[_search(planned)].over(limits.device_hours, limits.flops):
+        if reached := self._searches[_search(planned_trial)].over(limits.device_hours, limits.flops):
             return f"{reached} are used up"
-        if candidates < wanted or progress.best is None:
+        if candidates < count or progress.best is None:
             return ""
         best = self._sign * progress.best
         if limits.target is not None and progress.best >= self._sign * limits.target:
@@ -194,9 +199,9 @@ def error_end(last: Event | None) -> str:
     return str(last.payload["why"])
 
 
-def _search(planned: PlannedTrial) -> tuple[str, int]:
+def _search(planned_trial: PlannedTrial) -> tuple[str, int]:
     """Return the arm and the repeat of the search that a trial belongs to."""
-    return planned.arm, planned.repeat
+    return planned_trial.arm, planned_trial.repeat
 
 
 def _flops(measurement: Measurement) -> float:

@@ -272,8 +272,8 @@ class Conductor:
         state = self._states.get(event.trial_id)
         if state is None:
             raise StoreError(
-                f"the ledger must hold trials of the plan only, got {event.trial_id}; plan and ledger are of "
-                "different sweeps: restore the spec it was launched with"
+                f"the ledger must contain only trials of the plan, got {event.trial_id}; plan and ledger "
+                "belong to different sweeps: restore the spec it was launched with"
             )
         if event.kind is EventKind.RETRIED:
             if "cause" not in event.payload:  # retries of dependent trials follow from this one
@@ -326,14 +326,14 @@ class Conductor:
         *_, arm_state = min(ready, key=lambda each: each[:3])
         return self._states[heapq.heappop(arm_state.ready)[1]]
 
-    def _repeat_of(self, planned: PlannedTrial) -> ArmState:
-        return self._arms[planned.arm, planned.repeat]
+    def _repeat_of(self, planned_trial: PlannedTrial) -> ArmState:
+        return self._arms[planned_trial.arm, planned_trial.repeat]
 
     def _repeats_of(self, arm: str) -> list[ArmState]:
         return [self._arms[arm, repeat] for repeat in range(self._plan.repeats)]
 
-    def _search_of(self, planned: PlannedTrial) -> "SearchJournal":
-        return self._searches[planned.arm, planned.repeat]
+    def _search_of(self, planned_trial: PlannedTrial) -> "SearchJournal":
+        return self._searches[planned_trial.arm, planned_trial.repeat]
 
     def _run(self, state: TrialState) -> Trial:
         assert state.trial is not None, "only a trial that was asked for can run"

@@ -29,9 +29,9 @@ class Crossings:
         """Return the trials that depend on this search."""
         return self._of.get((arm_state.arm.name, arm_state.repeat), [])
 
-    def assignment(self, planned: PlannedTrial) -> Assignment:
+    def assignment(self, planned_trial: PlannedTrial) -> Assignment:
         """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
-        own, other = self._both(planned)
+        own, other = self._both(planned_trial)
         shared = shared_fields(own.arm, other.arm)
         return exchanged(own.winners[0], other.winners[0], shared)
 
@@ -46,7 +46,7 @@ class Crossings:
             if state.status is TrialStatus.WAITING and not any(each.searching for each in both):
                 yield state, next((each.nothing_to_confirm(0) for each in both if not each.winners), "")
 
-    def _both(self, planned: PlannedTrial) -> tuple[ArmState, ArmState]:
-        names = planned.arm, planned.settings_of
-        own, other = (self._arms[name, planned.repeat] for name in names)
+    def _both(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
+        names = planned_trial.arm, planned_trial.settings_of
+        own, other = (self._arms[name, planned_trial.repeat] for name in names)
         return own, other

@@ -20,9 +20,9 @@ class FirstErrors:
         for planned in plan.trials:
             self._trains[planned.arm] += planned.phase != "posthoc"
 
-    def ended(self, planned: PlannedTrial, outcome: Outcome) -> None:
+    def ended(self, planned_trial: PlannedTrial, outcome: Outcome) -> None:
         """Record how a trial ended for good."""
-        first, trial_id = self._by_arm[planned.arm], planned.trial_id
+        first, trial_id = self._by_arm[planned_trial.arm], planned_trial.trial_id
         if len(first) < FIRST_TRIALS:
             crashed = outcome.kind is OutcomeKind.CRASHED
             # Remove the trial id, for example in folder names, so that equal errors of two trials compare
@@ -37,9 +37,9 @@ class FirstErrors:
         """Restore the errors from the values that `to_json` returned."""
         self._by_arm = {name: dict(errors) for name, errors in values.items()}
 
-    def forget(self, planned: PlannedTrial) -> None:
+    def forget(self, planned_trial: PlannedTrial) -> None:
         """Remove a trial that is retried."""
-        self._by_arm[planned.arm].pop(planned.trial_id, None)
+        self._by_arm[planned_trial.arm].pop(planned_trial.trial_id, None)
 
     def repeated(self) -> str:
         """Return a message if the first trials of an arm crashed with the same error; else empty."""

@@ -151,13 +151,13 @@ class OutlookBuilder:
         )
         self.running.append(made)
 
-    def waits(self, planned: PlannedTrial) -> None:
+    def waits(self, planned_trial: PlannedTrial) -> None:
         """Add a trial that has not begun, or that was stopped and will be resumed."""
-        self._phase(planned).waiting += 1
+        self._phase(planned_trial).waiting += 1
 
-    def ended(self, planned: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
+    def ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
         """Add a trial that ended for good."""
-        phase = self._phase(planned)
+        phase = self._phase(planned_trial)
         if outcome is OutcomeKind.SKIPPED or last is None:
             return
         phase.ended += 1

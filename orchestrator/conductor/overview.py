@@ -146,19 +146,19 @@ class Overview:
     def of(
         cls,
         plan: Plan,
-        planned: Mapping[tuple[str, Phase], int],
+        num_planned: Mapping[tuple[str, Phase], int],
         records: Iterable[Record],
-        ended: EndedTotals | None = None,
+        ended_totals: EndedTotals | None = None,
     ) -> "Overview":
-        """Return the overview of `records`; ended trials are added to the sums in `ended`."""
-        ended, others = ended or EndedTotals(), []
+        """Return the overview of `records`; ended trials are added to the sums in `ended_totals`."""
+        ended_totals, others = ended_totals or EndedTotals(), []
         objectives = plan.search.objectives if plan.search is not None else ()
         wanted = [objective.metric for objective in objectives]
         for record in records:
             if record.outcome is None or not record.outcome.final:
                 others.append(record)
                 continue
-            ended.add(
+            ended_totals.add(
                 record,
                 Outcome(record.outcome, record.reason),
                 record.last,
@@ -166,14 +166,14 @@ class Overview:
                 attempts=record.attempts,
                 objectives=objectives,
             )
-        return cls(plan, planned, ended, others)
+        return cls(plan, num_planned, ended_totals, others)
 
-    def progress(self, *, held: bool) -> tuple[Progress, ...]:
+    def progress(self, *, is_locked: bool) -> tuple[Progress, ...]:
         """Return the progress of every arm.
 
         Args:
-            held: Whether a process runs the sweep. Without such a process no trial counts as running: the
-                trials that a killed process left open wait to be resumed.
+            is_locked: Whether a process runs the sweep. Without such a process no trial counts as running,
+                because the trials that a killed process left open wait to be resumed.
         """
         planned: Counter[str] = Counter()
         for (arm, _), count in self.planned.items():
@@ -182,18 +182,18 @@ class Overview:
         for each in self.others:
             others.setdefault(each.arm, []).append(each)
         return tuple(
-            self._of_arm(arm.name, planned[arm.name], others.get(arm.name, ()), held=held)
+            self._of_arm(arm.name, planned[arm.name], others.get(arm.name, ()), is_locked=is_locked)
             for arm in self.plan.arms
         )
 
-    def _of_arm(self, arm: str, planned: int, others: Sequence[Record], *, held: bool) -> Progress:
+    def _of_arm(self, arm: str, num_planned: int, others: Sequence[Record], *, is_locked: bool) -> Progress:
         phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()
         for phase in phases.values():
             outcomes.update(phase.outcomes)
         return Progress(
             arm=arm,
-            planned=planned,
-            running=sum(each.outcome is None for each in others) if held else 0,
+            planned=num_planned,
+            running=sum(each.outcome is None for each in others) if is_locked else 0,
             finished=outcomes[OutcomeKind.FINISHED],
             pruned=outcomes[OutcomeKind.PRUNED],
             failed=sum(count for kind, count in outcomes.items() if kind.failed),
@@ -204,11 +204,11 @@ class Overview:
             infeasible=outcomes[OutcomeKind.INFEASIBLE],
         )
 
-    def outlook(self, *, held: bool, now: float) -> Outlook:
+    def outlook(self, *, is_locked: bool, now: float) -> Outlook:
         """Return the running trials and the remaining work at Unix time `now`.
 
         Args:
-            held: Whether a process runs the sweep; otherwise no trial counts as running.
+            is_locked: Whether a process runs the sweep; otherwise no trial counts as running.
             now: Unix time in seconds.
         """
         watch = OutlookBuilder(self.plan)
@@ -223,7 +223,7 @@ class Overview:
                 ended.finished,
                 ended.finished_s,
             )
-        for each in self.others if held else ():
+        for each in self.others if is_locked else ():
             if each.outcome is None and (each.arm, each.phase) in watch.phases:
                 watch.phases[each.arm, each.phase].waiting -= 1
                 silent_s = None if each.heard_at is None else max(0.0, now - each.heard_at)

@@ -39,13 +39,13 @@ class RetryChoice:
     """Messages that state why trials of a requested kind are not retried, one for each reason."""
 
 
-def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> RetryChoice:
-    """Return the trials that `asked` names.
+def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> RetryChoice:
+    """Return the trials that `selectors` names.
 
     Args:
         plan: The plan of the sweep.
         records: All records of the sweep.
-        asked: Names in `KINDS`, ids of trials or prefixes of ids, or ARM/PHASE/NUMBER.
+        selectors: Names in `KINDS`, ids of trials or prefixes of ids, or ARM/PHASE/NUMBER.
 
     Raises:
         InputError: For an unknown name, and for a named trial that cannot run again.
@@ -65,7 +65,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
     }
     chosen: set[str] = set()
     left_out: dict[str, int] = {}
-    for word in asked:
+    for word in selectors:
         named = KINDS.get(word) is None
         found = [_named(planned, known, failed, word)] if named else _of_kind(failed, KINDS[word])
         for record in found:
@@ -81,12 +81,12 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
     )
 
 
-def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
+def _of_kind(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
     """Return the failed trials of these kinds that have begun.
 
     Trials that never began are reopened with the trials that they depend on.
     """
-    return [record for record in failed if record.outcome in kinds and record.attempts]
+    return [record for record in failed_records if record.outcome in kinds and record.attempts]
 
 
 def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
@@ -101,22 +101,26 @@ def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
 
 
 def _named(
-    planned: Sequence[PlannedTrial], known: Mapping[str, Record], failed: Sequence[Record], word: str
+    planned_trials: Sequence[PlannedTrial],
+    record_by_id: Mapping[str, Record],
+    failed_records: Sequence[Record],
+    word: str,
 ) -> Record:
-    found = [trial for trial in planned if word in (trial.trial_id, trial.place)]
-    found = found or [trial for trial in planned if word and trial.trial_id.startswith(word)]
-    listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed[:LISTED])
-    more = f" and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
+    found = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
+    found = found or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
+    listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed_records[:LISTED])
+    more = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
     there = f"failed trials: {listed or 'none'}{more}"
     if len(found) != 1:
         near = hint(
-            word, [*KINDS, *(each.trial_id for each in failed), *(each.place for each in failed)]
+            word,
+            [*KINDS, *(each.trial_id for each in failed_records), *(each.place for each in failed_records)],
         ).partition("Known:")
         raise InputError(
             f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "
             f"which names {len(found) or 'none'}. {near[0].strip()} {there}".replace("  ", " ")
         )
-    record = known.get(found[0].trial_id)
+    record = record_by_id.get(found[0].trial_id)
     if record is None or not _has_failed(record):
         how = "has not begun" if record is None else record.standing
         raise InputError(f"--retry must name failed trials, and {found[0].place} ({how}) is none; {there}")

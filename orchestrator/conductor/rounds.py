@@ -22,10 +22,10 @@ Confirmed = Mapping[tuple[str, int], Mapping[str, float] | None]
 TRAINING = "train/"
 
 
-def decisions(plan: Plan, confirmed: Confirmed) -> dict[str, EarlyVerdict]:
+def decisions(plan: Plan, confirmations: Confirmed) -> dict[str, EarlyVerdict]:
     """Return every arm that needed no more seeds, by name; empty for a plan without looks."""
     rounds = Rounds(plan)
-    while rounds.advance(confirmed) is not None:
+    while rounds.advance(confirmations) is not None:
         pass
     return rounds.decided
 
@@ -48,12 +48,12 @@ class Rounds:
         self._questions = tuple(_questions(plan)) if looking else ()
         self.decided: dict[str, EarlyVerdict] = {}
 
-    def may_run(self, planned: PlannedTrial) -> bool:
+    def may_run(self, planned_trial: PlannedTrial) -> bool:
         """Return whether the trial may run without waiting for a look."""
-        searches_once = self._unit == "seed" and planned.phase == "search"
-        if planned.arm in self._run_all or searches_once or not self._left:
+        searches_once = self._unit == "seed" and planned_trial.phase == "search"
+        if planned_trial.arm in self._run_all or searches_once or not self._left:
             return True
-        unit = planned.repeat if self._unit == "repeat" else planned.seed
+        unit = planned_trial.repeat if self._unit == "repeat" else planned_trial.seed
         return unit in self._units[: self._left[0]]
 
     def _seeds(self, units: int) -> list[int]:
@@ -61,7 +61,7 @@ class Rounds:
         first = self._units[:units]
         return [seed for seed, unit in self._unit_of.items() if unit in first]
 
-    def advance(self, confirmed: Confirmed) -> dict[str, EarlyVerdict] | None:
+    def advance(self, confirmations: Confirmed) -> dict[str, EarlyVerdict] | None:
         """Return the arms that the next look decides.
 
         None while the round of the next look is not over, and after the last look.
@@ -70,7 +70,7 @@ class Rounds:
             return None
         first, seeds = self._units[: self._left[0]], self._seeds(self._left[0])
         waited_for = [arm for arm in self._arms if arm not in self.decided]
-        if any((arm, seed) not in confirmed for arm in waited_for for seed in seeds):
+        if any((arm, seed) not in confirmations for arm in waited_for for seed in seeds):
             return None
         self._left.pop(0)
         undecided = [
@@ -78,11 +78,11 @@ class Rounds:
             for arm in self._compared_with
             if arm not in self.decided
             and arm not in self._references
-            and not self._says_nothing(arm, seeds, confirmed)
+            and not self._says_nothing(arm, seeds, confirmations)
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
-            values, failed = _values(question, self._used(confirmed), self._unit_of)
+            values, failed = _values(question, self._used(confirmations), self._unit_of)
             own = [arm for arm in undecided if arm in question.references]
             new |= look(question, values, first, own, failed)
         self.decided |= new
@@ -90,20 +90,20 @@ class Rounds:
             self._left.clear()
         return new
 
-    def _says_nothing(self, arm: str, seeds: Sequence[int], confirmed: Confirmed) -> bool:
+    def _says_nothing(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
         """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
         both = (arm, self._compared_with[arm])
         return all(
-            one_run([found for seed in seeds if (found := confirmed.get((each, seed))) is not None])
+            one_run([found for seed in seeds if (found := confirmations.get((each, seed))) is not None])
             for each in both
         )
 
-    def _used(self, confirmed: Confirmed) -> Confirmed:
-        """Return `confirmed` without surplus seeds of decided arms."""
+    def _used(self, confirmations: Confirmed) -> Confirmed:
+        """Return `confirmations` without surplus seeds of decided arms."""
         last = {arm: self._seeds(each.seeds) for arm, each in self.decided.items()}
         return {
             (arm, seed): metrics
-            for (arm, seed), metrics in confirmed.items()
+            for (arm, seed), metrics in confirmations.items()
             if seed in last.get(arm, self._unit_of)
         }
 
@@ -158,7 +158,7 @@ def _question(plan: Plan, references: Mapping[str, str]) -> Question:
 
 
 def _values(
-    question: Question, confirmed: Confirmed, units: Mapping[int, int]
+    question: Question, confirmations: Confirmed, units: Mapping[int, int]
 ) -> tuple[Values, Mapping[str, set[int]]]:
     """Return values and failures of the arms of a question.
 
@@ -169,7 +169,7 @@ def _values(
     arms = {*question.references, *question.references.values()}
     values: dict[tuple[str, str], dict[int, float]] = {}
     failed: dict[str, set[int]] = {}
-    for (arm, seed), metrics in confirmed.items():
+    for (arm, seed), metrics in confirmations.items():
         if arm not in arms:
             continue
         if metrics is None or any(name not in metrics for name in question.outcomes):

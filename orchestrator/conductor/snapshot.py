@@ -125,7 +125,7 @@ def _fresh(state: TrialState) -> TrialState:
     return TrialState(state.planned, state.place, is_released=state.is_released, source_id=state.source_id)
 
 
-def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned: int) -> dict[str, Any]:
+def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], num_planned: int) -> dict[str, Any]:
     # The heap drops entries of trials that were asked for meanwhile only when they are reached.
     ready = [entry for entry in arm_state.ready if states[entry[1]].status is TrialStatus.WAITING]
     return {
@@ -135,7 +135,7 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "candidates": [candidate.number for candidate in arm_state.candidates],
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
-        "drawn": [[trial.planned.number, trial.place] for trial in arm_state.trials[planned:]],
+        "drawn": [[trial.planned.number, trial.place] for trial in arm_state.trials[num_planned:]],
     }
 
 

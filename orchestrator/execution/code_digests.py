@@ -81,29 +81,29 @@ def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: It
     return [module for module in modules if module.partition(".")[0] not in OURS]
 
 
-def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, Any]) -> None:
+def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str, Any]) -> None:
     """Check that earlier trials of the sweep ran the same custom training code as `origin`.
 
     Another version of haltsweep is allowed and disclosed in reports. Trials without digests are skipped.
 
     Args:
         plan: The plan of the sweep.
-        known: Trials in the ledger.
+        records: Trials in the ledger.
         origin: Current provenance, as returned by `collect_provenance`.
 
     Raises:
         InputError: The code has changed.
     """
-    ran = [each.provenance.get("code_parts") or {} for each in known if each.attempts]
+    ran = [each.provenance.get("code_parts") or {} for each in records if each.attempts]
     for part, now in origin.get("code_parts", {}).items():
         before = Counter(each[part] for each in ran if part in each)
         if part == HALTSWEEP or not before or now in before:
             continue
         which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
         raise InputError(
-            f"trials of one sweep must run the same training code, and {part} of {plan.name} was changed "
-            f"since trials ran: digest {which}, now {now}; put it back, launch a new sweep under another "
-            "name, or go on all the same with --changed-code, of which the report tells first"
+            f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
+            f"after trials had run: digest {which}, now {now}; put it back, launch a new sweep under another "
+            "name, or continue with --changed-code, which the report states first"
         )
 
 
@@ -137,7 +137,7 @@ def _built_in() -> dict[Path, bytes]:
     for package in OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            raise InputError(f"the package {package} must be installed, and it is not")
+            raise InputError(f"the package {package} is not installed")
         found.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
     return found
 

@@ -120,14 +120,14 @@ def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
     return found
 
 
-def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str, str]) -> None:
+def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[str, str]) -> None:
     """Check that earlier trials of the sweep read splits with the same content as the current data.
 
     An extended sweep may read additional splits.
 
     Args:
         plan: The plan of the sweep.
-        known: Trials in the ledger.
+        records: Trials in the ledger.
         digests: Digests of the current data, by task and split.
 
     Raises:
@@ -135,24 +135,24 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
     """
     changed = []
     for split, now in sorted(digests.items()):
-        read = Counter(seen for each in known if each.attempts and (seen := data_read(each).get(split)))
+        read = Counter(seen for each in records if each.attempts and (seen := data_read(each).get(split)))
         other = {seen: count for seen, count in read.items() if not apart(seen) <= apart(now)}
         if other:
             which = ", ".join(f"{seen} ({amount(count, 'trial')})" for seen, count in other.items())
             changed.append(f"{split} was of digest {which}, and is {now}")
     if changed:
         raise InputError(
-            f"trials of one sweep must read the same data, and those of {plan.name} are not what trials have "
-            f"read: {'; '.join(changed)}. Put the folder of data back, or the files that it is made from, "
-            "launch a new sweep under another name, or go on all the same with --changed-code, of which the "
-            "report tells first"
+            f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
+            f"{'; '.join(changed)}. Restore the folder of data, or the files that it is built from, "
+            "launch a new sweep under another name, or continue with --changed-code, which the report "
+            "states first"
         )
 
 
-def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
+def require_unchanged(plan: Plan, records: Sequence[Record], setup: Setup) -> None:
     """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
-        require_same_data(plan, known, split_digests(collect_inputs(plan, setup.data_dir)))
+        require_same_data(plan, records, split_digests(collect_inputs(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:
@@ -162,13 +162,13 @@ def require_files(plan: Plan) -> None:
 
 
 def content_hashes(
-    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str], data_dir: Path
+    raw_tasks: Iterable[Mapping[str, Any]], confirm_splits: Sequence[str], data_dir: Path
 ) -> dict[str, str]:
     """Return the content hash of every split that a sweep reads, by file name; build missing data first.
 
     Args:
         raw_tasks: Task settings.
-        confirmed: Names of test splits for confirm trials.
+        confirm_splits: Names of test splits for confirm trials.
         data_dir: Folder for datasets.
 
     Raises:
@@ -184,7 +184,7 @@ def content_hashes(
         str(split_path(config, info.name, data_dir).relative_to(data_dir)): open_or_build_split(
             config, info.name, data_dir
         ).content_hash
-        for config, infos in tasks_with_splits(tasks, confirmed)
+        for config, infos in tasks_with_splits(tasks, confirm_splits)
         for info in infos
         if not info.streamed
     }
@@ -205,14 +205,14 @@ def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
 
 
 def tasks_with_splits(
-    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
+    raw_tasks: Iterable[Mapping[str, Any]], confirm_splits: Sequence[str]
 ) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
     """Yield each distinct task config with the splits that a sweep reads, including streamed splits."""
     from trainables.task_catalog import splits, task_config
 
     for raw in {canonical(raw): raw for raw in raw_tasks}.values():
         config = task_config(raw)
-        yield config, [info for info in splits(config) if info.role != "test" or info.name in confirmed]
+        yield config, [info for info in splits(config) if info.role != "test" or info.name in confirm_splits]
 
 
 def open_or_build_split(config: "Settings", split: str, data_dir: Path) -> "Split":

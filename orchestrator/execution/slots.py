@@ -18,27 +18,28 @@ Driver = Literal["ray", "inline"]
 PRECISION = "train.precision"
 
 
-def count_slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
+def count_slots(nodes: Iterable[Mapping[str, float]], resources: Resources) -> int:
     """Return how many trials fit on `nodes` at once; a trial never spans nodes.
 
     Args:
         nodes: Amounts of `CPU` and `GPU` of each node.
-        wanted: Resources of a trial: a share of one GPU, or one or more complete GPUs.
+        resources: Resources of a trial: a share of one GPU, or one or more complete GPUs.
     """
-    room = sum(_on_node(node, wanted) for node in nodes)
-    return room if wanted.max_concurrent is None else min(room, wanted.max_concurrent)
+    room = sum(_on_node(node, resources) for node in nodes)
+    return room if resources.max_concurrent is None else min(room, resources.max_concurrent)
 
 
-def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int:
+def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
-    room = count_slots(nodes, wanted)
+    room = count_slots(nodes, resources)
     if not room:
         given = "; ".join(
             f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
         )
         raise InputError(
-            f"a trial must fit on one node: it asks for cpus={wanted.cpus:g} and gpus={wanted.gpus:g}, "
-            f"and there is {given}; ask for less with --cpus and --gpus, or name a larger cluster (--address)"
+            f"a trial must fit on one node: it needs cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
+            f"but {given} is available; request less with --cpus and --gpus, or name a larger cluster "
+            "(--address)"
         )
     return room
 
@@ -51,14 +52,14 @@ def local_resources(num_cpus: int | None) -> dict[str, float]:
     return {"CPU": float(num_cpus or cpus), "GPU": float(torch.cuda.device_count())}
 
 
-def _on_node(node: Mapping[str, float], wanted: Resources) -> int:
+def _on_node(node: Mapping[str, float], resources: Resources) -> int:
     room = []
-    if wanted.cpus > 0:
-        room.append(_times(node.get("CPU", 0.0), wanted.cpus))
-    if wanted.gpus >= 1:
-        room.append(_times(node.get("GPU", 0.0), wanted.gpus))
-    elif wanted.gpus > 0:
-        room.append(_times(1.0, wanted.gpus) * floor(node.get("GPU", 0.0) + EPSILON))
+    if resources.cpus > 0:
+        room.append(_times(node.get("CPU", 0.0), resources.cpus))
+    if resources.gpus >= 1:
+        room.append(_times(node.get("GPU", 0.0), resources.gpus))
+    elif resources.gpus > 0:
+        room.append(_times(1.0, resources.gpus) * floor(node.get("GPU", 0.0) + EPSILON))
     assert room, "a trial must take some of a CPU or a GPU"
     return min(room)
 

@@ -49,7 +49,7 @@ def unseal_json(text: bytes) -> dict[str, Any]:
     """
     value = parse_json(text)
     if not isinstance(value, dict) or value.pop(SEAL, None) != digest_of(_text(value).encode()):
-        raise ValueError("its content must have the digest that stands in it, and has another")
+        raise ValueError("its content does not match the digest stored in it")
     return value
 
 
@@ -85,7 +85,7 @@ def damaged_files(folder: Path) -> dict[str, str]:
     digests = read_manifest(folder)
     if digests is None:
         raise StoreError(
-            f"{folder / MANIFEST} must be there, with the digests of the files beside it, and is not; "
+            f"{folder / MANIFEST} is missing; it must contain the digests of the files next to it; "
             "restore it from a backup"
         )
     return {name: _unlike(folder / name, digest) for name, digest in digests.items()}

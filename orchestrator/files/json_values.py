@@ -41,7 +41,7 @@ def from_json_values(kind: type[T], values: Any) -> T:
     wanted: Any = kind
     unknown = sorted(set(values) - {field.name for field in fields(wanted)})
     if unknown:
-        raise ValueError(f"{kind.__name__} must have fields of its own only, got {', '.join(unknown)}")
+        raise ValueError(f"{kind.__name__} has unknown fields: {', '.join(unknown)}")
     try:
         made: T = _adapter(wanted).validate_python(values)
     except ValidationError as error:

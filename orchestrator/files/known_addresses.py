@@ -62,9 +62,9 @@ def require_known(address: str | None, option: str) -> None:
     if address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/") or _digest(address) in _recorded():
         return
     raise InputError(
-        f"credentials must go only to servers that you have named, and {redact_url(address)} is named by the "
-        f"files of the sweep alone, while {sent} would be sent there; if you trust that server, run "
-        f"`haltsweep doctor {option} URL` once with its URL, else do without {sent}"
+        "credentials are sent only to servers that you have named, but only the files of the sweep name "
+        f"{redact_url(address)}, to which {sent} would be sent; if you trust that server, run "
+        f"`haltsweep doctor {option} URL` once with its URL, otherwise unset {sent}"
     )
 
 

@@ -163,30 +163,30 @@ def redact_value(value: Any) -> Any:
             return value
 
 
-def _without_assigned(found: re.Match[str]) -> str:
-    value = found["quoted"] or found["value"]
+def _without_assigned(match: re.Match[str]) -> str:
+    value = match["quoted"] or match["value"]
     # `pwd` is the working directory as often as a password.
-    is_folder = _NO_LETTER.sub("", found["key"].lower()) == "pwd" and value.startswith(("/", "~"))
-    if is_folder or _is_prose(found):
-        return found[0]
-    if not _is_value_of_secret(found["key"], value):
-        return f"{found['start']}{found['quote'] or ''}{_ASSIGNED.sub(_without_assigned, value)}"
-    after = "" if found["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
-    return f"{found['start']}{found['quote'] or ''}{MASK}{after}"
+    is_folder = _NO_LETTER.sub("", match["key"].lower()) == "pwd" and value.startswith(("/", "~"))
+    if is_folder or _is_prose(match):
+        return match[0]
+    if not _is_value_of_secret(match["key"], value):
+        return f"{match['start']}{match['quote'] or ''}{_ASSIGNED.sub(_without_assigned, value)}"
+    after = "" if match["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
+    return f"{match['start']}{match['quote'] or ''}{MASK}{after}"
 
 
-def _is_prose(found: re.Match[str]) -> bool:
+def _is_prose(match: re.Match[str]) -> bool:
     """Return whether the name is followed by prose, as in `api_key: must hold no password`."""
-    word, rest = found["value"] or "", found.string[found.end() : found.end() + 2]
-    is_word = found["start"][-1:].isspace() and word.isalpha() and word.islower()
+    word, rest = match["value"] or "", match.string[match.end() : match.end() + 2]
+    is_word = match["start"][-1:].isspace() and word.isalpha() and word.islower()
     return is_word and rest[:1] == " " and rest[1:].isalpha()
 
 
-def _without_option(found: re.Match[str]) -> str:
-    value = found["value"]
-    if not _is_value_of_secret(found["key"], value):
-        return found[0]
-    return f"{found['start']}{MASK}{value[len(value.rstrip(_AFTER_VALUE)) :]}"
+def _without_option(match: re.Match[str]) -> str:
+    value = match["value"]
+    if not _is_value_of_secret(match["key"], value):
+        return match[0]
+    return f"{match['start']}{MASK}{value[len(value.rstrip(_AFTER_VALUE)) :]}"
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:

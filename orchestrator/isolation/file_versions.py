@@ -30,26 +30,26 @@ def version_of(path: str) -> Version:
 
 
 def versions_below(
-    root: Path, is_ignored: Callable[["os.DirEntry[str]"], bool], most: int
+    root: Path, is_ignored: Callable[["os.DirEntry[str]"], bool], max_entries: int
 ) -> dict[str, Version]:
     """Return the versions of files below a folder, breadth first.
 
     Args:
         root: The folder; a missing folder counts as empty.
         is_ignored: Whether to exclude a file or a folder. Links are always excluded.
-        most: Maximum number of entries to read; further folders are skipped.
+        max_entries: Maximum number of entries to read; further folders are skipped.
 
     Returns:
         Versions by absolute path.
     """
     found: dict[str, Version] = {}
     waiting = deque([str(root)])
-    while waiting and most > 0:
+    while waiting and max_entries > 0:
         try:
             entries = list(os.scandir(waiting.popleft()))
         except OSError:
             continue
-        most -= len(entries)
+        max_entries -= len(entries)
         for entry in entries:
             if entry.is_symlink() or is_ignored(entry):
                 continue

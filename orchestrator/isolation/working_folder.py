@@ -148,8 +148,8 @@ class LaunchFiles:
             paths[:] = [path for path in paths if path.partition(os.sep)[0] not in names]
         self.linked += sorted(names)
 
-    def _link_above(self, most: int) -> None:
-        """Link at most `most` entries of the parent folders, for paths such as `../data`.
+    def _link_above(self, max_entries: int) -> None:
+        """Link at most `max_entries` entries of the parent folders, for paths such as `../data`.
 
         If a folder next to the launch folder contains only files, the trial gets a real folder with links to
         the files. New files in that folder then belong to the trial.
@@ -158,20 +158,20 @@ class LaunchFiles:
         for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
             entries = [entry for entry in _entries(here.parent) if entry.name != here.name]
             here = here.parent
-            if len(entries) > most:
+            if len(entries) > max_entries:
                 return
-            most -= len(entries)
+            max_entries -= len(entries)
             for entry in entries:
                 path = os.path.join(*[os.pardir] * level, entry.name)
                 inside = _entries(Path(entry.path)) if level == 1 and _is_folder(entry) else None
                 if (
                     inside is None
-                    or len(inside) > most
+                    or len(inside) > max_entries
                     or not all(os.path.isfile(each.path) for each in inside)
                 ):
                     self.linked.append(path)
                     continue
-                most -= len(inside)
+                max_entries -= len(inside)
                 self.folders.append(path)
                 self.linked += [os.path.join(path, each.name) for each in inside]
 
@@ -421,32 +421,32 @@ class WorkingFolder:
         ):
             self._claim(real)
 
-    def _is_in_scratch(self, path: str, real: str) -> bool:
+    def _is_in_scratch(self, path: str, real_path: str) -> bool:
         """Return whether a path denotes a file of the trial, possibly by a link to the launch folder.
 
         Libraries such as MLflow write by absolute paths to folders of tools that all trials share.
         """
-        is_shared = os.path.isabs(path) and _is_below(real, self._root) and self._is_of_tool(real)
+        is_shared = os.path.isabs(path) and _is_below(real_path, self._root) and self._is_of_tool(real_path)
         return _is_below(os.path.abspath(path), os.path.realpath(self.scratch)) and not is_shared
 
-    def _is_of_tool(self, real: str) -> bool:
-        return any(map(_is_tool, Path(os.path.relpath(real, self._root)).parts))
+    def _is_of_tool(self, real_path: str) -> bool:
+        return any(map(_is_tool, Path(os.path.relpath(real_path, self._root)).parts))
 
-    def _make_own(self, full: str) -> None:
+    def _make_own(self, full_path: str) -> None:
         """Replace links on the path of a file of the private folder by folders and by a copy of the file."""
-        self._require_unread(full)
-        self._counterpart(os.path.relpath(os.path.dirname(full), self.path))
-        if os.path.islink(full) and os.path.isfile(full):
-            source = os.path.realpath(full)
-            os.unlink(full)
-            shutil.copy2(source, full)
+        self._require_unread(full_path)
+        self._counterpart(os.path.relpath(os.path.dirname(full_path), self.path))
+        if os.path.islink(full_path) and os.path.isfile(full_path):
+            source = os.path.realpath(full_path)
+            os.unlink(full_path)
+            shutil.copy2(source, full_path)
 
-    def _require_unread(self, full: str) -> None:
+    def _require_unread(self, full_path: str) -> None:
         """Raise SharedFileWritten before a change of a launch file that the trial has read."""
-        if full not in self._read or not os.path.isfile(full):
+        if full_path not in self._read or not os.path.isfile(full_path):
             return
-        name = os.path.relpath(full, self.path)
-        is_linked = not _is_below(os.path.realpath(full), os.path.realpath(self.scratch))
+        name = os.path.relpath(full_path, self.path)
+        is_linked = not _is_below(os.path.realpath(full_path), os.path.realpath(self.scratch))
         if is_linked or (name in self._versions and not self.is_of_trial(name)):
             self._refuse(
                 f"{name} existed in the launch folder when the session began, and the trial has read it and "
@@ -471,14 +471,16 @@ class WorkingFolder:
             )
         self._held[real] = lock
 
-    def _claim(self, real: str) -> None:
+    def _claim(self, real_path: str) -> None:
         """Record the trial as the writer of a file. Raise `SharedFileWritten` if another trial wrote it."""
-        name = os.path.relpath(real, self._root) if _is_below(real, self._root) else real
-        if self._is_exempt(real) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
+        name = os.path.relpath(real_path, self._root) if _is_below(real_path, self._root) else real_path
+        if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
-        if os.path.isdir(real) or (name == real and any(_is_below(real, each) for each in SYSTEM)):
+        if os.path.isdir(real_path) or (
+            name == real_path and any(_is_below(real_path, each) for each in SYSTEM)
+        ):
             return  # a folder is opened for writing to create an unnamed temporary file
-        if self._record_writer(real, self._trial) not in (b"", self._trial):
+        if self._record_writer(real_path, self._trial) not in (b"", self._trial):
             self._refuse(
                 f"{name} was already written by another trial, and its absolute path names the same file in "
                 f"all trials; {PRIVATE_REMEDY}"
@@ -495,14 +497,14 @@ class WorkingFolder:
         """Id of the trial, the same for each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
-    def _record_writer(self, real: str, writer: bytes) -> bytes:
+    def _record_writer(self, real_path: str, writer: bytes) -> bytes:
         """Record the writer of a file unless one is recorded; return the earlier record, empty if none.
 
         Args:
-            real: Absolute path of the file.
+            real_path: Absolute path of the file.
             writer: Id of the writing trial; empty to record nothing.
         """
-        lock = self._lock_of(real)
+        lock = self._lock_of(real_path)
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = os.read(lock, 100)
         if not before:
@@ -518,17 +520,17 @@ class WorkingFolder:
     def _exempt(self) -> tuple[str, ...]:
         return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS_FOLDER)))
 
-    def _is_shared(self, real: str) -> bool:
-        return _is_below(real, self._root) and not self._is_exempt(real)
+    def _is_shared(self, real_path: str) -> bool:
+        return _is_below(real_path, self._root) and not self._is_exempt(real_path)
 
-    def _is_exempt(self, real: str) -> bool:
-        return any(_is_below(real, each) for each in self._exempt)
+    def _is_exempt(self, real_path: str) -> bool:
+        return any(_is_below(real_path, each) for each in self._exempt)
 
-    def _lock_of(self, real: str) -> int:
-        """Open the lock file of `real`, which all trials of the sweep on this machine share."""
+    def _lock_of(self, real_path: str) -> int:
+        """Open the lock file of `real_path`, which all trials of the sweep on this machine share."""
         locks = self.scratch.parent / LOCKS_FOLDER
         locks.mkdir(parents=True, exist_ok=True)
-        name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
+        name = hashlib.blake2b(os.fsencode(real_path), digest_size=16).hexdigest()
         return os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

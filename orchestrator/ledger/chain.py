@@ -52,19 +52,19 @@ def is_sealed(sweep: Mapping[str, Any]) -> bool:
         return False
 
 
-def find_breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
+def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
     """Yield the places at which `rows` are not as written.
 
     Args:
         previous: Digest of the event before the first row.
-        after: Position of that event.
+        after_seq: Position of that event.
         rows: Values of `CHAINED` and the digest of each event.
     """
     for row in rows:
         *values, digest = row
         if not _holds(previous, values, digest):
-            yield _break(after, values)
-        previous, after = digest, values[0]
+            yield _break(after_seq, values)
+        previous, after_seq = digest, values[0]
 
 
 def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
@@ -90,12 +90,12 @@ def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
         return False
 
 
-def _break(after: int, values: Sequence[Any]) -> Break:
+def _break(after_seq: int, values: Sequence[Any]) -> Break:
     seq, kind, _, trial_id = values[:4]
     what = f"{_shown(kind)}, trial {_shown(trial_id)}" if trial_id is not None else _shown(kind)
     place = f"event {_shown(seq)} ({what})"
-    if isinstance(seq, int) and isinstance(after, int) and seq > after + 1:
-        return Break(place, f"does not follow event {after}: what was written between them is missing")
+    if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
+        return Break(place, f"does not follow event {after_seq}: what was written between them is missing")
     return Break(place, "is not as it was written, or was not written here")
 
 

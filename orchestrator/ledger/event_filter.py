@@ -44,7 +44,7 @@ def _refuse_ended(connection: Connection, sweep_id: int, rows: Sequence[Row]) ->
             ended.pop(trial_id, None)
         elif trial_id in ended:
             raise TrialEnded(
-                f"nothing may happen to a trial after its end: {trial_id} is {ended[trial_id]}, "
+                f"a trial must have no events after its end: {trial_id} is {ended[trial_id]}, "
                 f"got an event {row['kind']!r}; nothing was written"
             )
         if row["outcome"] is not None:

@@ -71,99 +71,104 @@ class Event:
     """Position in the log, assigned by the ledger; positions increase and may have gaps."""
 
 
-def opened(at: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
+def opened(time: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
     """Create the event that a process claimed the sweep."""
     payload = {"holder": to_json_values(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
-    return Event(EventKind.OPENED, at, payload=payload)
+    return Event(EventKind.OPENED, time, payload=payload)
 
 
-def asked(at: float, trial: Trial) -> Event:
+def asked(time: float, trial: Trial) -> Event:
     """Create the event that a trial received its assignment."""
-    return Event(EventKind.ASKED, at, trial.trial_id, trial_to_json(trial))
+    return Event(EventKind.ASKED, time, trial.trial_id, trial_to_json(trial))
 
 
-def started(at: float, trial_id: str, token: int) -> Event:
+def started(time: float, trial_id: str, token: int) -> Event:
     """Create the event that an attempt at a trial began under a fencing token."""
-    return Event(EventKind.STARTED, at, trial_id, {"token": token})
+    return Event(EventKind.STARTED, time, trial_id, {"token": token})
 
 
-def measured(at: float, trial_id: str, measurement: Measurement) -> Event:
+def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event of a measurement; the ledger ignores a second one for the same trial and step."""
     payload = {
         "step": measurement.step,
         "seconds": measurement.seconds,
         "metrics": dict(measurement.metrics),
     }
-    return Event(EventKind.MEASURED, at, trial_id, payload)
+    return Event(EventKind.MEASURED, time, trial_id, payload)
 
 
-def kept(at: float, trial_id: str, measurement: Measurement) -> Event:
+def kept(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
     payload = {"step": measurement.step, "examples": [dict(each) for each in measurement.examples]}
-    return Event(EventKind.KEPT, at, trial_id, payload)
+    return Event(EventKind.KEPT, time, trial_id, payload)
 
 
-def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
+def checkpointed(time: float, trial_id: str, step: int, path: str) -> Event:
     """Create the event that a checkpoint is complete; `path` is relative to the sweep's folder."""
-    return Event(EventKind.CHECKPOINTED, at, trial_id, {"step": step, "path": path})
+    return Event(EventKind.CHECKPOINTED, time, trial_id, {"step": step, "path": path})
 
 
-def attributes(at: float, trial_id: str, texts: Mapping[str, str]) -> Event:
+def attributes(time: float, trial_id: str, texts: Mapping[str, str]) -> Event:
     """Create the event that a trial reported text attributes."""
-    return Event(EventKind.ATTRIBUTES, at, trial_id, dict(texts))
+    return Event(EventKind.ATTRIBUTES, time, trial_id, dict(texts))
 
 
 def ended(
-    at: float, trial_id: str, outcome: Outcome, *, lost: DeathCause | None = None, saved: int | None = None
+    time: float,
+    trial_id: str,
+    outcome: Outcome,
+    *,
+    death_cause: DeathCause | None = None,
+    saved_step: int | None = None,
 ) -> Event:
     """Create the event that a trial ended.
 
     Afterwards the ledger accepts only a retry of the trial, unless the trial was stopped.
 
     Args:
-        at: Unix time in seconds.
+        time: Unix time in seconds.
         trial_id: Id of the trial.
         outcome: Outcome of the trial.
-        lost: Cause of death of the worker; None if it did not die.
-        saved: Step of the checkpoint that is retained for a retry, if any.
+        death_cause: Cause of death of the worker; None if it did not die.
+        saved_step: Step of the checkpoint that is retained for a retry, if any.
     """
     payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
-    if lost is not None:
+    if death_cause is not None:
         payload["lost"] = True
-    if lost is DeathCause.OUTSIDE:
+    if death_cause is DeathCause.OUTSIDE:
         payload["outside"] = True
-    if saved is not None:
-        payload["saved"] = saved
-    return Event(EventKind.ENDED, at, trial_id, payload)
+    if saved_step is not None:
+        payload["saved"] = saved_step
+    return Event(EventKind.ENDED, time, trial_id, payload)
 
 
-def retried(at: float, trial_id: str, step: int) -> Event:
+def retried(time: float, trial_id: str, step: int) -> Event:
     """Create the event that a failed trial resumes from its checkpoint of `step`; -1: from scratch."""
-    return Event(EventKind.RETRIED, at, trial_id, {"step": step})
+    return Event(EventKind.RETRIED, time, trial_id, {"step": step})
 
 
-def reopened(at: float, trial_id: str, cause: str) -> Event:
+def reopened(time: float, trial_id: str, cause: str) -> Event:
     """Create the event that a skipped trial may run because the trial `cause` is retried."""
-    return Event(EventKind.RETRIED, at, trial_id, {"cause": cause})
+    return Event(EventKind.RETRIED, time, trial_id, {"cause": cause})
 
 
-def read(at: float, digests: Mapping[str, str]) -> Event:
+def read(time: float, digests: Mapping[str, str]) -> Event:
     """Create the event that all data are built, with digests of splits by task/split."""
-    return Event(EventKind.READ, at, payload=dict(digests))
+    return Event(EventKind.READ, time, payload=dict(digests))
 
 
-def closed(at: float, reason: str, why: str = "", *, extensions: int | None = None) -> Event:
+def closed(time: float, reason: str, why: str = "", *, extensions: int | None = None) -> Event:
     """Create the event that the process released the sweep.
 
     Args:
-        at: Unix time in seconds.
+        time: Unix time in seconds.
         reason: `done`, `interrupted`, `budget` or `error`.
         why: The budget that is used up, or the error.
         extensions: Number of times the sweep had been extended, if its budget is used up.
     """
     payload: dict[str, Any] = {"reason": reason} | ({"why": why} if why else {})
     return Event(
-        EventKind.CLOSED, at, payload=payload | ({} if extensions is None else {"extensions": extensions})
+        EventKind.CLOSED, time, payload=payload | ({} if extensions is None else {"extensions": extensions})
     )
 
 

@@ -48,26 +48,31 @@ class Reader:
         query = select(events.c.digest).where(self._mine, events.c.seq == seq)
         return bool(connection.scalar(query) == digest)
 
-    def rows(self, after: int) -> Iterator[Sequence[Any]]:
-        """Yield the rows of events after position `after`.
+    def rows(self, after_seq: int) -> Iterator[Sequence[Any]]:
+        """Yield the rows of events after position `after_seq`.
 
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
         """
         previous: str | None = None
         while True:
-            sweep, previous, rows = self._page(after, previous)
-            for each in chain.find_breaks(previous, after, rows):
+            sweep, previous, rows = self._page(after_seq, previous)
+            for each in chain.find_breaks(previous, after_seq, rows):
                 raise self._damaged(each)
             if rows:
-                after, previous = rows[-1][0], rows[-1][-1]
-            if len(rows) < READ_ROWS and (last := chain.find_end_break(previous, after, sweep)) is not None:
+                after_seq, previous = rows[-1][0], rows[-1][-1]
+            if (
+                len(rows) < READ_ROWS
+                and (last := chain.find_end_break(previous, after_seq, sweep)) is not None
+            ):
                 raise self._damaged(last)
             yield from rows
             if len(rows) < READ_ROWS:
                 return
 
-    def newest_rows(self, *, after: int, also: Mapping[str, int], every_report: bool) -> list[Sequence[Any]]:
+    def newest_rows(
+        self, *, after_seq: int, extra_counts: Mapping[str, int], every_report: bool
+    ) -> list[Sequence[Any]]:
         """Return the rows that records need, oldest first, with only the last measurement of each trial.
 
         For retried trials, all measurements and checkpoints are returned, because the step of the retry
@@ -75,14 +80,14 @@ class Reader:
         rows are not detected.
 
         Args:
-            after: Position up to which rows are omitted, except for trials in `also`.
-            also: Trials with earlier rows to return, with the positions of their first rows.
+            after_seq: Position up to which rows are omitted, except for trials in `extra_counts`.
+            extra_counts: Trials with earlier rows to return, with the positions of their first rows.
             every_report: Whether to return all measurements of all trials.
 
         Raises:
             StoreError: If a row is not as written; raised at the first such row.
         """
-        query = self._newest(after, also, every_report=every_report)
+        query = self._newest(after_seq, extra_counts, every_report=every_report)
 
         def read(connection: Connection) -> tuple[str, Rows]:
             return str(self.sweep(connection)["uid"]), connection.execute(query).all()
@@ -93,11 +98,11 @@ class Reader:
                 raise self._damaged(each)
         return [row[:-1] for row in rows]
 
-    def _newest(self, after: int, also: Mapping[str, int], *, every_report: bool) -> Select[Any]:
-        since = min([after, *(asked - 1 for asked in also.values())])
+    def _newest(self, after_seq: int, extra_counts: Mapping[str, int], *, every_report: bool) -> Select[Any]:
+        since = min([after_seq, *(asked - 1 for asked in extra_counts.values())])
         mine, measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
-        if also:
-            mine = and_(mine, or_(events.c.seq > after, events.c.trial_id.in_(also)))
+        if extra_counts:
+            mine = and_(mine, or_(events.c.seq > after_seq, events.c.trial_id.in_(extra_counts)))
         last = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))
             .where(mine, measured)
@@ -149,7 +154,7 @@ class Reader:
         if last is not None and reported < MAX_FAULTS:
             yield last
 
-    def _page(self, after: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
+    def _page(self, after_seq: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
         """Return the row of the sweep, the digest before the first event row, and the event rows.
 
         All are read in one transaction.
@@ -157,8 +162,10 @@ class Reader:
 
         def read(connection: Connection) -> tuple[Mapping[str, Any], str, Rows]:
             sweep = self.sweep(connection)
-            before = previous if previous is not None else self._digest_at(connection, after, sweep["uid"])
-            query = select(*_COLUMNS).where(self._mine, events.c.seq > after)
+            before = (
+                previous if previous is not None else self._digest_at(connection, after_seq, sweep["uid"])
+            )
+            query = select(*_COLUMNS).where(self._mine, events.c.seq > after_seq)
             rows = connection.execute(query.order_by(events.c.seq).limit(READ_ROWS)).all()
             return sweep, before, rows
 
@@ -174,13 +181,14 @@ class Reader:
         found = connection.execute(query.with_for_update() if lock else query).mappings().all()
         return dict(found[0]) if len(found) == 1 else None
 
-    def _damaged(self, found: Break) -> StoreError:
+    def _damaged(self, chain_break: Break) -> StoreError:
         return StoreError(
-            f"the ledger at {self._where} must be as it was written: {found.place} {found.what}; {DAMAGED}"
+            f"the ledger at {self._where} must be as it was written: "
+            f"{chain_break.place} {chain_break.what}; {DAMAGED}"
         )
 
-    def _fault(self, found: Break) -> Fault:
-        return Fault(found.what, path=found.place, file=self._where)
+    def _fault(self, chain_break: Break) -> Fault:
+        return Fault(chain_break.what, path=chain_break.place, file=self._where)
 
 
 def _row_break(name: str, row: Mapping[str, Any] | None) -> Break:

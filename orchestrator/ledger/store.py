@@ -242,11 +242,11 @@ class Ledger:
 
         self._database.run(let_go, write=True, patient=patient)
 
-    def ask_to_stop(self, by: str, *, at_once: bool = False) -> Lease | None:
+    def ask_to_stop(self, requester: str, *, at_once: bool = False) -> Lease | None:
         """Request that the sweep's holder stops; no lease is needed.
 
         Args:
-            by: User or process that requests the stop.
+            requester: User or process that requests the stop.
             at_once: Whether running trials are abandoned instead of writing a checkpoint.
 
         Returns:
@@ -258,7 +258,7 @@ class Ledger:
             now = self._now(connection)
             if lease is None or not lease.stands(now):
                 return None
-            stop_requests.write(connection, self._id, lease.token, StopRequest(by, now, at_once))
+            stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
             return lease
 
         return self._database.run(ask, write=True)
@@ -335,13 +335,13 @@ class Ledger:
         """Delete the snapshot, if there is one."""
         self._database.run(lambda connection: snapshots.remove(connection, self._id), write=True)
 
-    def events(self, after: int = 0) -> Iterator[Event]:
-        """Yield events after position `after`, oldest first, up to the newest at the time of reading.
+    def events(self, after_seq: int = 0) -> Iterator[Event]:
+        """Yield events after position `after_seq`, oldest first, up to the newest at the time of reading.
 
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
         """
-        return map(from_row, self._reader.rows(after))
+        return map(from_row, self._reader.rows(after_seq))
 
     def last_reports(self, whole: Container[str]) -> Iterator[Event]:
         """Yield all events except measurements that are followed by a newer one of the same trial.
@@ -371,19 +371,26 @@ class Ledger:
         return self._reader.rows(0)
 
     def newest(
-        self, *, after: int = 0, also: Mapping[str, int] = MappingProxyType({}), every_report: bool = False
+        self,
+        *,
+        after_seq: int = 0,
+        extra_counts: Mapping[str, int] = MappingProxyType({}),
+        every_report: bool = False,
     ) -> Iterator[Event]:
         """Return the events that records need, with only the last measurement of each trial.
 
         Args:
-            after: Position of an event; earlier events are omitted.
-            also: Trials of which earlier events are returned, too, with positions of their `asked` events.
+            after_seq: Position of an event; earlier events are omitted.
+            extra_counts: Trials whose earlier events are also returned, with positions of their `asked`
+                events.
             every_report: Whether all measurements are returned.
 
         Raises:
             StoreError: An event is not as written; raised for the first.
         """
-        rows = self._reader.newest_rows(after=after, also=also, every_report=every_report)
+        rows = self._reader.newest_rows(
+            after_seq=after_seq, extra_counts=extra_counts, every_report=every_report
+        )
         return map(from_row, rows)
 
     def verify(self) -> list[Fault]:

@@ -60,7 +60,7 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
     engine = connect(url)
     try:
         if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
-            raise StoreError(f"the ledger {str(database_file(engine.url))!r} must be there, and is not")
+            raise StoreError(f"the ledger {str(database_file(engine.url))!r} does not exist")
         with transaction(engine, write=False) as connection:
             schema.version(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)

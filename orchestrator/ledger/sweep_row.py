@@ -67,8 +67,8 @@ def _place(database: Database) -> str:
     return database.engine.url.render_as_string(hide_password=True)
 
 
-def _bring_up_to_date(connection: Connection, where: str) -> None:
-    if schema.version(connection, where) < schema.SCHEMA_VERSION:
+def _bring_up_to_date(connection: Connection, location: str) -> None:
+    if schema.version(connection, location) < schema.SCHEMA_VERSION:
         schema.upgrade(connection)
 
 
@@ -82,7 +82,7 @@ def _make(connection: Connection, sweep: str) -> int:
     return int(made)
 
 
-def _known(connection: Connection, sweep: str, where: str) -> int | None:
+def _known(connection: Connection, sweep: str, location: str) -> int | None:
     """Return the id of the sweep; None if the ledger has none of that name.
 
     Raises:
@@ -94,7 +94,7 @@ def _known(connection: Connection, sweep: str, where: str) -> int | None:
     for row in connection.execute(select(sweeps)).mappings():
         if not chain.is_sealed(dict(row)) or row["name"] == sweep:
             raise StoreError(
-                f"the ledger at {where} must hold its sweeps as they were written, and the row of "
+                f"the ledger at {location} must hold its sweeps as they were written, and the row of "
                 f"{row['name']!r} was changed; {DAMAGED}"
             )
     if connection.dialect.name != "sqlite":  # PostgreSQL enforces foreign keys, and there may be many events
@@ -102,7 +102,7 @@ def _known(connection: Connection, sweep: str, where: str) -> int | None:
     orphan = connection.scalar(select(func.count()).where(events.c.sweep_id.not_in(select(sweeps.c.id))))
     if orphan:
         raise StoreError(
-            f"the ledger at {where} must name the sweep of every event, and {orphan} events belong to a "
+            f"the ledger at {location} must name the sweep of every event, and {orphan} events belong to a "
             f"sweep whose row is missing; {DAMAGED}"
         )
     return None

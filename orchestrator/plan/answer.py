@@ -32,17 +32,17 @@ SEEN = (
 """Warning for a task whose valid split contains test examples."""
 
 
-def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
+def better(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
     """Return which values of `metric` are good.
 
     Args:
-        known: Declaration of the metric.
+        metric_info: Declaration of the metric.
         metric: Name of the metric.
         search: Its goal for the same quantity is used if the metric declares none.
     """
     objectives = search.objectives if search is not None else ()
     goals = {split_and_quantity(objective.metric)[1]: objective.goal for objective in objectives}
-    return known.better or goals.get(split_and_quantity(metric)[1])
+    return metric_info.better or goals.get(split_and_quantity(metric)[1])
 
 
 def metric_splits(
@@ -65,7 +65,7 @@ def _declared(
 
 
 def answer_plan(
-    asked: "Answer | None",
+    answer: "Answer | None",
     confirm: ConfirmPlan,
     search: SearchPlan | None,
     metrics: Sequence[Metric],
@@ -74,18 +74,18 @@ def answer_plan(
     """Return the requested answer, with defaults for missing fields.
 
     Args:
-        asked: `answer` of the spec.
+        answer: `answer` of the spec.
         confirm: Confirmation settings.
         search: Search settings, for the default outcome.
         metrics: Declared metrics, for the default outcome.
         compared: Number of comparisons per outcome.
     """
-    primary = (asked.metric if asked else None) or default_outcome(confirm, search, metrics)
-    outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
-    level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
+    primary = (answer.metric if answer else None) or default_outcome(confirm, search, metrics)
+    outcomes = (*([primary] if primary else []), *(answer.also if answer else ()))
+    level, margin = (answer.level, answer.margin) if answer else (LEVEL, None)
     family = compared * max(1, len(outcomes))
-    split = (asked.split or "") if asked else ""
-    pooled, moderated = bool(asked and asked.pool), bool(asked and asked.variance)
+    split = (answer.split or "") if answer else ""
+    pooled, moderated = bool(answer and answer.pool), bool(answer and answer.variance)
     return AnswerPlan(outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated)
 
 
@@ -119,7 +119,7 @@ def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]
     return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 
 
-def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
+def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     """Return `source` with the spread of the sweep that it names.
 
     The stored spec then contains the value used for planning, even if the other sweep changes later.
@@ -132,26 +132,28 @@ def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
     if answer is None or not isinstance(spread, Mapping) or FOUND in spread:
         return source
     try:
-        known = {**spread, FOUND: found(spread[FROM], answer.metric)}
+        known = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
         raise SpecError([source.fault(str(error), "answer", "spread")]) from error
     made = answer.model_copy(update={"spread": known})
     return replace(source, spec=source.spec.model_copy(update={"answer": made}))
 
 
-def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str], faults: "Faults") -> None:
+def check_answer(
+    spec: "Spec", metrics: Sequence[Metric], metric_names: Iterable[str], faults: "Faults"
+) -> None:
     """Note primary outcomes that are not measured or cannot differ.
 
     Args:
         spec: The spec.
         metrics: Declared metrics.
-        reported: Names of the metrics that a trial reports in training; empty if unknown.
+        metric_names: Names of the metrics that a trial reports in training; empty if unknown.
         faults: Collects the problems.
     """
     asked = spec.answer
     if asked is None:
         return
-    known = sorted({name for each in reported for name in _on_splits(each, spec)})
+    known = sorted({name for each in metric_names for name in _on_splits(each, spec)})
     for keys, name in primary_outcomes(asked):
         if known and name not in known:
             faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
@@ -192,7 +194,7 @@ def _on_splits(reported: str, spec: "Spec") -> list[str]:
     return [metric_name(each, quantity) for each in splits] if split == SELECTION_SPLIT else [reported]
 
 
-def primary_outcomes(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
-    """Return the primary outcomes of `asked`, each after its keys in the spec."""
-    primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), asked.metric)] if asked.metric else []
-    return [*primary, *((("also", place), name) for place, name in enumerate(asked.also))]
+def primary_outcomes(answer: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the primary outcomes of `answer`, each after its keys in the spec."""
+    primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), answer.metric)] if answer.metric else []
+    return [*primary, *((("also", place), name) for place, name in enumerate(answer.also))]

@@ -89,10 +89,10 @@ def check_afforded(
 
 
 def _check_binding(
-    asked: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
+    limits: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
     """Note a `no_improvement` that is at least the number of trials of a search."""
-    each = asked.each_arm or ArmLimits()
+    each = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
     if each.no_improvement is not None and search is not None and each.no_improvement >= searched:

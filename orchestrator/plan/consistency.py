@@ -88,8 +88,8 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
             yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 
 
-def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:
-    yield from (f"{what} must be unique, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
+def _repeated(subject: str, keys: Iterable[Any]) -> Iterator[str]:
+    yield from (f"{subject} must be unique, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
 
 
 def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:

@@ -49,11 +49,11 @@ def shared_fields(arm: Arm, other: Arm) -> tuple[str, ...]:
 
 
 def exchanged(
-    own: Mapping[str, Value], theirs: Mapping[str, Value], shared: Sequence[str]
+    arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared: Sequence[str]
 ) -> dict[str, Value]:
     """Return the winner of an arm with the values of another arm in the fields `shared`.
 
     A shared field that the other winner does not have is left out: it has no meaning with its other values.
     """
-    kept = {path: value for path, value in own.items() if path not in shared}
-    return kept | {path: theirs[path] for path in shared if path in theirs}
+    kept = {path: value for path, value in arm_values.items() if path not in shared}
+    return kept | {path: other_values[path] for path in shared if path in other_values}

@@ -33,7 +33,7 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
     if work > MOST_FLOPS:
         return (
             f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
-            f"{system.train.steps:,} steps of {rows:,} examples; take fewer, or a smaller model"
+            f"{system.train.steps:,} steps of {rows:,} examples; use fewer, or a smaller model"
         )
     weights = count(system)
     at_once = rows_at_once(system)

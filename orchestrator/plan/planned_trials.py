@@ -75,17 +75,17 @@ def tries_each_once(sampler: Mapping[str, Any]) -> bool:
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
-def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -> int:
+def num_searched(arm: Arm, search: SearchPlan, trial_number: int = 1, repeat: int = 0) -> int:
     """Return the number of search trials of a repeat of `arm`.
 
     It is `trials_per_arm`, or the number of combinations if that is smaller and the sampler tries each once.
     An arm without searched fields has one setting, so it needs only as many trials as are confirmed, and none
     in later repeats.
     """
-    if repeat and best == 1 and not arm.space.dimensions:
+    if repeat and trial_number == 1 and not arm.space.dimensions:
         return 0
     if not arm.is_searched:
-        return min(search.trials_per_arm, best)
+        return min(search.trials_per_arm, trial_number)
     points = num_points(arm) if tries_each_once(search.sampler) else None
     return search.trials_per_arm if points is None else min(search.trials_per_arm, points)
 
@@ -148,8 +148,8 @@ def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[
     ]
 
 
-def _searched(arm: Arm, search: SearchPlan, repeat: int, best: int) -> Iterator[PlannedTrial]:
-    for number in range(num_searched(arm, search, best, repeat)):
+def _searched(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
+    for number in range(num_searched(arm, search, trial_number, repeat)):
         yield search_trial(arm, search, repeat, number)
 
 
@@ -171,10 +171,10 @@ def replacements(plan: Plan) -> Iterator[PlannedTrial]:
 
 
 def _confirmed(
-    arm: Arm, repeat: int, found: Identity, pairs: Sequence[tuple[int, int]]
+    arm: Arm, repeat: int, identity: Identity, pairs: Sequence[tuple[int, int]]
 ) -> Iterator[PlannedTrial]:
     for number, (rank, seed) in enumerate(pairs):
-        trial_id = digest(arm.digest, found, CONFIRM, rank, seed)
+        trial_id = digest(arm.digest, identity, CONFIRM, rank, seed)
         yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
 
 
@@ -198,12 +198,12 @@ def _crossed(
 def _reread(
     arm: Arm,
     repeat: int,
-    found: Identity,
+    identity: Identity,
     pairs: Sequence[tuple[int, int]],
     posthoc: Sequence[Mapping[str, Value]],
 ) -> Iterator[PlannedTrial]:
     for number, ((rank, seed), overrides) in enumerate(product(pairs, posthoc)):
-        trial_id = digest(arm.digest, found, POSTHOC, rank, seed, overrides)
+        trial_id = digest(arm.digest, identity, POSTHOC, rank, seed, overrides)
         yield PlannedTrial(trial_id, arm.name, POSTHOC, number, seed, rank, overrides, repeat=repeat)
 
 

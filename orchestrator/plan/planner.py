@@ -274,7 +274,7 @@ def plan_file(
     calibrate: bool = False,
     on_progress: OnProgress = _nobody,
     probe: Probe | None = None,
-    found: Found | None = None,
+    best_params_of: Found | None = None,
     spread_of: SpreadOf | None = None,
     read: SpecFile | None = None,
 ) -> tuple[SpecFile, Plan]:
@@ -287,7 +287,8 @@ def plan_file(
         calibrate: Whether to time a few steps of every arm.
         on_progress: Called with progress messages.
         probe: Cache of built models, shared between plans.
-        found: Returns the winners of other sweeps, for first points; the returned spec contains them.
+        best_params_of: Returns the winners of other sweeps, for first points; the returned spec contains
+            them.
         spread_of: Returns the spread of another sweep over seeds; the returned spec contains it.
         read: Result of `read_plannable_spec`, if the file has been read already.
 
@@ -297,8 +298,8 @@ def plan_file(
         PlanError: The planner has found faults; the error lists all of them.
     """
     source = read if read is not None else read_plannable_spec(path, overrides, profile)
-    if found is not None:
-        source = with_found_points(source, found)
+    if best_params_of is not None:
+        source = with_found_points(source, best_params_of)
     if spread_of is not None:
         source = with_spread(source, spread_of)
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
@@ -306,9 +307,9 @@ def plan_file(
 
 def _arm(
     resolved: CheckedArm[Any],
-    searched: ArmSpace,
+    arm_space: ArmSpace,
     trainable: str | None,
-    away: Mapping[str, tuple[str, ...]],
+    removed_components: Mapping[str, tuple[str, ...]],
 ) -> Arm:
     settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
     own: list[Any] = [] if trainable is None else [trainable]
@@ -320,11 +321,11 @@ def _arm(
         why=resolved.request.why,
         settings=settings,
         changes=resolved.changes,
-        space=searched.space,
-        dropped=searched.dropped,
-        digest=digest(settings, to_json_values(searched.space), *own),
+        space=arm_space.space,
+        dropped=arm_space.dropped,
+        digest=digest(settings, to_json_values(arm_space.space), *own),
         reference=resolved.reference,
-        without=away.get(resolved.request.label, ()),
+        without=removed_components.get(resolved.request.label, ()),
         context=resolved.request.context,
         name_in_context=resolved.request.name_in_context if resolved.request.context else "",
         control=is_control,

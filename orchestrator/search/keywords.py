@@ -17,28 +17,28 @@ _WRITTEN = (bool, int, float, str, list, dict, tuple, Mapping, Sequence)
 """Types that YAML can express, besides null."""
 
 
-def parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class or function, with annotations evaluated to types.
 
     Raises:
         ValueError: If the signature is not available.
     """
     try:
-        found = inspect.signature(made).parameters
+        found = inspect.signature(target).parameters
     except (TypeError, ValueError) as error:
         raise ValueError(f"its parameters cannot be known: {error}") from error
-    return {name: each.replace(annotation=_annotation(made, each)) for name, each in found.items()}
+    return {name: each.replace(annotation=_annotation(target, each)) for name, each in found.items()}
 
 
 class NotThere:
     """Placeholder type for an annotation with names that do not exist at run time."""
 
 
-def _annotation(made: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     given = parameter.annotation
     if given is inspect.Parameter.empty:
         return Any
-    function = inspect.unwrap(made.__init__ if inspect.isclass(made) else made)
+    function = inspect.unwrap(target.__init__ if inspect.isclass(target) else target)
     holder = types.SimpleNamespace(__annotations__={"given": given})
     try:
         return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["given"]

@@ -36,19 +36,19 @@ _TRIED_TRIALS = 2
 _REPEATED_TRIALS = 20  # with few values each, two different samplers agree in less than one case of a million
 
 
-def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
+def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
     """Validate a sampler by searching `space` with it.
 
     Args:
-        given: Name and keywords of the sampler.
+        component_spec: Name and keywords of the sampler.
         objectives: Number of objectives.
         space: Domains of the search space; empty for a small default space.
 
     Raises:
         SamplerRefused: If the sampler cannot be used.
     """
-    found = named(given, SAMPLER)
-    chosen = found.chosen(given)
+    found = named(component_spec, SAMPLER)
+    chosen = found.chosen(component_spec)
     if chosen.is_grid:
         return
     if chosen.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
@@ -59,7 +59,9 @@ def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Dom
         raise SamplerRefused([Refusal("", message)])
     failure = _failure(_use_sampler, chosen, objectives, space)
     if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
-        message = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
+        message = (
+            f"{component_spec['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
+        )
         raise SamplerRefused([Refusal("", message)])
     if failure:
         _require_use(found, chosen, lambda chosen: _use_sampler(chosen, 1, space))
@@ -70,14 +72,14 @@ def _num_combinations(space: Sequence[Domain]) -> int:
     return prod(count_values(each) for each in space if is_finite(each))
 
 
-def check_stopper(given: Mapping[str, Any]) -> ComponentChoice:
+def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper after it has judged a few trials.
 
     Raises:
         SamplerRefused: If the stopper cannot be used.
     """
-    found = named(given, STOPPER)
-    chosen = found.chosen(given)
+    found = named(component_spec, STOPPER)
+    chosen = found.chosen(component_spec)
     low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
         least, most = found.written("min_resource"), found.written("max_resource")
@@ -95,28 +97,28 @@ def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[
 
 
 def _require_use(
-    found: NamedComponent, chosen: ComponentChoice, use: Callable[[ComponentChoice], None]
+    component: NamedComponent, choice: ComponentChoice, try_component: Callable[[ComponentChoice], None]
 ) -> None:
-    """Raise `SamplerRefused` if `use` fails, for each keyword that fails alone, or else for all."""
-    if not (failure := _failure(use, chosen)):
+    """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
+    if not (failure := _failure(try_component, choice)):
         return
-    needed = {key: value for key, value in chosen.keywords.items() if key in found.required}
+    needed = {key: value for key, value in choice.keywords.items() if key in component.required}
     alone = {}
-    if len(chosen.keywords) == 1 or not _failure(use, replace(chosen, keywords=needed)):
-        for key, value in chosen.keywords.items():
-            if why := _failure(use, replace(chosen, keywords=needed | {key: value})):
-                word = found.written(key)
+    if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=needed)):
+        for key, value in choice.keywords.items():
+            if why := _failure(try_component, replace(choice, keywords=needed | {key: value})):
+                word = component.written(key)
                 alone[word] = f"with {word} = {shown(value)}: {why.replace(key, word)}"
     refusals = alone or {"": f"as asked: {failure}"}
     raise SamplerRefused(
-        [Refusal(key, f"{found.label} cannot be used {why}") for key, why in refusals.items()]
+        [Refusal(key, f"{component.label} cannot be used {why}") for key, why in refusals.items()]
     )
 
 
-def _failure(use: Callable[..., None], *given: Any) -> str:
-    """Return the error of `use` on one line; empty if it succeeds."""
+def _failure(try_component: Callable[..., None], *value: Any) -> str:
+    """Return the error of `try_component` on one line; empty if it succeeds."""
     try:
-        use(*given)
+        try_component(*value)
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
     except KeyboardInterrupt:
@@ -127,30 +129,30 @@ def _failure(use: Callable[..., None], *given: Any) -> str:
     return ""
 
 
-def _use_sampler(chosen: ComponentChoice, objectives: int, space: Sequence[Domain]) -> None:
+def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domain]) -> None:
     """Run the sampler for a few trials, with as few random startup trials as its keywords permit.
 
     Raises:
         ValueError: If another instance draws other values, since resuming a search needs equal values.
     """
-    if "n_startup_trials" in named({"name": chosen.class_name}, SAMPLER).parameters:
-        chosen = replace(chosen, keywords={**chosen.keywords, "n_startup_trials": 1})
+    if "n_startup_trials" in named({"name": choice.class_name}, SAMPLER).parameters:
+        choice = replace(choice, keywords={**choice.keywords, "n_startup_trials": 1})
 
-    trials = _REPEATED_TRIALS if chosen.is_from_outside else _TRIED_TRIALS
+    trials = _REPEATED_TRIALS if choice.is_from_outside else _TRIED_TRIALS
 
     def drawn() -> list[Value]:
-        return _study(lambda number: make_sampler(chosen, number), None, objectives, space, trials)
+        return _study(lambda number: make_sampler(choice, number), None, objectives, space, trials)
 
     first = drawn()
-    if chosen.is_from_outside and first != drawn():
+    if choice.is_from_outside and first != drawn():
         raise ValueError(
-            "made again with the same seed it draws other values, so that no search could be resumed; let it "
-            "take a keyword seed, and draw from that and the study alone"
+            "a second instance with the same seed draws other values, so a search could not be resumed; "
+            "accept a keyword seed, and draw only from it and the study"
         )
 
 
-def _use_stopper(chosen: ComponentChoice) -> None:
-    _study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(chosen), 1, ())
+def _use_stopper(choice: ComponentChoice) -> None:
+    _study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(choice), 1, ())
 
 
 def _study(

@@ -210,46 +210,46 @@ class SamplerRefused(ValueError):
         self.refusals = tuple(refusals)
 
 
-def chosen_sampler(given: Mapping[str, Any]) -> ComponentChoice:
-    """Return the sampler of `given` (`name` and keywords), validated by names and types.
+def chosen_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
+    """Return the sampler of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(given, SAMPLER).chosen(given)
+    return named(component_spec, SAMPLER).chosen(component_spec)
 
 
-def chosen_stopper(given: Mapping[str, Any]) -> ComponentChoice:
-    """Return the stopper of `given` (`name` and keywords), validated by names and types.
+def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
+    """Return the stopper of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(given, STOPPER).chosen(given)
+    return named(component_spec, STOPPER).chosen(component_spec)
 
 
-def make_sampler(chosen: ComponentChoice, seed: int) -> BaseSampler:
+def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
-    seeded = {"seed": seed} if "seed" in _parameters(chosen.class_name, SAMPLER) else {}
-    found = _made(chosen, SAMPLER, seeded)
+    seeded = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
+    found = _made(choice, SAMPLER, seeded)
     assert isinstance(found, BaseSampler), "what is made is of its kind"
     return found
 
 
-def make_stopper(chosen: ComponentChoice) -> BasePruner:
+def make_stopper(choice: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
-    found = _made(chosen, STOPPER, {})
+    found = _made(choice, STOPPER, {})
     assert isinstance(found, BasePruner), "what is made is of its kind"
     return found
 
 
-def _made(chosen: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
-    keywords = {**_ALWAYS.get(chosen.class_name, {}), **chosen.keywords, **seeded}
-    for key, each in _wrapped(chosen, kind).items():
+def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
+    keywords = {**_ALWAYS.get(choice.class_name, {}), **choice.keywords, **seeded}
+    for key, each in _wrapped(choice, kind).items():
         keywords[key] = make_stopper(each)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _class(chosen.class_name, kind)(**keywords)
+        found = _class(choice.class_name, kind)(**keywords)
     if not isinstance(found, kind.base):
         raise TypeError(
             f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(found).__name__}"
@@ -257,18 +257,18 @@ def _made(chosen: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int
     return found
 
 
-def _wrapped(chosen: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
-    """Return the stoppers among the keywords of `chosen`; raise `SamplerRefused` for an invalid one."""
-    declared = _parameters(chosen.class_name, kind)
+def _wrapped(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
+    """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
+    declared = _parameters(choice.class_name, kind)
     return {
         key: chosen_stopper(_component(value))
-        for key, value in chosen.keywords.items()
+        for key, value in choice.keywords.items()
         if value is not None and key in declared and _takes_stopper(declared[key])
     }
 
 
-def _component(written: Any) -> Mapping[str, Any]:
-    return written if isinstance(written, Mapping) else {"name": written}
+def _component(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {"name": value}
 
 
 def _takes_stopper(parameter: inspect.Parameter) -> bool:
@@ -310,26 +310,32 @@ class NamedComponent:
     parameters: Mapping[str, inspect.Parameter]
     is_optunas: bool
 
-    def chosen(self, given: Mapping[str, Any]) -> ComponentChoice:
-        """Return the class and keywords of `given`, validated by names and types.
+    def chosen(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
+        """Return the class and keywords of `component_spec`, validated by names and types.
 
         Raises:
             SamplerRefused: If a name or type is invalid.
         """
-        written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
-        twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
+        written = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
+        twice = [
+            each for each in component_spec if each != self.alias.keywords.get(each, each) in component_spec
+        ]
         refusals = [
             *(
                 Refusal("", f"{self.label} must be given {self.written(key)}")
                 for key in self.required - set(written)
             ),
             *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
-            *(each for keyword, key in written.items() for each in self._refusals(key, keyword, given[key])),
+            *(
+                each
+                for keyword, key in written.items()
+                for each in self._refusals(key, keyword, component_spec[key])
+            ),
         ]
         if refusals:
             raise SamplerRefused(refusals)
         return ComponentChoice(
-            self.alias.class_name, {keyword: given[key] for keyword, key in written.items()}
+            self.alias.class_name, {keyword: component_spec[key] for keyword, key in written.items()}
         )
 
     @property
@@ -341,23 +347,25 @@ class NamedComponent:
         """Return the alternative name of a keyword of the class."""
         return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
 
-    def _refusals(self, written: str, keyword: str, value: Any) -> Iterator[Refusal]:
+    def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Yield the faults of one keyword."""
         takes = self.parameters.get(keyword)
         if keyword in _DERIVED:
-            yield Refusal(written, f"{self.label} must not be given {written}: {_DERIVED[keyword]}")
-        elif written in self.alias.refused:
-            yield Refusal(written, f"{self.label} has no {written} here: {self.alias.refused[written]}")
+            yield Refusal(keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED[keyword]}")
+        elif keyword_path in self.alias.refused:
+            yield Refusal(
+                keyword_path, f"{self.label} has no {keyword_path} here: {self.alias.refused[keyword_path]}"
+            )
         elif takes is not None and _takes_stopper(takes):
-            yield from _refused_stopper(written, value)
+            yield from _refused_stopper(keyword_path, value)
         elif takes is None or not can_be_written(takes):
             if takes is not None or not self._takes_any:
-                message = f"{self.label} has no keyword {written!r}. {hint(written, self._known())}"
-                yield Refusal(written, message)
+                message = f"{self.label} has no keyword {keyword_path!r}. {hint(keyword_path, self._known())}"
+                yield Refusal(keyword_path, message)
         elif not fits(value, takes):
-            yield Refusal(written, f"{written} must be {type_words(takes)}, got {value!r}")
+            yield Refusal(keyword_path, f"{keyword_path} must be {type_words(takes)}, got {value!r}")
         elif self.is_optunas and isinstance(value, int | float) and value < _LEAST.get(keyword, value):
-            yield Refusal(written, f"{written} must be at least {_LEAST[keyword]}, got {value!r}")
+            yield Refusal(keyword_path, f"{keyword_path} must be at least {_LEAST[keyword]}, got {value!r}")
 
     @property
     def _takes_any(self) -> bool:
@@ -371,26 +379,26 @@ class NamedComponent:
         )
 
 
-def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
+def _refused_stopper(keyword_path: str, value: Any) -> Iterator[Refusal]:
     """Yield the errors in a stopper that another stopper wraps."""
     if value is None:
         return
     if not isinstance(value, str | Mapping):
-        yield Refusal(written, f"{written} must be a stopper, or null, got {value!r}")
+        yield Refusal(keyword_path, f"{keyword_path} must be a stopper, or null, got {value!r}")
         return
     try:
         chosen_stopper(_component(value))
     except SamplerRefused as error:
-        yield from (Refusal(written, f"{written}: {refusal.message}") for refusal in error.refusals)
+        yield from (Refusal(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.refusals)
 
 
-def named(given: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
-    """Return the class that `given` names.
+def named(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
+    """Return the class that `component_spec` names.
 
     Raises:
         SamplerRefused: If there is none.
     """
-    name = str(given.get("name"))
+    name = str(component_spec.get("name"))
     short = _rays_name(name, kind)
     full = _optunas_name(name, kind)
     alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
@@ -447,16 +455,16 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
     return made
 
 
-def _why_not_called(found: Callable[..., Any], kind: ComponentKind) -> str | None:
+def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | None:
     """Return why a plan must not call the object of a dotted name; None if it may.
 
     A function must declare its result: `os.system` with a command is a function with a keyword, too.
     """
     base = f"optuna.{kind.package}.{kind.base.__name__}"
-    if inspect.isclass(found):
-        return None if issubclass(found, kind.base) else f"it must be an {base}, got {found.__name__}"
+    if inspect.isclass(target):
+        return None if issubclass(target, kind.base) else f"it must be an {base}, got {target.__name__}"
     try:
-        signature = inspect.signature(found, eval_str=True)
+        signature = inspect.signature(target, eval_str=True)
     except Exception:  # a builtin without a signature, or an annotation with an unknown name
         signature = inspect.Signature()
     made, takes = signature.return_annotation, signature.parameters
@@ -464,7 +472,7 @@ def _why_not_called(found: Callable[..., Any], kind: ComponentKind) -> str | Non
         kind.base is BaseSampler and "seed" in takes
     ):
         return None
-    shown = getattr(found, "__name__", type(found).__name__)
+    shown = getattr(target, "__name__", type(target).__name__)
     sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
     return (
         f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"

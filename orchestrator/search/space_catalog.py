@@ -96,7 +96,9 @@ def _of_module(full_name: str) -> tuple[ModuleType, Space]:
         return module, variants(module)[variant]
 
 
-def _full_names(name: str, known: Mapping[str, Space]) -> dict[str, Space]:
+def _full_names(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
     """Return the spaces of the module `name` by their names in a spec."""
-    others = {f"{name}.{variant}": known[variant] for variant in sorted(known) if variant != DEFAULT_VARIANT}
-    return {name: known[DEFAULT_VARIANT], **others}
+    others = {
+        f"{name}.{variant}": spaces[variant] for variant in sorted(spaces) if variant != DEFAULT_VARIANT
+    }
+    return {name: spaces[DEFAULT_VARIANT], **others}

@@ -118,8 +118,8 @@ def _search(spec: Spec) -> Problems:
         yield from _objective(spec, place, objective, len(search.objectives))
 
 
-def _objective(spec: Spec, place: int, objective: Objective, count: int) -> Problems:
-    keys = ("search", "objectives", place)
+def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
+    keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
     tests = spec.confirm.splits if spec.confirm is not None else ()
     if count > 1 and objective.scope == "best":
@@ -326,15 +326,15 @@ def _arms(spec: Spec) -> Problems:
                 yield ("arms", name, "drop", place), message
 
 
-def _conflicts_with_search(searched: Mapping[str, Dimension], path: str, value: Any) -> Iterator[str]:
-    """Yield conflicts of an arm that sets `path` to `value` while its search varies the fields `searched`."""
+def _conflicts_with_search(dimensions: Mapping[str, Dimension], path: str, value: Any) -> Iterator[str]:
+    """Yield conflicts of an arm that sets `path` to `value` while its search varies `dimensions`."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _conflicts_with_search(searched, f"{path}.{key}", inner)
+            yield from _conflicts_with_search(dimensions, f"{path}.{key}", inner)
         return
-    if path in searched:
+    if path in dimensions:
         yield f"sets {path}, which its search varies: add {path} to the arm's drop, or do not set it"
-    for other, dimension in searched.items():
+    for other, dimension in dimensions.items():
         # The planner checks dimensions with conditions, because they may not exist in this arm.
         if not isinstance(value, Mapping) and other.startswith(f"{path}.") and not dimension.when:
             yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"

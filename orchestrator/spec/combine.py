@@ -37,13 +37,13 @@ def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
     return chain.from_iterable(combinations(names, size) for size in sizes[way] if size > 0)
 
 
-def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
-    """Return the name of the arm that removes the components `away`."""
-    if len(away) == len(names) > 1:
+def arm_name(removed: Sequence[str], names: Sequence[str], way: str) -> str:
+    """Return the name of the arm that removes the components `removed`."""
+    if len(removed) == len(names) > 1:
         return ALL
     if way == "add-one-in" and len(names) > 1:
-        return f"only-{next(name for name in names if name not in away)}"
-    return f"minus-{'-and-'.join(away)}"
+        return f"only-{next(name for name in names if name not in removed)}"
+    return f"minus-{'-and-'.join(removed)}"
 
 
 def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
@@ -54,37 +54,37 @@ def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     return {arm_name(away, names, way): away for away in chosen(names, way)}
 
 
-def expand(found: Document) -> list[Problem]:
-    """Add the requested arms to `found`; return the problems that prevent their creation."""
-    data = found.data
+def expand(document: Document) -> list[Problem]:
+    """Add the requested arms to `document`; return the problems that prevent their creation."""
+    data = document.data
     components = data.get(COMPONENTS) if isinstance(data, dict) else None
-    if not isinstance(_section(found), Mapping):
+    if not isinstance(_section(document), Mapping):
         return (
             []
             if not components
             else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
         )
     known = components if isinstance(components, Mapping) else {}
-    listed = _section(found).get("of")
+    listed = _section(document).get("of")
     unknown: list[Problem] = [
         ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
         for place, name in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(name, str) and name not in known
     ]
-    if unknown or (asked := _asked(found)) is None:
+    if unknown or (asked := _asked(document)) is None:
         return unknown  # all other problems are reported as faults of the section
     names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
         return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
-    if too_many(found) or not all(_is_arm(known[name]) for name in names):
+    if too_many(document) or not all(_is_arm(known[name]) for name in names):
         return []
-    return [problem for away in chosen(names, way) for problem in _add(found, known, away, names, way)]
+    return [problem for away in chosen(names, way) for problem in _add(document, known, away, names, way)]
 
 
-def too_many(found: Document) -> Problem | None:
-    """Return the problem that `found` requests too many arms; None if it does not."""
-    if (asked := _asked(found)) is None:
+def too_many(document: Document) -> Problem | None:
+    """Return the problem that `document` requests too many arms; None if it does not."""
+    if (asked := _asked(document)) is None:
         return None
     names, way = asked
     if (arms := _count(len(names), way)) <= MOST_ARMS:
@@ -93,33 +93,33 @@ def too_many(found: Document) -> Problem | None:
     return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
 
 
-def made(found: Document) -> frozenset[str]:
-    """Return the names of the arms that `found` requests, whether or not it already contains them."""
-    if (asked := _asked(found)) is None or too_many(found):
+def made(document: Document) -> frozenset[str]:
+    """Return the names of the arms that `document` requests, whether or not it already contains them."""
+    if (asked := _asked(document)) is None or too_many(document):
         return frozenset()
     names, way = asked
     return frozenset(arm_name(away, names, way) for away in chosen(names, way))
 
 
-def _section(found: Document) -> Any:
-    return found.data.get(COMBINE) if isinstance(found.data, dict) else None
+def _section(document: Document) -> Any:
+    return document.data.get(COMBINE) if isinstance(document.data, dict) else None
 
 
-def _asked(found: Document) -> tuple[list[str], str] | None:
+def _asked(document: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
-    written = _section(found)
+    written = _section(document)
     names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
     if not isinstance(names, list) or way not in WAYS or not all(isinstance(name, str) for name in names):
         return None
     return names, way
 
 
-def unused(found: Document, written: Document) -> Iterator[Problem]:
-    """Yield components that are in no combination, either in `found` or in the file as `written`.
+def unused(found: Document, original: Document) -> Iterator[Problem]:
+    """Yield components that are in no combination, either in `found` or in the file as `original`.
 
     The file is included because profiles and overrides may combine fewer components.
     """
-    named = {each for document in (found, written) for each in combined(document.data)}
+    named = {each for document in (found, original) for each in combined(document.data)}
     components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
     for name in components if named and isinstance(components, Mapping) else ():
         if name not in named:
@@ -152,46 +152,47 @@ def _is_arm(component: Any) -> bool:
 
 
 def _add(
-    found: Document, components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str
+    document: Document, components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str
 ) -> list[Problem]:
-    """Add the arm that removes `away` to the document, or return the problems that prevent it."""
-    name = arm_name(away, names, way)
+    """Add the arm that removes `removed` to the document, or return the problems that prevent it."""
+    name = arm_name(removed, names, way)
     if len(name) > _SHORT:
         return [
             ((COMBINE, "of"), f"must make names of at most {_SHORT} letters, got {name}: shorten components")
         ]
-    if clash := _clash(components, away):
+    if clash := _clash(components, removed):
         return [clash]
     arm: dict[str, Any] = {
-        "why": _why(components, away, names, way),
-        "set": {path: value for each in away for path, value in components[each]["set"].items()},
+        "why": _why(components, removed, names, way),
+        "set": {path: value for each in removed for path, value in components[each]["set"].items()},
     }
-    if drop := list(dict.fromkeys(path for each in away for path in components[each].get("drop", []))):
+    if drop := list(dict.fromkeys(path for each in removed for path in components[each].get("drop", []))):
         arm["drop"] = drop
-    arms = found.data.get("arms")
+    arms = document.data.get("arms")
     if arms is None:
-        arms = found.data["arms"] = {}
+        arms = document.data["arms"] = {}
     if not isinstance(arms, dict):
         return []
     if name in arms:
         same = isinstance(arms[name], Mapping) and {"drop": [], **arms[name]} == {"drop": [], **arm}
         message = (
-            f"is made by combine, of {' and '.join(away)}, and written here otherwise: take one of them out"
+            f"is also created by combine, which removes {' and '.join(removed)}, with other settings; "
+            "delete one of the two arms"
         )
         return [] if same else [(("arms", name), message)]
     arms[name] = arm
-    found.origins[("arms", name)] = found.origins.get((COMBINE,), found.origin)
-    for each in away:
+    document.origins[("arms", name)] = document.origins.get((COMBINE,), document.origin)
+    for each in removed:
         for path in components[each]["set"]:
             place = (COMPONENTS, each, "set", path)
-            if place in found.origins:
-                found.origins[("arms", name, "set", path)] = found.origins[place]
+            if place in document.origins:
+                document.origins[("arms", name, "set", path)] = document.origins[place]
     return []
 
 
-def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None:
+def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | None:
     """Return the problem that two components set one field, so that both cannot be removed together."""
-    for one, other in combinations(away, 2):
+    for one, other in combinations(removed, 2):
         for path in components[one]["set"]:
             for rival in components[other]["set"]:
                 if overlap(str(path), str(rival)):
@@ -203,9 +204,9 @@ def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None
     return None
 
 
-def _why(components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str) -> str:
-    reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in away)
-    kept = [name for name in names if name not in away]
+def _why(components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str) -> str:
+    reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in removed)
+    kept = [name for name in names if name not in removed]
     if way == "add-one-in" and len(kept) == 1:
         return f"{kept[0]} alone, without {reasons}"
     return f"without {reasons}"

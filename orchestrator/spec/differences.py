@@ -33,28 +33,28 @@ class Difference:
 
 
 def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], inside: tuple[str, ...] = ()
+    old_values: Mapping[str, Any], new_values: Mapping[str, Any], inside: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
     """Yield the differences of two contents of specs, ordered by the first, then by the second.
 
     Args:
-        before: Content (`Spec.content`) of the first spec.
-        after: Content of the second spec.
+        old_values: Content (`Spec.content`) of the first spec.
+        new_values: Content of the second spec.
         inside: Keys of the section that contains both.
     """
-    for key in dict.fromkeys((*before, *after)):
-        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
+    for key in dict.fromkeys((*old_values, *new_values)):
+        old, new = old_values.get(key, ABSENT), new_values.get(key, ABSENT)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from differences(old, new, (*inside, str(key)))
         elif old is ABSENT or new is ABSENT or old != new:
             yield Difference((*inside, str(key)), old, new)
 
 
-def _added(before: Any, after: Any) -> list[Any]:
-    """Return the items that the list `after` appends to the list `before`; empty if it does not extend it."""
-    if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
+def _added(old: Any, new: Any) -> list[Any]:
+    """Return the items that the list `new` appends to the list `old`; empty if it does not extend it."""
+    if not isinstance(old, list | tuple) or not isinstance(new, list | tuple):
         return []
-    return list(after[len(before) :]) if list(after[: len(before)]) == list(before) else []
+    return list(new[len(old) :]) if list(new[: len(old)]) == list(old) else []
 
 
 def _shown(value: Any) -> str:

@@ -212,13 +212,13 @@ Seed = Annotated[int, Field(ge=0, lt=2**31), described_as("an integer from 0 to 
 MOST_SEEDS: Final = 10_000
 
 
-def _derived(written: Any) -> Any:
+def _derived(value: Any) -> Any:
     """Expand a number of seeds to a list; a smaller number always gives the beginning of the same list."""
-    if not isinstance(written, int) or isinstance(written, bool):
-        return written
-    if not 1 <= written <= MOST_SEEDS:
-        raise refusal(f"must be seeds, or how many of them, from 1 to {MOST_SEEDS:,}, got {shown(written)}")
-    return [derive_seed("confirm", number) for number in range(written)]
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if not 1 <= value <= MOST_SEEDS:
+        raise refusal(f"must be seeds, or how many of them, from 1 to {MOST_SEEDS:,}, got {shown(value)}")
+    return [derive_seed("confirm", number) for number in range(value)]
 
 
 Seeds = Annotated[
@@ -263,10 +263,10 @@ Split = Annotated[
 ]
 
 
-def _read_space(written: Any, info: ValidationInfo) -> Any:
-    if isinstance(written, tuple) and all(isinstance(entry, Dimension) for entry in written):
-        return written
-    dimensions, problems = parse_space(written, path_check(info))
+def _read_space(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, tuple) and all(isinstance(entry, Dimension) for entry in value):
+        return value
+    dimensions, problems = parse_space(value, path_check(info))
     if problems:
         faults = [(problem.path, problem.message) for problem in problems]
         raise PydanticCustomError(FAULTS, "{faults}", {"faults": faults})
@@ -312,29 +312,29 @@ Dimensions = Annotated[
 """Dimensions, written as a mapping from field path to range."""
 
 
-def _point(written: Any, info: ValidationInfo) -> Any:
+def _point(value: Any, info: ValidationInfo) -> Any:
     """Validate a written point: values by field path, or the name of a sweep."""
-    if not isinstance(written, Mapping):
-        raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(written)}")
-    if FROM not in written:
-        return _values_by_path(written, info)
-    if unknown := sorted(set(written) - {FROM, FOUND}):
+    if not isinstance(value, Mapping):
+        raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(value)}")
+    if FROM not in value:
+        return _values_by_path(value, info)
+    if unknown := sorted(set(value) - {FROM, FOUND}):
         raise refusal(f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown)} beside it")
-    if not isinstance(written[FROM], str) or not written[FROM].strip():
-        raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(written[FROM])}")
-    found = written.get(FOUND)
-    if FOUND not in written:
-        return dict(written)
+    if not isinstance(value[FROM], str) or not value[FROM].strip():
+        raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
+    found = value.get(FOUND)
+    if FOUND not in value:
+        return dict(value)
     if not isinstance(found, Mapping) or not all(isinstance(each, Mapping) for each in found.values()):
         raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
-    return {**written, FOUND: {arm: _values_by_path(each, info) for arm, each in found.items()}}
+    return {**value, FOUND: {arm: _values_by_path(each, info) for arm, each in found.items()}}
 
 
-def _values_by_path(written: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    for path, value in written.items():
+def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    for path, value in values.items():
         _path(path, info)
         _json(value)
-    return dict(written)
+    return dict(values)
 
 
 _FREE: Final = {"type": "object"}
@@ -345,14 +345,14 @@ After the look-up of the sweep, `found` contains its best values by arm.
 """
 
 
-def _constraint(written: Any, info: ValidationInfo) -> Any:
-    if isinstance(written, Rule):
-        return written
-    if not isinstance(written, str) or not written.strip():
+def _constraint(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, Rule):
+        return value
+    if not isinstance(value, str) or not value.strip():
         raise refusal(
-            f"must be a condition like 'width % heads == 0', or module:function, got {shown(written)}"
+            f"must be a condition like 'width % heads == 0', or module:function, got {shown(value)}"
         )
-    text = written.strip()
+    text = value.strip()
     if _TRAINABLE.fullmatch(text):
         return Predicate(text)
     try:
@@ -404,20 +404,18 @@ Condition = Annotated[
 """Condition on values that a search draws: a formula, or a function of the user."""
 
 
-def _spread(written: Any) -> Any:
+def _spread(value: Any) -> Any:
     """Validate a written spread: a number, or the sweep from which it is estimated."""
-    if isinstance(written, int | float) and not isinstance(written, bool) and 0 < written < float("inf"):
-        return float(written)
-    if not isinstance(written, Mapping):
-        raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(written)}")
-    name, found = written.get(FROM), written.get(FOUND, 1.0)
-    if not isinstance(name, str) or not name.strip() or set(written) - {FROM, FOUND}:
-        raise refusal(
-            f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(written)}"
-        )
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        return float(value)
+    if not isinstance(value, Mapping):
+        raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(value)}")
+    name, found = value.get(FROM), value.get(FOUND, 1.0)
+    if not isinstance(name, str) or not name.strip() or set(value) - {FROM, FOUND}:
+        raise refusal(f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(value)}")
     if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < float("inf"):
         raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(found)}")
-    return dict(written)
+    return dict(value)
 
 
 Spread = Annotated[
@@ -446,8 +444,8 @@ After the look-up of the sweep, `found` contains the estimate.
 """
 
 
-def _component(written: Any) -> Any:
-    return {"name": written} if isinstance(written, str) else written
+def _component(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
 
 
 def _named(component: Any) -> Any:

@@ -65,12 +65,12 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     return SpecFile(spec.model_copy(update={"profiles": {}}), found)
 
 
-def _changed(written: Document, overrides: Sequence[str], profile: str | None) -> Document:
-    found = copy.deepcopy(written)
+def _changed(original: Document, overrides: Sequence[str], profile: str | None) -> Document:
+    found = copy.deepcopy(original)
     if profile is not None:
         _apply_profile(found, profile)
     _apply_overrides(found, overrides)
-    published_cells.remove_stale_rows(found, written)
+    published_cells.remove_stale_rows(found, original)
     return found
 
 
@@ -81,62 +81,62 @@ def profile_names(path: Path) -> tuple[str, ...]:
     return tuple(profiles) if isinstance(profiles, dict) else ()
 
 
-def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
-    """Return the spec that `found` describes (None if it is invalid), and all faults of `found`."""
+def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
+    """Return the spec that `document` describes (None if it is invalid), and all faults of `document`."""
     spec = None
-    faults = sizes.check(found)
-    faults += [found.fault(keys, message) for keys, message in combine.expand(found)]
+    faults = sizes.check(document)
+    faults += [document.fault(keys, message) for keys, message in combine.expand(document)]
     try:
-        own = names_trainable(found.data)
-        spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
+        own = names_trainable(document.data)
+        spec = spec_class(document.data).model_validate(document.data, context={OWN: own})
     except ValidationError as error:
-        faults = [*_faults_of(error, found), *faults]
+        faults = [*_faults_of(error, document), *faults]
     else:
-        faults += [found.fault(keys, message) for keys, message in checks.find_conflicts(spec)]
+        faults += [document.fault(keys, message) for keys, message in checks.find_conflicts(spec)]
     # Values that cannot be parsed are null in the document; the resulting errors are not second faults.
-    unreadable = {fault.path for fault in found.faults if fault.path}
-    return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
+    unreadable = {fault.path for fault in document.faults if fault.path}
+    return spec, [*document.faults, *(fault for fault in faults if fault.path not in unreadable)]
 
 
-def _no_spec(found: Document) -> Fault:
-    given = "an empty file" if found.data is None else shown(found.data)
-    return found.fault((), f"must be a mapping with name, question, baseline, ..., got {given}")
+def _no_spec(document: Document) -> Fault:
+    given = "an empty file" if document.data is None else shown(document.data)
+    return document.fault((), f"must be a mapping with name, question, baseline, ..., got {given}")
 
 
-def _apply_profile(found: Document, name: str) -> None:
+def _apply_profile(document: Document, name: str) -> None:
     """Apply a profile; unless it sets a name, append the profile's name to the name of the sweep.
 
     Both sweeps can then be run.
     """
     try:
-        chosen = profile_overrides(found, name)
+        chosen = profile_overrides(document, name)
     except BadOverride as error:
-        found.faults.append(found.fault(("profiles",), str(error)))
+        document.faults.append(document.fault(("profiles",), str(error)))
     else:
-        apply(found, chosen)
-        own = found.data.get("name")
+        apply(document, chosen)
+        own = document.data.get("name")
         if isinstance(own, str) and "name" not in {each.key for each in chosen}:
-            found.data["name"] = f"{own}-{name}"
+            document.data["name"] = f"{own}-{name}"
 
 
-def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
+def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
     for text in texts:
         try:
-            apply(found, [parse(text)])
+            apply(document, [parse(text)])
         except BadOverride as error:
-            found.faults.append(Fault(str(error), file=said(text), oversized=error.oversized))
+            document.faults.append(Fault(str(error), file=said(text), oversized=error.oversized))
 
 
-def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
-    """Return the faults of profiles that were not chosen, except faults in `known`."""
-    profiles = written.data.get("profiles")
+def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
+    """Return the faults of profiles that were not chosen, except faults in `known_faults`."""
+    profiles = original.data.get("profiles")
     messages: list[Fault] = []
-    if any(fault.oversized for fault in known):  # oversized values slow down further checks
+    if any(fault.oversized for fault in known_faults):  # oversized values slow down further checks
         return []
     for name in profiles if isinstance(profiles, dict) else ():
-        if name != chosen:
-            found = _changed(written, (), name)
-            new = [fault for fault in validate(found)[1] if fault not in known]
+        if name != profile:
+            found = _changed(original, (), name)
+            new = [fault for fault in validate(found)[1] if fault not in known_faults]
             messages += [
                 replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new
             ]
@@ -148,25 +148,25 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
-def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
+def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
     """Convert the errors of pydantic to faults with messages of haltsweep."""
     faults: list[Fault] = []
     for one in error.errors(include_url=False):
         keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
         if CONTROL_ARM in one["loc"] and one["type"] == "extra_forbidden":
             known = ", ".join(ControlSpec.model_fields)
-            faults.append(found.fault(keys, f"is not a key of a control. Known: {known}"))
+            faults.append(document.fault(keys, f"is not a key of a control. Known: {known}"))
             continue
         given = one["input"]
         if one["type"] == FAULTS:
-            faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
+            faults += [document.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
         elif one["type"] != "too_short" or not given:  # otherwise the items are wrong and reported one by one
-            message = _sentence(one["type"], one["msg"], given, keys, spec_class(found.data))
-            faults.append(found.fault(keys, message, oversized=sizes.is_absurd(given)))
+            message = _sentence(one["type"], one["msg"], given, keys, spec_class(document.data))
+            faults.append(document.fault(keys, message, oversized=sizes.is_absurd(given)))
     return faults
 
 
-def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:
+def _sentence(kind: str, message: str, value: Any, keys: Keys, spec: type[Spec]) -> str:
     if kind == "extra_forbidden":
         if (path := ".".join(map(str, keys))) in RETIRED:
             return RETIRED[path]
@@ -182,8 +182,8 @@ def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec])
         "too_short": "not be empty",
     }
     if kind in wanted:
-        return f"must {wanted[kind]}, got {shown(given)}"
-    return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(given)}")
+        return f"must {wanted[kind]}, got {shown(value)}"
+    return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(value)}")
 
 
 def to_yaml(spec: Spec) -> str:

@@ -75,10 +75,10 @@ class MetricSplits:
         return split in self.test or (metric not in self.declared and is_named_for_test_data(metric))
 
 
-def outcome_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
-    """Return the split of a primary outcome: a known split in its name, else `given`, else `valid`.
+def outcome_split(metric: str, split: str | None, test_splits: Collection[str]) -> str:
+    """Return the split of a primary outcome: a known split in its name, else `split`, else `valid`.
 
     An answer has one `split` for several outcomes, so a split in the name of an outcome takes precedence.
     """
     named = declared_split(metric, None, test_splits)
-    return named if split_and_quantity(metric)[0] == named else given or SELECTION_SPLIT
+    return named if split_and_quantity(metric)[0] == named else split or SELECTION_SPLIT

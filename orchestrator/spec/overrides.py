@@ -83,31 +83,31 @@ def render(key: str, value: Any) -> str:
     return f"{key}={scalars.dump(value, flow=True)}"
 
 
-def profile_overrides(found: Document, name: str) -> list[Override]:
+def profile_overrides(document: Document, name: str) -> list[Override]:
     """Return the overrides of the profile `name`.
 
     Raises:
         BadOverride: If there is no such profile.
     """
-    profiles = found.data.get("profiles")
+    profiles = document.data.get("profiles")
     profiles = profiles if isinstance(profiles, dict) else {}
     if name not in profiles:
         raise BadOverride(f"no profile named {name!r}. {hint(name, profiles)}")
     entries = profiles[name] if isinstance(profiles[name], dict) else {}
     return [
-        Override(key, copy.deepcopy(value), found.origins[("profiles", name, key)])
+        Override(key, copy.deepcopy(value), document.origins[("profiles", name, key)])
         for key, value in entries.items()
     ]
 
 
-def apply(found: Document, overrides: Iterable[Override]) -> None:
-    """Apply overrides to `found` in place; an invalid override becomes a fault, all others are applied."""
+def apply(document: Document, overrides: Iterable[Override]) -> None:
+    """Apply overrides to `document` in place; an invalid override becomes a fault, all others are applied."""
     for override in overrides:
         try:
-            _apply(found, resolve(override.key, found.data), override)
+            _apply(document, resolve(override.key, document.data), override)
         except BadOverride as error:
             origin = override.origin
-            found.faults.append(Fault(str(error), path=override.key, file=origin.file, line=origin.line))
+            document.faults.append(Fault(str(error), path=override.key, file=origin.file, line=origin.line))
 
 
 def resolve(key: str, data: Any) -> Keys:
@@ -157,9 +157,9 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
         likely = None if keys else _elsewhere(str(part), spec)
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
-        raise BadOverride(f"{at}is {shown(inside)}: say which by a position like [0]")
+        raise BadOverride(f"{at}is {shown(inside)}: select an item by a position like [0]")
     if found is None or (inside is not None and not isinstance(inside, dict | list)):
-        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as a whole")
+        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
         raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
@@ -196,25 +196,23 @@ def _inside(data: Any, keys: Keys) -> Any:
     return data
 
 
-def _apply(found: Document, keys: Keys, override: Override) -> None:
+def _apply(document: Document, keys: Keys, override: Override) -> None:
     *outer, last = keys
-    inside: Any = found.data
+    inside: Any = document.data
     for length, key in enumerate(outer, start=1):
         if isinstance(inside, dict) and inside.get(key) is None:
-            found.added.add(keys[:length])
+            document.added.add(keys[:length])
             inside[key] = {}
-            found.origins[keys[:length]] = override.origin
+            document.origins[keys[:length]] = override.origin
         inside = inside[key]
     if override.value is None and tuple(outer) in _REMOVABLE:
         if last not in inside:
-            raise BadOverride(
-                f"{dotted(tuple(outer))} has no {last!r} to take away. {hint(str(last), inside)}"
-            )
+            raise BadOverride(f"{dotted(tuple(outer))} has no {last!r} to remove. {hint(str(last), inside)}")
         del inside[last]
         return
     if isinstance(inside, dict) and last not in inside:
-        found.added.add(keys)
-    for inner in [one for one in found.origins if one[: len(keys)] == keys]:
-        del found.origins[inner]
-    found.origins[keys] = override.origin
+        document.added.add(keys)
+    for inner in [one for one in document.origins if one[: len(keys)] == keys]:
+        del document.origins[inner]
+    document.origins[keys] = override.origin
     inside[last] = override.value

@@ -44,41 +44,44 @@ def cell_problems(
                 yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
 
 
-def remove_stale_rows(found: Document, written: Document) -> None:
+def remove_stale_rows(document: Document, original: Document) -> None:
     """Remove published rows whose evaluation no longer exists after a profile or overrides.
 
     A row is removed if its cell of the grid, its posthoc evaluation, or its arm's training settings have
     changed. This is not a fault; `found.left_out` counts the rows. Rows that are themselves new or changed
     remain.
     """
-    if found.data == written.data:
+    if document.data == original.data:
         return
-    rows = found.data.get("published") if isinstance(found.data, dict) else None
-    before = written.data.get("published")
+    rows = document.data.get("published") if isinstance(document.data, dict) else None
+    before = original.data.get("published")
     if not isinstance(rows, list) or not isinstance(before, list):
         return
     known = set(map(repr, before))
 
     @cache
     def same_training(arm: str) -> bool:
-        return _trained(arm, found.data) == _trained(arm, written.data)
+        return _trained(arm, document.data) == _trained(arm, original.data)
 
     def gone(row: Any) -> bool:
         stood = isinstance(row, dict) and repr(row) in known
-        return stood and _gone(row, found.data, written.data, same_training)
+        return stood and _gone(row, document.data, original.data, same_training)
 
     kept = [place for place, row in enumerate(rows) if not gone(row)]
-    found.left_out += len(rows) - len(kept)
-    _keep(found, kept)
+    document.left_out += len(rows) - len(kept)
+    _keep(document, kept)
 
 
 def _gone(
     row: Mapping[str, Any],
-    now: Mapping[str, Any],
-    before: Mapping[str, Any],
+    new_document: Mapping[str, Any],
+    old_document: Mapping[str, Any],
     same_training: Callable[[str], bool],
 ) -> bool:
-    had, has = (not any(cell_problems(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
+    had, has = (
+        not any(cell_problems(row, _axes(data), _mapping(data, "posthoc")))
+        for data in (old_document, new_document)
+    )
     if not isinstance(arm := row.get("arm"), str):  # a row without an arm, or with an invalid one
         return had and not has
     return had and not (has and same_training(arm))
@@ -110,20 +113,20 @@ def _mapping(data: Mapping[str, Any], section: str) -> Mapping[str, Any]:
     return _as_mapping(data.get(section))
 
 
-def _as_mapping(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _as_mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _keep(found: Document, kept: Sequence[int]) -> None:
-    """Remove all published rows except those at the positions `kept`, and adjust the origins of the rest."""
-    rows = found.data["published"]
-    if len(kept) == len(rows):
+def _keep(document: Document, positions: Sequence[int]) -> None:
+    """Remove all published rows except those at `positions`, and adjust the origins of the rest."""
+    rows = document.data["published"]
+    if len(positions) == len(rows):
         return
-    rows[:] = [rows[place] for place in kept]
-    moved: Mapping[Any, int] = {before: now for now, before in enumerate(kept)}
-    of_rows = [keys for keys in found.origins if keys[:1] == ("published",) and len(keys) > 1]
-    origins = {keys: found.origins.pop(keys) for keys in of_rows}
-    found.origins |= {
+    rows[:] = [rows[place] for place in positions]
+    moved: Mapping[Any, int] = {before: now for now, before in enumerate(positions)}
+    of_rows = [keys for keys in document.origins if keys[:1] == ("published",) and len(keys) > 1]
+    origins = {keys: document.origins.pop(keys) for keys in of_rows}
+    document.origins |= {
         ("published", moved[keys[1]], *keys[2:]): origin
         for keys, origin in origins.items()
         if keys[1] in moved

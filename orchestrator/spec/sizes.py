@@ -21,46 +21,46 @@ MOST_PROFILES: Final = 100
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 
 
-def check(found: Document) -> list[Fault]:
-    """Return a fault for every impossible size in the spec `found`; no valid built-in setting is refused.
+def check(document: Document) -> list[Fault]:
+    """Return a fault for every impossible size in the spec `document`; no valid built-in setting is refused.
 
     Fields of training with fractional values have no maximum. Fields of custom models, tasks and trainables
     are validated by their own code.
     """
     faults: list[Fault] = []
-    problems = [combine.too_many(found), _too_many_profiles(found)]
-    faults += [found.fault(*problem, oversized=True) for problem in problems if problem is not None]
-    if names_trainable(found.data) or not isinstance(found.data, dict):
+    problems = [combine.too_many(document), _too_many_profiles(document)]
+    faults += [document.fault(*problem, oversized=True) for problem in problems if problem is not None]
+    if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
-    written = list(_written(found.data))
+    written = list(_written(document.data))
     ours = {root for root in ROOTS if not _is_outside(root, written)}
     for keys, path, value in written:
         if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
-            faults.append(found.fault(keys, beyond(most, value), oversized=True))
+            faults.append(document.fault(keys, beyond(most, value), oversized=True))
     return faults
 
 
-def _too_many_profiles(found: Document) -> tuple[Keys, str] | None:
-    many = len(_mapping(found.data, "profiles"))
+def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
+    many = len(_mapping(document.data, "profiles"))
     if many <= MOST_PROFILES:
         return None
     return ("profiles",), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {many:,}"
 
 
-def beyond(most: int, given: float) -> str:
-    """Return the error message for a number larger than `most`."""
-    return f"must be at most {most:,}, got {f'{given:,}' if isinstance(given, int) else f'{given:g}'}"
+def beyond(limit: int, value: float) -> str:
+    """Return the error message for a number larger than `limit`."""
+    return f"must be at most {limit:,}, got {f'{value:,}' if isinstance(value, int) else f'{value:g}'}"
 
 
-def is_absurd(given: Any) -> bool:
-    """Return whether `given` is a number that is larger than any valid number in a spec."""
-    return _is_number(given) and given > REFUSED_FROM
+def is_absurd(value: Any) -> bool:
+    """Return whether `value` is a number that is larger than any valid number in a spec."""
+    return _is_number(value) and value > REFUSED_FROM
 
 
-def _most(path: str, ours: set[str]) -> int | None:
+def _most(path: str, built_in_names: set[str]) -> int | None:
     """Return the largest valid number of the field `path`; None if it is unknown."""
     root, _, field = path.partition(".")
-    if root not in ours or not field or path.endswith("seed"):
+    if root not in built_in_names or not field or path.endswith("seed"):
         return None
     if root == "model" and field in DEPTHS:
         return MOST_SHARED
@@ -85,9 +85,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_outside(root: str, written: list[Written]) -> bool:
+def _is_outside(root: str, written_values: list[Written]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
-    named = {value for _, path, value in written if path == f"{root}.name" and isinstance(value, str)}
+    named = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
     return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in named)
 
 

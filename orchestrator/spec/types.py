@@ -107,8 +107,8 @@ CHANGED_ARM, CONTROL_ARM = "[arm]", "[control]"
 """Keys that pydantic inserts for the kind of an arm, omitted in messages."""
 
 
-def _kind_of_arm(written: Any) -> str:
-    is_control = isinstance(written, ControlSpec) or (isinstance(written, Mapping) and "control" in written)
+def _kind_of_arm(value: Any) -> str:
+    is_control = isinstance(value, ControlSpec) or (isinstance(value, Mapping) and "control" in value)
     return CONTROL_ARM if is_control else CHANGED_ARM
 
 
@@ -304,12 +304,12 @@ class PublishedValue(Section):
         return self.value if self.std is None else whole(self)
 
 
-def _published_value(written: Any) -> Any:
-    if isinstance(written, Mapping | PublishedValue):
-        return written
-    if isinstance(written, bool) or not isinstance(written, int | float) or not isfinite(written):
-        raise refusal(f"must be a number, got {shown(written)}")
-    return {"value": float(written)}
+def _published_value(value: Any) -> Any:
+    if isinstance(value, Mapping | PublishedValue):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise refusal(f"must be a number, got {shown(value)}")
+    return {"value": float(value)}
 
 
 ValueOrMore = Annotated[
@@ -467,14 +467,14 @@ _LATER: Mapping[str, Sequence[Any]] = {
 """Values of newer fields that are omitted, so that specs without these fields keep their digests."""
 
 
-def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
+def _said_of(row: Published, published_value: PublishedValue) -> dict[str, Any]:
     """Return the optional attributes of a published value that are set."""
     said = {
         "alone": row.arm is None,
         "cell": dict(row.cell),
         "posthoc": dict(row.posthoc),
         "statistic": row.statistic if row.statistic != "mean" else None,
-        "std": each.std,
+        "std": published_value.std,
         "parameters": row.parameters,
         "macs": row.macs,
     }

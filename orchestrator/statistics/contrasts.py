@@ -43,7 +43,7 @@ def contrasts(
     wanted = [frozenset(each) for each in ((), *terms(factors))]
     if unknown := set(values) - set(wanted):
         given = sorted(map(sorted, unknown))
-        raise ValueError(f"arms must take away some of {', '.join(factors)}, got {given}")
+        raise ValueError(f"arms must remove some of {', '.join(factors)}, got {given}")
     if set(values) != set(wanted):
         return {}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
@@ -63,5 +63,5 @@ def _sum(values: Sequence[float]) -> float:
     return 0.0 if abs(found) <= ROUNDING * max(map(abs, values)) else found
 
 
-def _sign(term: Term, away: Away) -> int:
-    return -1 if len(away & set(term)) % 2 else 1
+def _sign(term: Term, removed: Away) -> int:
+    return -1 if len(removed & set(term)) % 2 else 1

@@ -53,21 +53,21 @@ class DecisionChance:
     """Smallest difference that all units together detect 8 times in 10, in units of the outcome."""
 
 
-def decision_chances(found: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
+def decision_chances(paired: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
     """Return the decision chance for 0.5, 1 and 3 times as many additional units.
 
     Args:
-        found: An undecided comparison with its own spread, without a prior.
+        paired: An undecided comparison with its own spread, without a prior.
         margin: Least difference that matters, in units of the outcome.
     """
-    assert found.spread is not None, "without a spread nothing can be said of further units"
-    numbers = [math.ceil(times * found.n) for times in TIMES]
-    values = _continued(found, max(numbers))
+    assert paired.spread is not None, "without a spread nothing can be said of further units"
+    numbers = [math.ceil(times * paired.n) for times in TIMES]
+    values = _continued(paired, max(numbers))
     return tuple(
         DecisionChance(
             more,
-            float(_decided(values[:, : found.n + more], found, margin).mean()),
-            smallest_effect(found.n + more, found.family, found.level) / math.sqrt(2) * found.spread,
+            float(_decided(values[:, : paired.n + more], paired, margin).mean()),
+            smallest_effect(paired.n + more, paired.family, paired.level) / math.sqrt(2) * paired.spread,
         )
         for more in numbers
     )
@@ -91,54 +91,59 @@ def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
     return squares + n * mean**2, squares + n * mean**2 / (1 + n * EFFECT_SPREAD**2)
 
 
-def _continued(found: Paired, more: int) -> "NDArray[np.float64]":
+def _continued(paired: Paired, additional: int) -> "NDArray[np.float64]":
     """Return the present differences followed by simulated ones, one row per simulation."""
     import numpy as np
 
-    assert found.spread is not None
-    n, mean, g = found.n, found.mean, EFFECT_SPREAD**2
-    deviations = (n - 1) * max(found.spread, deviation(list(found.by_seed.values()))) ** 2
+    assert paired.spread is not None
+    n, mean, g = paired.n, paired.mean, EFFECT_SPREAD**2
+    deviations = (n - 1) * max(paired.spread, deviation(list(paired.by_seed.values()))) ** 2
     without, having = _scales(n, mean, deviations)
-    shares, chi, shift, noise = _draws(n, more)
+    shares, chi, shift, noise = _draws(n, additional)
     has_effect = shares < 1 / (1 + math.exp(-log_odds(n, mean, deviations)))
     spreads = np.sqrt(np.where(has_effect, having, without) / chi)
     effects = np.where(
         has_effect, mean * n * g / (1 + n * g) + shift * spreads * math.sqrt(g / (1 + n * g)), 0
     )
     to_come = effects[:, None] + spreads[:, None] * noise
-    known = np.broadcast_to(np.array([*found.by_seed.values()]), (len(to_come), n))
+    known = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(to_come), n))
     return np.concatenate([known, to_come], axis=1)
 
 
 @lru_cache(maxsize=8)
 def _draws(
-    n: int, more: int
+    n: int, additional: int
 ) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]":
-    """Return random numbers that depend only on `n` and `more`, so that a report is reproducible."""
+    """Return random numbers that depend only on `n` and `additional`, so that a report is reproducible."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    draws = max(100, min(DRAWS, 4_000_000 // (n + more)))
+    draws = max(100, min(DRAWS, 4_000_000 // (n + additional)))
     shares = (rng.permutation(draws) + 0.5) / draws
-    return shares, rng.chisquare(n, draws), rng.standard_normal(draws), rng.standard_normal((draws, more))
+    return (
+        shares,
+        rng.chisquare(n, draws),
+        rng.standard_normal(draws),
+        rng.standard_normal((draws, additional)),
+    )
 
 
-def _decided(values: "NDArray[np.float64]", found: Paired, margin: float | None) -> "NDArray[np.bool_]":
+def _decided(values: "NDArray[np.float64]", paired: Paired, margin: float | None) -> "NDArray[np.bool_]":
     """Return which rows of differences get a verdict from `statistics.verdicts`."""
     import numpy as np
 
     units = values.shape[1]
     mean = np.abs(values.mean(1))
-    used = np.maximum(values.std(1, ddof=1), found.spread_least)
-    half = critical(units, found.family, found.level) * used / math.sqrt(units)
+    used = np.maximum(values.std(1, ddof=1), paired.spread_least)
+    half = critical(units, paired.family, paired.level) * used / math.sqrt(units)
     shown = mean > half
-    decided: NDArray[np.bool_] = shown & _without_each(values, found)
+    decided: NDArray[np.bool_] = shown & _without_each(values, paired)
     if margin is not None:
         decided |= ~shown & (mean + half < margin)
     return decided
 
 
-def _without_each(values: "NDArray[np.float64]", found: Paired) -> "NDArray[np.bool_]":
+def _without_each(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.bool_]":
     """Return which rows still have a difference after the removal of any single unit."""
     import numpy as np
 
@@ -148,7 +153,7 @@ def _without_each(values: "NDArray[np.float64]", found: Paired) -> "NDArray[np.b
     centred = values - values.mean(1, keepdims=True)
     means = values.mean(1, keepdims=True) - centred / (units - 1)
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
-    used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), found.spread_least)
-    least = critical(units - 1, 1, min(1.0, ALONE_FACTOR * found.level)) * used / math.sqrt(units - 1)
+    used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
+    least = critical(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level)) * used / math.sqrt(units - 1)
     alone: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
     return alone

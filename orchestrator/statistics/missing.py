@@ -26,41 +26,41 @@ Bounds = Mapping[int, tuple[float, float]]
 
 
 def verdict_despite_missing(
-    found: Paired,
+    paired: Paired,
     bounds: Bounds,
     compare_with: Callable[[Mapping[int, float]], Paired],
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
 ) -> Paired:
-    """Return the result that holds for every value of the missing units; `found` if the verdict varies.
+    """Return the result that holds for every value of the missing units; `paired` if the verdict varies.
 
     Args:
-        found: Comparison of the units with a value.
+        paired: Comparison of the units with a value.
         bounds: By unit without a value, the bounds of its difference.
         compare_with: Returns the comparison for given differences of the missing units.
         margin: Least difference that matters, in units of the outcome.
         better: Whether large or small values are good; None if unknown.
 
     Returns:
-        `found` with an interval that covers the intervals at all bounds, the largest p, and the number of
+        `paired` with an interval that covers the intervals at all bounds, the largest p, and the number of
         `missing` units.
     """
-    if not bounds or len(bounds) > MOST_MISSING or found.n < SEEDS_LEAST:
-        return found
+    if not bounds or len(bounds) > MOST_MISSING or paired.n < SEEDS_LEAST:
+        return paired
     at_bounds: list[Paired] = []
     kind = None
     for given in _combinations(bounds):
         each = compare_with(given)
         said = verdict(each, margin=margin, better=better).kind
         if said == "undecided" or (kind is not None and said != kind):
-            return found
+            return paired
         kind = said
         at_bounds.append(each)
     return replace(
-        found,
-        low=min(found.mean, *(each.low for each in at_bounds if each.low is not None)),
-        high=max(found.mean, *(each.high for each in at_bounds if each.high is not None)),
+        paired,
+        low=min(paired.mean, *(each.low for each in at_bounds if each.low is not None)),
+        high=max(paired.mean, *(each.high for each in at_bounds if each.high is not None)),
         p=max(each.p for each in at_bounds if each.p is not None),
         missing=len(bounds),
     )

@@ -234,20 +234,20 @@ def _p_alone(t: float, freedom: float) -> float:
     return float(2 * special.stdtr(freedom, -abs(t)))
 
 
-def p_without(found: Paired, seed: int) -> float | None:
+def p_without(paired: Paired, seed: int) -> float | None:
     """Return the two-sided p of this comparison without one seed, not corrected for the family.
 
     Returns:
         None if fewer than 2 seeds remain, or without a spread.
     """
-    rest = [value for each, value in found.by_seed.items() if each != seed]
-    if len(rest) < 2 or found.spread is None:
+    rest = [value for each, value in paired.by_seed.items() if each != seed]
+    if len(rest) < 2 or paired.spread is None:
         return None
     freedom, spread = len(rest) - 1, deviation(rest)
-    more = found.prior.freedom if found.prior is not None else 0.0
-    if found.prior is not None:
-        spread = found.prior.moderate(spread, freedom)
-    used = max(spread, found.spread_least)
+    more = paired.prior.freedom if paired.prior is not None else 0.0
+    if paired.prior is not None:
+        spread = paired.prior.moderate(spread, freedom)
+    used = max(spread, paired.spread_least)
     if not used:
         return 0.0 if any(rest) else 1.0
     return _p_alone(math.fsum(rest) / len(rest) / (used / math.sqrt(len(rest))), freedom + more)

@@ -165,7 +165,7 @@ def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> 
     return Verdict("undecided", f"undecided: all {all_units} would hardly decide it")
 
 
-def chance_left(found: Paired, seeds: int, margin: float | None) -> float:
+def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
     """Return the probability that the interval after all `seeds` seeds excludes 0 or is within the margin.
 
     The mean of future seeds follows its posterior predictive distribution (Student's t, uniform prior of the
@@ -173,11 +173,11 @@ def chance_left(found: Paired, seeds: int, margin: float | None) -> float:
     """
     from scipy import stats
 
-    if found.spread is None or found.n < SEEDS_LEAST:
+    if paired.spread is None or paired.n < SEEDS_LEAST:
         return 1.0
-    half = critical(seeds, found.family, found.level) * found.spread / math.sqrt(seeds)
-    moves = found.spread * math.sqrt((seeds - found.n) / (seeds * found.n))
-    mean, drawn = abs(found.mean), stats.t(found.n - 1)
+    half = critical(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
+    moves = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
+    mean, drawn = abs(paired.mean), stats.t(paired.n - 1)
     chance = float(drawn.sf((half - mean) / moves) + drawn.cdf((-half - mean) / moves))
     if margin is not None and margin > half:
         room = margin - half

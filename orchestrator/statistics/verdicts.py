@@ -45,61 +45,61 @@ class Verdict:
 
 
 def verdict(
-    found: Paired | None,
+    paired: Paired | None,
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
-    failed: int = 0,
+    num_failed: int = 0,
     unit: str = "seed",
 ) -> Verdict:
     """Return the verdict on an arm in an outcome.
 
     Args:
-        found: Comparison of the arm with its reference; None without pairs.
+        paired: Comparison of the arm with its reference; None without pairs.
         margin: Least difference that matters, in units of the outcome; required for a verdict of no
             difference.
         better: Whether large or small values are good; None if unknown.
-        failed: Number of failed seeds of the arm and its reference.
+        num_failed: Number of failed seeds of the arm and its reference.
         unit: Word for an independent observation: seed or repeat.
     """
-    if found is not None and found.missing:
-        return _at_any_value(found, margin, better, unit)
-    if found is None or failed or found.n < SEEDS_LEAST or found.spread is None:
-        return _unusable(found, failed, unit)
-    if found.shown:
-        return _shown(found, margin, better, unit)
-    assert found.low is not None
-    assert found.high is not None
-    if margin is not None and -margin < found.low and found.high < margin:
+    if paired is not None and paired.missing:
+        return _at_any_value(paired, margin, better, unit)
+    if paired is None or num_failed or paired.n < SEEDS_LEAST or paired.spread is None:
+        return _unusable(paired, num_failed, unit)
+    if paired.shown:
+        return _shown(paired, margin, better, unit)
+    assert paired.low is not None
+    assert paired.high is not None
+    if margin is not None and -margin < paired.low and paired.high < margin:
         return Verdict("no difference", f"no difference larger than {margin:g}")
     return Verdict("undecided", "undecided")
 
 
 def _at_any_value(
-    found: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+    paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     """Return the verdict that holds for every value of the failed units."""
-    kind: Kind = _direction(found.mean, better) if found.shown else "no difference"
-    said = kind + _small(found, margin) if found.shown else f"no difference larger than {margin:g}"
-    return Verdict(kind, f"{said}, for any value of {amount(found.missing, f'failed {unit}')}")
+    kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
+    said = kind + _small(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+    return Verdict(kind, f"{said}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
 
-def _unusable(found: Paired | None, failed: int, unit: str) -> Verdict:
+def _unusable(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
     """Return an undecided verdict with the reason why there is no interval."""
-    if failed:
-        return _withheld(f"{failed} {'seed' if failed == 1 else 'seeds'} failed")
-    if found is None:
+    if num_failed:
+        return _withheld(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
+    if paired is None:
         return _withheld(f"no pairs of {unit}s")
-    if found.n < SEEDS_LEAST:
+    if paired.n < SEEDS_LEAST:
         return _withheld(f"fewer than {SEEDS_LEAST} {unit}s")
     return _withheld("all values are the same, which tells nothing of chance")
 
 
-def _shown(found: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str) -> Verdict:
-    seed = _decisive_seed(found)
+def _shown(paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str) -> Verdict:
+    seed = _decisive_seed(paired)
     if seed is None:
-        kind = _direction(found.mean, better)
-        return Verdict(kind, kind + _small(found, margin))
+        kind = _direction(paired.mean, better)
+        return Verdict(kind, kind + _small(paired, margin))
     return _withheld(f"it hangs on {unit} {seed}")
 
 
@@ -113,21 +113,21 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
     return "better" if (mean > 0) == (better == "max") else "worse"
 
 
-def _small(found: Paired, margin: float | None) -> str:
+def _small(paired: Paired, margin: float | None) -> str:
     """Return the addition for a difference that is real but below the margin; empty otherwise."""
-    assert found.low is not None
-    assert found.high is not None
-    within = margin is not None and max(abs(found.low), abs(found.high)) < margin
+    assert paired.low is not None
+    assert paired.high is not None
+    within = margin is not None and max(abs(paired.low), abs(paired.high)) < margin
     return f", by less than {margin:g}" if within else ""
 
 
-def _decisive_seed(found: Paired) -> int | None:
+def _decisive_seed(paired: Paired) -> int | None:
     """Return the seed without which p is largest, if that p is too large; None otherwise."""
-    if found.n < ALONE_FROM:
+    if paired.n < ALONE_FROM:
         return None
-    without = {seed: p for seed in found.by_seed if (p := p_without(found, seed)) is not None}
+    without = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
     worst = max(without, key=lambda seed: without[seed])
-    return worst if without[worst] > min(1.0, ALONE_FACTOR * found.level) else None
+    return worst if without[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
 
 
 def no_collapse_probability(share: float, seeds: int) -> float:

@@ -131,10 +131,10 @@ def _survived(
     return Survived(len(expected), len(ended), ended)
 
 
-def _check_same(plan: Plan, found: Log, expected: Log, kill: int) -> None:
+def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:
     """Raise AssertionError with the first differences, if there are any."""
     __tracebackhide__ = True
-    differences = [*_differences(found, expected, plan)]
+    differences = [*_differences(log, expected, plan)]
     if differences:
         more = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
         raise AssertionError(
@@ -165,7 +165,7 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
     return replace(spec, overrides=(*spec.overrides, *texts))
 
 
-def _sampler(given: Mapping[str, Any]) -> dict[str, Any]:
+def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sampler with at most one random trial before its own.
 
     A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
@@ -173,10 +173,10 @@ def _sampler(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, named
 
-    if given["name"] == GRID:
+    if sampler_spec["name"] == GRID:
         return {"name": "bruteforce"}
-    kept = {key: value for key, value in given.items() if key not in DRAWN_AT_RANDOM}
-    takes = named(given, SAMPLER).parameters
+    kept = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
+    takes = named(sampler_spec, SAMPLER).parameters
     return kept | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
 
 
@@ -304,14 +304,14 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
     return found
 
 
-def _differences(found: Log, expected: Log, plan: Plan) -> Iterator[str]:
+def _differences(log: Log, expected: Log, plan: Plan) -> Iterator[str]:
     """Yield one line per difference, trial by trial in the order of the plan."""
     names = {
         trial.trial_id: f"{trial.arm}, {trial.phase} {numbered(trial.repeat, trial.number)}"
         for trial in plan.trials
     }
     for trial_id, name in names.items():
-        ours, theirs = found.get(trial_id, {}), expected.get(trial_id, {})
+        ours, theirs = log.get(trial_id, {}), expected.get(trial_id, {})
         for what in dict.fromkeys((*theirs, *ours)):
             here, there = ours.get(what), theirs.get(what)
             if here != there:

@@ -145,7 +145,7 @@ def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
             f"a spec must be a file to be tested, got the folder {folder}; name one in it"
         )
     found = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
-    raise FileNotFoundError(f"a spec must be there to be tested, found {found}")
+    raise FileNotFoundError(f"a test of a spec needs a spec, found {found}")
 
 
 def snapshot_file(test_file: Path, test: str, name: str) -> Path:
@@ -163,8 +163,7 @@ def check_snapshot(file: Path, text: str, *, update: bool) -> None:
         return
     if not file.is_file():
         raise AssertionError(
-            f"there must be a snapshot to compare with, and {file} is not there; "
-            f"write it with pytest {UPDATE}, read it, and commit it"
+            f"the snapshot {file} does not exist; write it with pytest {UPDATE}, read it, and commit it"
         )
     kept = file.read_text(encoding="utf-8")
     if kept != text:

@@ -152,11 +152,11 @@ class FollowerLoop:
         except StoreError as error:
             print(error, file=sys.stderr, flush=True)
 
-    def _note_progress(self, doing: str) -> None:
+    def _note_progress(self, activity: str) -> None:
         """Note the current request to MLflow, which may take long."""
         if time.monotonic() - self._noted_at >= NOTE_S:
             self._noted_at = time.monotonic()
-            self._note(doing=doing)
+            self._note(doing=activity)
 
     def _note(self, **changes: Any) -> None:
         self._state = replace(self._state, at=time.time(), **changes)

@@ -97,7 +97,7 @@ def read_inputs(folder: SweepFolder) -> Inputs:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(
-            f"{folder.root / FILE} must be as haltsweep wrote it, and cannot be read "
-            f"({type(error).__name__}: {error}); delete it: MLflow then lacks what data trials read, until "
-            "`haltsweep resume` of an unfinished sweep writes it again"
+            f"{folder.root / FILE} must be as haltsweep wrote it, but cannot be read "
+            f"({type(error).__name__}: {error}); delete it: MLflow then lacks the data sets of trials "
+            "until `haltsweep resume` of an unfinished sweep writes the file again"
         ) from error

@@ -109,7 +109,7 @@ def test_a_faulty_spec_fails_with_the_planner_message(repository: pytest.Pyteste
     result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
     result.assert_outcomes(failed=3)
     shown = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
-    away = "*FileNotFoundError: a spec must be there to be tested, found no*"
+    away = "*FileNotFoundError: a test of a spec needs a spec, found no*"
     result.stdout.fnmatch_lines(
         ["*_ test_it _*", shown, "*_ test_plain _*", shown, "*_ test_missing _*", away]
     )
@@ -121,7 +121,7 @@ def test_an_expansion_is_stored_and_compared(repository: pytest.Pytester) -> Non
     body = 'sweep_spec("walks.yaml").check_snapshot()'
     first = run(repository, body)
     first.assert_outcomes(failed=1)
-    first.stdout.fnmatch_lines(["*there must be a snapshot to compare with, and *pytest --snapshot-update*"])
+    first.stdout.fnmatch_lines(["*the snapshot * does not exist; *pytest --snapshot-update*"])
     written = run(repository, body, "--snapshot-update", twice=f"{body}\n{body}")
     written.assert_outcomes(passed=1, failed=1)
     kept = repository.path / "snapshots" / "test_walks.test_it.walks.txt"

@@ -39,5 +39,5 @@ def test_exit_codes() -> None:
 
 def test_no_message_bears_the_password_of_a_url() -> None:
     for kind in (InputError, StoreError, ExecutorError, LeaseLost):
-        assert str(kind("got 'http://ann:secret@host'; mend it")) == "got 'http://ann:***@host'; mend it"
+        assert str(kind("got 'http://ann:secret@host'; fix it")) == "got 'http://ann:***@host'; fix it"
     assert str(SpecError([Fault("got http://ann:secret@host")])) == "got http://ann:***@host"

@@ -47,7 +47,7 @@ UNTESTABLE = {
     "unnamed": ("model", '""', "a contract must name its model, got none; set `model` in the class"),
     "setting": ("model", '"universal", {"widht": 3}', "widht"),
     "task": ("task", '"listopps"', "no task named 'listopps'. Did you mean 'listops'?"),
-    "trainable": ("trainable", '"math:sqrt"', "math:sqrt must be called as train(settings, trial)"),
+    "trainable": ("trainable", '"math:sqrt"', "math:sqrt cannot be called as train(settings, trial)"),
 }
 
 

@@ -81,7 +81,9 @@ def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None
     gru_kit(installed)
     project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
     distribution(installed, "other-kit", project_memory)
-    two = r"the model 'gru' must be in one place, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
+    two = (
+        r"the model 'gru' must have a single definition, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
+    )
     with pytest.raises(BadModule, match=two):
         catalog.load("models", "gru")
     both = r"got trainables\.models\.transformer of haltsweep and other\.transformer of other-kit 0\.1; "
@@ -108,7 +110,7 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
     found = haltsweep(command, str(tmp_path / "both.yaml"))
     assert found.code == 2, found
     shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
-    assert shown == ["9: search.spaces[0]: the search space 'halting' must be in one place"]
+    assert shown == ["9: search.spaces[0]: the search space 'halting' must have a single definition"]
     without = (
         (tmp_path / "both.yaml")
         .read_text()
@@ -118,8 +120,8 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
     found = haltsweep(command, str(tmp_path / "both.yaml"))
     shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
     assert shown == [
-        "4: baseline.task.name: the task 'listops' must be in one place",
-        "5: baseline.model.name: the model 'universal' must be in one place",
+        "4: baseline.task.name: the task 'listops' must have a single definition",
+        "5: baseline.model.name: the model 'universal' must have a single definition",
     ]
 
 
@@ -164,9 +166,11 @@ def test_an_unknown_name_gets_a_suggestion(installed: Path) -> None:
     gru_kit(installed)
     with pytest.raises(UnknownName, match=r"no model named 'grus'\. Did you mean 'gru'\? Known: crvnn, g"):
         catalog.load("models", "grus")
-    with pytest.raises(UnknownName, match=r"'gru_kit\.grus' must be a module .*Did you mean 'gru_kit\.gru'"):
+    with pytest.raises(
+        UnknownName, match=r"'gru_kit\.grus' must be an existing module.*Did you mean 'gru_kit\.gru'"
+    ):
         catalog.load("models", "gru_kit.grus")
-    with pytest.raises(UnknownName, match=r"must be a module that is there, got no_kit\.gru; .* current dir"):
+    with pytest.raises(UnknownName, match=r"must be an existing module, got no_kit\.gru; .* current dir"):
         catalog.load("models", "no_kit.gru")
     with pytest.raises(UnknownName, match=r"no search space named 'rates\.wid'\. Did you mean 'rates\.wide'"):
         space_catalog.load("rates.wid")

@@ -155,15 +155,15 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
     [
         (
             f"        self.start = nn.Parameter(torch.randn(8))\n{STATES}x + self.start\n",
-            "encoder.start must be drawn by a method reset_parameters of the module it belongs to",
+            "encoder.start must be initialized in the method reset_parameters of its module",
         ),
         (
             f"        self.start = nn.Parameter(torch.empty(8))\n{STATES}x + self.start\n",
-            "every parameter must be drawn, got encoder.start with NaNs; draw it in the method reset",
+            "every parameter must be initialized, got encoder.start with NaNs; initialize it in the method",
         ),
         (
             f"        self.register_buffer('start', torch.randn(8))\n{STATES}x + self.start\n",
-            "encoder.start must be drawn by a method reset_parameters of the module it belongs to",
+            "encoder.start must be initialized in the method reset_parameters of its module",
         ),
         (
             f"        self.inner = {NORMED}\n{STATES}self.inner(x)\n",
@@ -171,11 +171,11 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
         ),
         (
             f"        self.inner = nn.LazyLinear(8)\n{STATES}self.inner(x)\n",
-            "must know the sizes of its weights when it is made, got encoder.inner.weight of a lazy",
+            "must define the sizes of its weights in its constructor, got encoder.inner.weight of a lazy",
         ),
         (
             f"        self.start = nn.Parameter(1j * torch.ones(8))\n{STATES}x + self.start.real\n",
-            "parameters must be floating-point numbers, got encoder.start of torch.complex64; keep both",
+            "parameters must be floating-point numbers, got encoder.start of torch.complex64; store complex",
         ),
         (
             "        self.inner = nn.Linear(8, -1)\n",
@@ -187,7 +187,7 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
         ),
         (
             f"        self.inner = nn.Linear(8, 8)\n{STATES}self.inner(x).roll(next(self.runs), -1)\n{RUNS}",
-            "a model must give the same for the same weights, inputs and seed, got losses of",
+            "a model must give the same loss for the same weights, inputs and seed, got losses of",
         ),
         (
             f"        self.inner = nn.Linear(8, 8)\n{STATES}self.outer(x)\n",

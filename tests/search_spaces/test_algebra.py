@@ -74,9 +74,9 @@ def test_the_later_space_wins_and_nothing_is_lost() -> None:
 def test_a_circle_is_named() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
-    with pytest.raises(CyclicSpace, match="must not run in a circle"):
+    with pytest.raises(CyclicSpace, match="must not form a cycle"):
         order_dimensions((one, two))
-    with pytest.raises(CyclicSpace, match="must not run in a circle"):
+    with pytest.raises(CyclicSpace, match="must not form a cycle"):
         merge(Space((one,)), Space((two,)))
 
 

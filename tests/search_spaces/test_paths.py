@@ -109,7 +109,7 @@ def test_every_assigned_path_reads_back(assignment):
     [("model.halt.threshold", "model.halt is null"), ("model.chunk.size", "model.chunk is not there")],
 )
 def test_a_path_through_nothing_is_refused(path, parent):
-    with pytest.raises(ValueError, match=f"{path} is nowhere: {parent}"):
+    with pytest.raises(ValueError, match=f"{path} does not exist: {parent}"):
         with_values({"model": {"halt": None}}, {path: 1})
 
 
@@ -164,5 +164,5 @@ def test_fields_that_are_not_there(path: str) -> None:
 
 def test_a_new_key_needs_a_mapping_around_it() -> None:
     assert with_value(NAMED, "optimizer.wd", 1)["optimizer"]["wd"] == 1
-    with pytest.raises(ValueError, match=r"layers\.2 is nowhere: layers is a"):
+    with pytest.raises(ValueError, match=r"layers\.2 does not exist: layers is a"):
         with_value(NAMED, "layers.2", 1)

@@ -85,7 +85,7 @@ def test_a_parameter_that_nobody_initialises_is_refused() -> None:
             pass
 
     with pytest.raises(
-        ValueError, match=r"every parameter must be drawn, got stray\.weight with NaNs; draw it"
+        ValueError, match=r"every parameter must be initialized, got stray\.weight with NaNs; initialize it"
     ):
         initialise(nn.ModuleDict({"stray": Forgetful(2, std=1.0)}), 0)
 

@@ -101,8 +101,8 @@ class Catalogue:
         if len(places) > 1:
             listed = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must be in one place, got {listed}; uninstall one, or give "
-                "the name of the module itself, with its dots"
+                f"the {self.noun} {name!r} must have a single definition, got {listed}; uninstall one, or "
+                "give the full dotted name of the module"
             )
         if places or is_module_name(name):
             what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
@@ -143,7 +143,7 @@ def is_module_name(name: object) -> bool:
     return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
 
 
-def import_named(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
+def import_named(module: str, subject: str, *, with_siblings: bool = False) -> ModuleType:
     """Import a module that a spec names.
 
     During the import `sys.argv` holds only the file, so that a script that parses arguments gets its
@@ -151,7 +151,7 @@ def import_named(module: str, what: str, *, with_siblings: bool = False) -> Modu
 
     Args:
         module: Dotted name.
-        what: Description of the module for messages.
+        subject: Description of the module for messages.
         with_siblings: Whether to add the module's folder to the search path, as for a script.
 
     Raises:
@@ -159,7 +159,7 @@ def import_named(module: str, what: str, *, with_siblings: bool = False) -> Modu
         BadModule: The module cannot be imported.
     """
     if module.endswith(".py"):  # otherwise Python would import the parent package
-        raise UnknownName(f"{what} must be a module that is there, got {module}{_module_hint(module)}")
+        raise UnknownName(f"{subject} must be an existing module, got {module}{_module_hint(module)}")
     add_to_path(Path.cwd())
     is_first, threads = module not in sys.modules, num_unforkable_threads()
     arguments, sys.argv = sys.argv, [module]
@@ -176,12 +176,12 @@ def import_named(module: str, what: str, *, with_siblings: bool = False) -> Modu
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UnknownName(
-                f"{what} must be a module that is there, got {module}; it is looked for {LOOKED_IN}"
+                f"{subject} must be an existing module, got {module}; it is looked for {LOOKED_IN}"
                 f"{_module_hint(module)}"
             ) from error
-        raise _import_error(what, error) from error
+        raise _import_error(subject, error) from error
     except BaseException as error:  # user code may raise anything
-        raise _import_error(what, error) from error
+        raise _import_error(subject, error) from error
     finally:
         sys.argv = arguments
         _IMPORTING.pop()
@@ -269,9 +269,9 @@ def _module_hint(module: str) -> str:
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
-def _import_error(what: str, error: BaseException) -> BadModule:
+def _import_error(subject: str, error: BaseException) -> BadModule:
     return BadModule(
-        f"{what} must be a module that can be imported, got {describe_error(error)}; "
+        f"{subject} must be a module that can be imported, got {describe_error(error)}; "
         f"{error_remedy(error) or 'correct it'}"
     )
 
@@ -365,14 +365,14 @@ def display_path(file: str | Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _require(module: ModuleType, what: str, needs: Needs) -> None:
-    """Raise BadModule for the first required attribute that `module`, described by `what`, lacks."""
+def _require(module: ModuleType, subject: str, needs: Needs) -> None:
+    """Raise BadModule for the first required attribute that `module`, described by `subject`, lacks."""
     for name, (fits, words) in needs.items():
         value = getattr(module, name, None)
         if fits(value):
             continue
         got = "nothing of that name" if value is None else repr(value)
-        raise BadModule(f"{what} must have {name}, {words}, got {got} ({_definition(module, value)})")
+        raise BadModule(f"{subject} must have {name}, {words}, got {got} ({_definition(module, value)})")
 
 
 def _definition(module: ModuleType, value: Any) -> str:

@@ -184,8 +184,8 @@ class FunctionWorkload:
         if process_and_thread() != self._runs_in:
             self._lost = RuntimeError(
                 "trial.report must be called in the process and the thread that the training function was "
-                f"called in, and the report of step {step} was in another; let that one hand over what it "
-                "measures"
+                f"called in, and the report of step {step} was in another one; pass the measurements to "
+                "the first one"
             )
             raise self._lost
         self._generators.reported()

@@ -256,14 +256,14 @@ def process_and_thread() -> tuple[int, int]:
     return os.getpid(), threading.get_ident()
 
 
-def _call_after(owner: Any, name: str, then: Callable[[], None]) -> Callable[[], None]:
-    """Call `then` after each call of the function `name` of `owner`; return a function that undoes it."""
+def _call_after(owner: Any, name: str, callback: Callable[[], None]) -> Callable[[], None]:
+    """Call `callback` after each call of the function `name` of `owner`; return a function that undoes it."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def called(*args: Any, **kwargs: Any) -> Any:
         answer = original(*args, **kwargs)
-        then()
+        callback()
         return answer
 
     setattr(owner, name, called)

@@ -219,11 +219,11 @@ def _phase_workload(trains: Callable[[Job], Workload], evaluate: Evaluate, job: 
 def _check_class(target: type, path: str) -> None:
     if inspect.isabstract(target):
         lacks = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
-        raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
+        raise ValueError(f"{path} must be a class that can be instantiated, but {lacks} is abstract")
     if callable(getattr(target, "finished", None)):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
-            f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
-            "write @property above it"
+            f"finished of {path} must be a bool, but is a method, which is always true: write @property "
+            "above it"
         )
     _check_call(target, path, f"{target.__name__}(job)", 1)
 
@@ -231,7 +231,7 @@ def _check_class(target: type, path: str) -> None:
 def _check_arguments(function: Any, path: str) -> None:
     if kind := _kind_of_iterator(function):
         raise ValueError(
-            f"{path} must train when it is called, and it only returns {kind}: write a plain function "
+            f"{path} must train when it is called, but it only returns {kind}: write a plain function "
             "that calls trial.report"
         )
     _check_call(function, path, "train(settings, trial)", 2)
@@ -241,7 +241,7 @@ def _check_evaluate(function: Evaluate, path: str) -> None:
     what = f"evaluate of {path}"
     if kind := _kind_of_iterator(function):
         raise ValueError(
-            f"{what} must measure when it is called, and it only returns {kind}: write a plain function that "
+            f"{what} must measure when it is called, but it only returns {kind}: write a plain function that "
             "returns metrics"
         )
     _check_call(function, what, "evaluate(settings, folder)", 2)
@@ -266,7 +266,7 @@ def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
         inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
     except TypeError as error:
         raise ValueError(
-            f"{path} must be called as {call}, and it cannot: {error}; name a script that "
+            f"{path} cannot be called as {call}: {error}; name a script that "
             "reads its command line by its file, such as train.py"
         ) from error
     except ValueError:

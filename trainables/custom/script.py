@@ -43,7 +43,7 @@ def find_script(path: str) -> Path:
         if (file := place / path).is_file():
             add_to_path(file.parent)
             return file.resolve()
-    raise ValueError(f"must be a script that is there, got {path}; it is looked for from {Path.cwd()}")
+    raise ValueError(f"must be an existing script, got {path}; it is looked for from {Path.cwd()}")
 
 
 class Script:

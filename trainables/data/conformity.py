@@ -16,13 +16,13 @@ COLUMNS = {"classify": "label", "pair": "label", "positions": "targets", "sequen
 def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
     """Raise ValueError with the first difference of a split from `shape` and `info`."""
     for fault in _faults(table, shape, info):
-        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+        raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
 
 def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
     """Raise ValueError with the first difference of a streamed batch from `shape` and `info`."""
     for fault in _batch_faults(batch, shape, info):
-        raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
+        raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
 
 def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
@@ -74,11 +74,11 @@ def _input_faults(
 
 
 def _target_faults(
-    table: pa.Table, asked: str, lengths: np.ndarray, shape: TaskShape, info: SplitInfo
+    table: pa.Table, target: str, lengths: np.ndarray, shape: TaskShape, info: SplitInfo
 ) -> Iterator[str]:
-    values = _numbers(table, asked)
-    if asked == "targets":
-        if not np.array_equal(_lengths(table, asked), lengths):
+    values = _numbers(table, target)
+    if target == "targets":
+        if not np.array_equal(_lengths(table, target), lengths):
             yield "targets are as many as tokens, got others"
             return
         values = values[values != NOT_ASKED]
@@ -86,11 +86,11 @@ def _target_faults(
             yield f"something is asked, got targets that are all {NOT_ASKED}"
     if len(values) and not 0 <= values.min() <= values.max() < shape.num_classes:
         got = f"got {values.min()} to {values.max()}"
-        yield f"{asked} holds classes from 0 to {shape.num_classes - 1}, {got}"
-    if asked == "answer":
+        yield f"{target} holds classes from 0 to {shape.num_classes - 1}, {got}"
+    if target == "answer":
         if np.any(values == shape.end_id):
             yield f"answers come without their end token, {shape.end_id}, got one with it"
-        longest = int(_lengths(table, asked).max(initial=0)) + 1
+        longest = int(_lengths(table, target).max(initial=0)) + 1
         if info.role == "train" and longest > (shape.answer_length_max or 0):
             most = shape.answer_length_max
             yield f"training answers have at most {most} tokens with their end, got {longest}"

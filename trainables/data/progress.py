@@ -34,18 +34,18 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-def report(what: str, done: int, total: int) -> None:
+def report(subject: str, done: int, total: int) -> None:
     """Report that `done` of `total` items are built; cheap, and without effect if there is no watcher."""
     watcher = _WATCHER.get()
     if watcher is not None:
-        watcher.on_progress(what, done, total)
+        watcher.on_progress(subject, done, total)
 
 
-def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+def counted(items: Iterable[T], subject: str, total: int) -> Iterator[T]:
     """Yield `items`, `total` in number, and report progress every `COUNTED_AT_ONCE` items."""
     for number, item in enumerate(items):
         if number % COUNTED_AT_ONCE == 0:
-            report(what, number, total)
+            report(subject, number, total)
         yield item
 
 

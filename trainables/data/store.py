@@ -97,8 +97,8 @@ def _build(config: Settings, split: str, path: Path) -> pa.Table:
         ) from error
     if path.parent.name != address_digest(address(config)):
         raise ValueError(
-            f"the files that {task_name(config)} reads must not change while they are read, but did; start "
-            "again when they are whole"
+            f"the files that {task_name(config)} reads must not change while they are read, but did; "
+            "start again when they are complete"
         )
     if not isinstance(table, pa.Table):
         raise ValueError(  # noqa: TRY004 - a fault of a custom task
@@ -107,7 +107,8 @@ def _build(config: Settings, split: str, path: Path) -> pa.Table:
         )
     if not len(table):
         raise ValueError(
-            f"the split {split} of {task_name(config)} must hold examples, got none; ask for more or add some"
+            f"the split {split} of {task_name(config)} must contain examples, got none; request more or "
+            "add some"
         )
     _check(table, config, split)
     return table
@@ -146,7 +147,7 @@ def read_seal(path: Path) -> dict[str, Any]:
     """
     seal = json.loads(path.with_suffix(".json").read_bytes())
     if not isinstance(seal, dict) or seal.pop(SEAL_DIGEST, None) != _seal_digest(seal):
-        raise ValueError("its seal must be as it was written, and is not")
+        raise ValueError("its seal was changed or damaged")
     return seal
 
 

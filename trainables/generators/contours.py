@@ -58,9 +58,9 @@ class Drawings:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, chosen: np.ndarray) -> "Drawings":
-        """Return the images at `chosen`, in that order."""
-        return Drawings(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+    def take(self, indices: np.ndarray) -> "Drawings":
+        """Return the images at `indices`, in that order."""
+        return Drawings(**{field.name: getattr(self, field.name)[indices] for field in fields(self)})
 
 
 @dataclass(slots=True)
@@ -79,15 +79,15 @@ class _Contours:
         """Return contours that consist of a first paddle, given start (N x 2) and direction (N)."""
         return cls(tail + paddles().pivot[direction], direction, _band(tail, direction))
 
-    def take(self, chosen: np.ndarray) -> "_Contours":
-        """Return the contours at `chosen`."""
-        return _Contours(self.pivot[chosen], self.direction[chosen], self.last[chosen])
+    def take(self, indices: np.ndarray) -> "_Contours":
+        """Return the contours at `indices`."""
+        return _Contours(self.pivot[indices], self.direction[indices], self.last[indices])
 
-    def move(self, chosen: np.ndarray, head: np.ndarray) -> None:
-        """Append to the contours at `chosen` their paddles in `head` (N x 3)."""
-        self.pivot[chosen] += paddles().step[self.direction[chosen]]
-        self.direction[chosen] = head[chosen, 2]
-        self.last[chosen] = _band(head[chosen, :2], head[chosen, 2])
+    def move(self, indices: np.ndarray, head: np.ndarray) -> None:
+        """Append to the contours at `indices` their paddles in `head` (N x 3)."""
+        self.pivot[indices] += paddles().step[self.direction[indices]]
+        self.direction[indices] = head[indices, 2]
+        self.last[indices] = _band(head[indices, :2], head[indices, 2])
 
 
 @cache
@@ -127,35 +127,37 @@ def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawin
     )
 
 
-def render(drawn: Drawings) -> np.ndarray:
+def render(drawings: Drawings) -> np.ndarray:
     """Return the images, uint8, N x SIDE x SIDE."""
     wide = SIDE + 2 * EDGE
-    images = np.zeros((len(drawn), wide, wide), dtype=np.uint8)
+    images = np.zeros((len(drawings), wide, wide), dtype=np.uint8)
     for contour in range(2):
-        for paddle in np.moveaxis(drawn.targets[:, contour], 1, 0):
+        for paddle in np.moveaxis(drawings.targets[:, contour], 1, 0):
             _brighten(images, paddle, TARGET_GREY)
-    for contours in np.moveaxis(drawn.distractors, 1, 0):
+    for contours in np.moveaxis(drawings.distractors, 1, 0):
         there = np.flatnonzero(contours[:, 0, 2] >= 0)
         for paddle in np.moveaxis(contours[there], 1, 0):
             _brighten(images, paddle, DISTRACTOR_GREY, there)
-    every = np.arange(len(drawn))
-    other = np.where(drawn.labels == 1, drawn.marked, 1 - drawn.marked)
+    every = np.arange(len(drawings))
+    other = np.where(drawings.labels == 1, drawings.marked, 1 - drawings.marked)
     stamp = disc(MARKER_RADIUS_HALVES)[None]
-    for place in (drawn.tails[every, drawn.marked], drawn.targets[every, other, -1, :2]):
+    for place in (drawings.tails[every, drawings.marked], drawings.targets[every, other, -1, :2]):
         _lighten(images, every, place, stamp, MARKER_GREY)
     return images[:, EDGE:-EDGE, EDGE:-EDGE]
 
 
-def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, which: np.ndarray | None = None) -> None:
-    """Draw one paddle (N x 3) into each image, or into those at `which`."""
-    chosen = np.arange(len(images)) if which is None else which
+def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, indices: np.ndarray | None = None) -> None:
+    """Draw one paddle (N x 3) into each image, or into those at `indices`."""
+    chosen = np.arange(len(images)) if indices is None else indices
     _lighten(images, chosen, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
 
 
-def _lighten(images: np.ndarray, chosen: np.ndarray, place: np.ndarray, stamp: np.ndarray, grey: int) -> None:
-    rows = place[:, 0, None, None] + EDGE + _ROWS[:, None]
-    columns = place[:, 1, None, None] + EDGE + _ROWS
-    here = chosen[:, None, None], rows, columns
+def _lighten(
+    images: np.ndarray, indices: np.ndarray, anchors: np.ndarray, stamp: np.ndarray, grey: int
+) -> None:
+    rows = anchors[:, 0, None, None] + EDGE + _ROWS[:, None]
+    columns = anchors[:, 1, None, None] + EDGE + _ROWS
+    here = indices[:, None, None], rows, columns
     images[here] = np.maximum(images[here], (stamp.astype(np.uint16) * grey // 255).astype(np.uint8))
 
 
@@ -251,22 +253,22 @@ def _extend(
 
 
 def _conflict(
-    occupied: np.ndarray, place: np.ndarray, direction: np.ndarray, image: np.ndarray
+    occupied: np.ndarray, anchors: np.ndarray, direction: np.ndarray, image: np.ndarray
 ) -> np.ndarray:
-    """Return whether paddles anchored at `place` (M x 2) would cover occupied pixels in `image` (M)."""
-    shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
-    conflicts = np.zeros(len(place), dtype=bool)
+    """Return whether paddles anchored at `anchors` (M x 2) would cover occupied pixels in `image` (M)."""
+    shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
+    conflicts = np.zeros(len(anchors), dtype=bool)
     for row in range(1, SIZE - 1):  # ink never reaches the edge of a stamp
-        here = occupied[image, place[:, 0] + (EDGE - REACH + row)]
+        here = occupied[image, anchors[:, 0] + (EDGE - REACH + row)]
         conflicts |= ((here >> shift) & paddles().ink[direction, row]) != 0
     return conflicts
 
 
-def _band(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
+def _band(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """Return the pixels of paddles and their margins (uint64, N x rows)."""
-    rows = np.zeros((len(place), SIDE + 2 * EDGE), dtype=np.uint64)
-    shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
-    here = np.arange(len(place))[:, None], place[:, 0, None] + EDGE + _ROWS
+    rows = np.zeros((len(anchors), SIDE + 2 * EDGE), dtype=np.uint64)
+    shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
+    here = np.arange(len(anchors))[:, None], anchors[:, 0, None] + EDGE + _ROWS
     rows[here] = paddles().band[direction] << shift[:, None]
     return rows
 

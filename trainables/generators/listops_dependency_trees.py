@@ -37,9 +37,9 @@ class DepthLaw:
         """Return the distribution of a tree before it is wrapped."""
         return Law(self.deepest, ARGUMENTS_MAX, P)
 
-    def shares(self, wanted: int) -> np.ndarray:
-        """Return the number of trees of each dependency depth (index), out of `wanted` trees."""
-        share, rest = divmod(wanted, self.deepest - self.shallowest + 1)
+    def shares(self, count: int) -> np.ndarray:
+        """Return the number of trees of each dependency depth (index), out of `count` trees."""
+        share, rest = divmod(count, self.deepest - self.shallowest + 1)
         depths = np.arange(self.deepest + 1)
         return np.where(depths < self.shallowest, 0, share + (depths < self.shallowest + rest))
 
@@ -76,9 +76,9 @@ def concatenate(parts: list[MeasuredTrees]) -> MeasuredTrees:
     )
 
 
-def draw_balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
-    """Return `wanted` different trees that are not in `seen`, in equal numbers for each dependency depth."""
-    missing = law.shares(wanted)
+def draw_balanced(law: DepthLaw, num_wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
+    """Return `num_wanted` different trees outside `seen`, in equal numbers for each dependency depth."""
+    missing = law.shares(num_wanted)
     parts: list[Trees] = []
     for turn in count():
         drawn = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)

@@ -67,23 +67,23 @@ def _length_law(law: Law, longest: int) -> LengthLaw:
     return LengthLaw(law, longest)
 
 
-def _filter_nesting(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
+def _filter_nesting(trees: Trees, bounds: tuple[int, int] | None) -> Trees:
     if bounds is None:
-        return drawn
-    nesting = drawn.nesting()
-    return drawn.take(np.flatnonzero((nesting >= bounds[0]) & (nesting <= bounds[1])))
+        return trees
+    nesting = trees.nesting()
+    return trees.take(np.flatnonzero((nesting >= bounds[0]) & (nesting <= bounds[1])))
 
 
-def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
-    """Return the first `wanted` trees of `draws` that are not in `seen`, without duplicates."""
+def first_unique(draws: Iterator[Trees], count: int, seen: set[Hashable]) -> Trees:
+    """Return the first `count` trees of `draws` that are not in `seen`, without duplicates."""
     parts: list[Trees] = []
-    missing = wanted
+    missing = count
     while missing:
         drawn = next(draws)
         new = np.asarray(find_new(drawn.rows(), seen, missing), dtype=np.int64)
         parts.append(drawn.take(new))
         missing -= len(new)
-        report("trees", wanted - missing, wanted)
+        report("trees", count - missing, count)
     return concatenate(parts)
 
 

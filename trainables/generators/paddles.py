@@ -113,9 +113,9 @@ def _round(values: np.ndarray) -> np.ndarray:
     return np.floor(values + 0.5).astype(np.int64)
 
 
-def _fine(place: int) -> int:
+def _fine(pixel: int) -> int:
     """Return the index of a fine pixel, relative to the middle of a stamp."""
-    return place + FINE * REACH + 1
+    return pixel + FINE * REACH + 1
 
 
 def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,25 +64,25 @@ class PositionsModel(TokenModel):
         }
         return replace(output, shares=shares)
 
-    def _guide(self, steps: Int[Tensor, " N"] | None, asked: Asked) -> Guide:
+    def _guide(self, steps: Int[Tensor, " N"] | None, predicted: Asked) -> Guide:
         """Return the values that an encoder may use; labels are excluded to prevent leaks."""
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
-            return asked.mean(uncertainty(self._logits(states, asked)))
+            return predicted.mean(uncertainty(self._logits(states, predicted)))
 
         return Guide(steps, mean_uncertainty)
 
-    def _logits(self, states: Float[Tensor, "N P D"], asked: Asked) -> Float[Tensor, "K C"]:
+    def _logits(self, states: Float[Tensor, "N P D"], predicted: Asked) -> Float[Tensor, "K C"]:
         """Return the logits at the predicted positions."""
         # An encoder that adds START and END adds one position on each side.
-        columns = asked.mask.shape[1]
+        columns = predicted.mask.shape[1]
         before = (states.shape[1] - columns) // 2
         tokens = states[:, before : before + columns].flatten(0, 1)
-        logits: Tensor = self.readout(take(tokens, asked.places))
+        logits: Tensor = self.readout(take(tokens, predicted.places))
         return logits.to(sum_dtype(logits.dtype))
 
 
-def _last(hits: Float[Tensor, "N S"], asked: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
+def _last(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
     """Return the hit at the last predicted position of each sample."""
-    columns = torch.arange(1, asked.shape[1] + 1, device=asked.device)
-    return hits.gather(1, (asked * columns).argmax(1, keepdim=True)).squeeze(1)
+    columns = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return hits.gather(1, (mask * columns).argmax(1, keepdim=True)).squeeze(1)

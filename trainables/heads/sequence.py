@@ -120,15 +120,15 @@ class SequenceModel(nn.Module):
         return logits
 
 
-def _together(encoded: Encoded, written: Encoded) -> Encoded:
+def _together(encoded: Encoded, decoded: Encoded) -> Encoded:
     """Return the decoder's states, with summed depths and costs of encoder and decoder."""
-    parts = [each.auxiliary for each in (encoded, written) if each.auxiliary is not None]
+    parts = [each.auxiliary for each in (encoded, decoded) if each.auxiliary is not None]
     return Encoded(
-        states=written.states,
-        pooled=written.pooled,
-        depth=encoded.depth + written.depth,
-        ponder=encoded.ponder + written.ponder,
-        computed=encoded.computed + written.computed,
-        bound=encoded.bound + written.bound,
+        states=decoded.states,
+        pooled=decoded.pooled,
+        depth=encoded.depth + decoded.depth,
+        ponder=encoded.ponder + decoded.ponder,
+        computed=encoded.computed + decoded.computed,
+        bound=encoded.bound + decoded.bound,
         auxiliary=sum(parts[1:], parts[0]) if parts else None,
     )

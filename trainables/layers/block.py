@@ -54,13 +54,13 @@ class Maps(NamedTuple):
     sets: tuple[tuple[Tensor, ...], ...]
     """Weights of the maps and, if they have any, their biases."""
 
-    def whole(self, placed: Placed | None) -> tuple[Tensor, ...]:
-        """Return weights and biases as those of one map, joined once for the pass of `placed`."""
+    def whole(self, placed_tokens: Placed | None) -> tuple[Tensor, ...]:
+        """Return weights and biases as those of one map, joined once for the pass of `placed_tokens`."""
 
         def build() -> tuple[Tensor, ...]:
             return tuple(joined(*each) for each in self.sets)
 
-        found: tuple[Tensor, ...] = build() if placed is None else placed.once(self.name, build)
+        found: tuple[Tensor, ...] = build() if placed_tokens is None else placed_tokens.once(self.name, build)
         return found
 
 
@@ -80,21 +80,21 @@ class _Heads(nn.Module):
         self.backend: Backend = config.attention
 
     def _gather(
-        self, queries: Tensor, tokens: Placed, seen: KeysValues, reach: Int[Tensor, " M"] | None
+        self, queries: Tensor, tokens: Placed, keys_values: KeysValues, reach: Int[Tensor, " M"] | None
     ) -> Float[Tensor, "M H E"]:
         return attend_packed(
             queries,
-            seen,
+            keys_values,
             tokens.packing,
             reach=reach,
-            drop=self._drop(tokens, seen.packing),
+            drop=self._drop(tokens, keys_values.packing),
             backend=self.backend,
         )
 
     def _answer(
-        self, gathered: Float[Tensor, "M H E"], tokens: Placed, onto: Float[Tensor, "M D"] | None
+        self, gathered: Float[Tensor, "M H E"], tokens: Placed, residual: Float[Tensor, "M D"] | None
     ) -> Float[Tensor, "M D"]:
-        out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, onto)
+        out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, residual)
         return out
 
     def _split(self, x: Tensor) -> Tensor:
@@ -126,29 +126,33 @@ class CrossAttention(_Heads):
         return _keys_values(self)
 
     def project_kv(
-        self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None
+        self, z: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
     ) -> KeysValues:
-        """Return keys and values of rows of normed vectors `z`; `placed` identifies the pass for caching."""
+        """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
 
-        both = F.linear(z, *self.maps().whole(placed))
+        both = F.linear(z, *self.maps().whole(placed_tokens))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
         self,
         z: Float[Tensor, "M D"],
-        placed: Placed,
-        seen: KeysValues,
-        onto: Float[Tensor, "M D"] | None = None,
+        placed_tokens: Placed,
+        keys_values: KeysValues,
+        residual: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
-        """Return the attention output of each vector over its row, added to `onto` if given.
+        """Return the attention output of each vector over its row, added to `residual` if given.
 
         Args:
             z: Normed vectors of the queries, (tokens, width).
-            placed: Packing and places of the queries.
-            seen: Keys and values.
-            onto: Residual, (tokens, width).
+            placed_tokens: Packing and places of the queries.
+            keys_values: Keys and values.
+            residual: Residual, (tokens, width).
         """
-        return self._answer(self._gather(self._split(self.query(z)), placed, seen, reach=None), placed, onto)
+        return self._answer(
+            self._gather(self._split(self.query(z)), placed_tokens, keys_values, reach=None),
+            placed_tokens,
+            residual,
+        )
 
 
 class Attention(_Heads):
@@ -173,24 +177,26 @@ class Attention(_Heads):
         self,
         z: Float[Tensor, "M D"],
         tokens: Tokens,
-        seen: KeysValues | None = None,
-        onto: Float[Tensor, "M D"] | None = None,
+        keys_values: KeysValues | None = None,
+        residual: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
-        """Return the attention output of each token, added to `onto` if given.
+        """Return the attention output of each token, added to `residual` if given.
 
         Args:
             z: Normed states of the tokens, (tokens, width).
             tokens: Packing, rotations and range of the tokens.
-            seen: Keys and values to attend to; None: those of `tokens`.
-            onto: Residual, (tokens, width).
+            keys_values: Keys and values to attend to; None: those of `tokens`.
+            residual: Residual, (tokens, width).
         """
-        if seen is None:
+        if keys_values is None:
             qkv = F.linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(
                 qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
             )
-            return self._answer(gathered, tokens, onto)
-        return self._answer(self._gather(self._turned(z, tokens), tokens, seen, tokens.reach), tokens, onto)
+            return self._answer(gathered, tokens, residual)
+        return self._answer(
+            self._gather(self._turned(z, tokens), tokens, keys_values, tokens.reach), tokens, residual
+        )
 
     def _turned(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
         """Return the rotated queries of `tokens`."""
@@ -214,10 +220,12 @@ class FeedForward(nn.Module):
         self.outer_dropout = KeyedDropout(dropout, width)
 
     def forward(
-        self, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
+        self, z: Float[Tensor, "M D"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
-        """Return the feed-forward of each vector, added to `onto` if given."""
-        return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed, onto)
+        """Return the feed-forward of each vector, added to `residual` if given."""
+        return self.outwards(
+            F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place)), placed_tokens, residual
+        )
 
     def maps_beside(self, other: "FeedForward") -> Maps:
         """Return the maps to the hidden layers of this feed-forward and of `other`."""
@@ -225,24 +233,28 @@ class FeedForward(nn.Module):
         return Maps((self, other), (tuple(each.weight for each in inner), tuple(each.bias for each in inner)))
 
     def outwards(
-        self, inner: Float[Tensor, "M I"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
+        self, inner: Float[Tensor, "M I"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
-        """Return the output of the hidden layer `inner`, added to `onto` if given."""
-        out: Tensor = self.outer_dropout(self.outer(inner), placed.place, onto)
+        """Return the output of the hidden layer `inner`, added to `residual` if given."""
+        out: Tensor = self.outer_dropout(self.outer(inner), placed_tokens.place, residual)
         return out
 
 
 def together(
-    one: FeedForward, other: FeedForward, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"]
+    one: FeedForward,
+    other: FeedForward,
+    z: Float[Tensor, "M D"],
+    placed_tokens: Placed,
+    residual: Float[Tensor, "M D"],
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Return two feed-forwards of the same vectors, the first added to `onto`.
+    """Return two feed-forwards of the same vectors, the first added to `residual`.
 
     Their hidden layers are computed as one product.
     """
-    inner = F.linear(z, *one.maps_beside(other).whole(placed))
-    inner = F.gelu(drop_adjacent((one.inner_dropout, other.inner_dropout), inner, placed.place))
+    inner = F.linear(z, *one.maps_beside(other).whole(placed_tokens))
+    inner = F.gelu(drop_adjacent((one.inner_dropout, other.inner_dropout), inner, placed_tokens.place))
     first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
-    return one.outwards(first, placed, onto), other.outwards(second, placed)
+    return one.outwards(first, placed_tokens, residual), other.outwards(second, placed_tokens)
 
 
 class Block(RecomputableLayer):
@@ -281,18 +293,18 @@ class Block(RecomputableLayer):
         draws.run()
 
     def forward(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+        self, x: Float[Tensor, "M D"], tokens: Tokens, keys_values: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
         """Return the states of `tokens` after this layer.
 
         Args:
             x: States before the layer, (tokens, width).
             tokens: Packing, places, rotations and range of the tokens.
-            seen: Keys and values to attend to; None: those of `tokens`.
+            keys_values: Keys and values to attend to; None: those of `tokens`.
         """
-        self._draw(tokens, tokens.packing if seen is None else seen.packing)
+        self._draw(tokens, tokens.packing if keys_values is None else keys_values.packing)
         z = self.attention_norm(x)
-        attended: Tensor = self.attention(z, tokens, seen, x)
+        attended: Tensor = self.attention(z, tokens, keys_values, x)
         if self.recall is not None:
             assert tokens.cross_kv is not None
             attended = self.recall(attended, tokens.cross_placed, tokens.cross_kv)
@@ -314,12 +326,14 @@ class NormedCrossAttention(nn.Module):
         self.attention = CrossAttention(config)
 
     def project_kv(
-        self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None
+        self, x: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
     ) -> KeysValues:
-        """Return keys and values of rows of vectors `x`; `placed` identifies the pass for caching."""
-        return self.attention.project_kv(self.source_norm(x), packing, placed)
+        """Return keys and values of rows of vectors `x`; `placed_tokens` identifies the pass for caching."""
+        return self.attention.project_kv(self.source_norm(x), packing, placed_tokens)
 
-    def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """Return each vector in `x` plus its attention output over its row of `seen`."""
-        out: Tensor = self.attention(self.query_norm(x), placed, seen, x)
+    def forward(
+        self, x: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
+    ) -> Float[Tensor, "M D"]:
+        """Return each vector in `x` plus its attention output over its row of `keys_values`."""
+        out: Tensor = self.attention(self.query_norm(x), placed_tokens, keys_values, x)
         return out

@@ -91,18 +91,18 @@ def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:
     return nn.functional.pad(packing.pad(states), (0, 0, 0, columns - packing.width))
 
 
-def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tensor, "B D"]:
+def pool(x: Float[Tensor, "M D"], packing: Packing, pooling: Pooling) -> Float[Tensor, "B D"]:
     """Return one vector per row: the mean over START, tokens and END, or the state at END or START.
 
     Args:
         x: Packed states, (tokens, width).
         packing: Packing of the states.
-        how: Pooling method.
+        pooling: Pooling method.
     """
-    if how == "mean":
+    if pooling == "mean":
         return packing.mean(x)
     first, last = packing.ends
-    return x.index_select(0, first if how == "start" else last)
+    return x.index_select(0, first if pooling == "start" else last)
 
 
 class PooledSettings(CausalSettings):
@@ -123,9 +123,9 @@ def positions(config: CausalSettings, length: int) -> int:
     return length if config.causal else length + NUM_BOUNDARIES
 
 
-def check_pooling(field: str, how: str, *, causal: bool) -> None:
+def check_pooling(field: str, pooling: str, *, causal: bool) -> None:
     """Raise ValueError if the pooled state would not depend on the full sequence."""
-    if causal and how == "start":
+    if causal and pooling == "start":
         raise ValueError(
             f"the first state of a causal model sees one token, got {field}='start' and causal=True;"
             f" set {field} to end or mean, or causal: false"

@@ -38,11 +38,11 @@ def constant_shapes() -> "ConstantShapes | None":
     return _ACTIVE.get()
 
 
-def refuse_host_read(what: str) -> None:
-    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `what`."""
+def refuse_host_read(subject: str) -> None:
+    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `subject`."""
     if _ACTIVE.get() is not None:
         raise BatchDependentError(
-            f"a pass with constant shapes must keep {what} on the device, got a read by the host"
+            f"a pass with constant shapes must keep {subject} on the device, got a read by the host"
         )
 
 
@@ -205,8 +205,9 @@ class ConstantShapes:
         known = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
         if known[1] is None or not np.array_equal(known[0], table):
             raise BatchDependentError(
-                f"tables that the host makes must not depend on the batch, got other values in table {number}"
-                f" of shape {table.shape}; make it of tensors on the device"
+                "tables created on the host must not depend on the batch, but the values differ in table "
+                f"{number}"
+                f" of shape {table.shape}; compute it from tensors on the device"
             )
         return known[1]
 
@@ -223,7 +224,7 @@ class ConstantShapes:
         """Return the cached tensors of `key`, which only warming passes may create."""
         if key not in self._constants:
             if self._captures:
-                raise BatchDependentError(f"cached tensors must be made while warming up, got {key} later")
+                raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")
             self._constants[key] = make()
         found: Made = self._constants[key]
         return found

@@ -121,10 +121,10 @@ def _begun(module: Keyed) -> _Stream:
 class KeyedNoise(Keyed):
     """Uniform random numbers between 0 and 1, both excluded."""
 
-    def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
+    def forward(self, positions: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """Return `columns` numbers in 64 bits for each token, by its place in the full batch."""
-        salt = call_salts(place.device, self.draw(), (columns,))
-        words = place.to(torch.int32)[..., None] ^ salt
+        salt = call_salts(positions.device, self.draw(), (columns,))
+        words = positions.to(torch.int32)[..., None] ^ salt
         mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
@@ -152,56 +152,61 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: int, place: Int[Tensor, "*M"], shape: tuple[int, ...], columns: int
+        self, key: int, positions: Int[Tensor, "*M"], shape: tuple[int, ...], columns: int
     ) -> Bool[Tensor, "*K"]:
-        """Return the mask of kept elements over `place` and the words of a token, broadcast.
+        """Return the mask of kept elements over `positions` and the words of a token, broadcast.
 
         Args:
             key: Key of the call.
-            place: Hashed places of tokens.
+            positions: Hashed places of tokens.
             shape: Shape of the words of a token (`mask_draws.element_numbers`). A word denotes two columns: a
                 32-bit hash holds two 16-bit draws.
             columns: Size to which the last axis is cut.
         """
-        word = place.to(torch.int32) ^ call_salts(place.device, key, shape)
+        word = positions.to(torch.int32) ^ call_salts(positions.device, key, shape)
         mix(word)
         return compute_keep_mask(word, self.levels)[..., :columns]
 
     def drop(
-        self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
+        self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], residual: Float[Tensor, "*K"] | None = None
     ) -> Float[Tensor, "*K"]:
-        """Return scaled `x` where `keep` is True and zero elsewhere, added to `onto` if given."""
-        return dropped(x, keep, self.scale, onto)
+        """Return scaled `x` where `keep` is True and zero elsewhere, added to `residual` if given."""
+        return dropped(x, keep, self.scale, residual)
 
     def forward(
-        self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"], onto: Float[Tensor, "*M C"] | None = None
+        self,
+        x: Float[Tensor, "*M C"],
+        positions: Int[Tensor, "*M"],
+        residual: Float[Tensor, "*M C"] | None = None,
     ) -> Float[Tensor, "*M C"]:
-        """Return `x` with elements dropped and the rest scaled, added to `onto` if given.
+        """Return `x` with elements dropped and the rest scaled, added to `residual` if given.
 
         Args:
             x: Values, (..., columns).
-            place: Place of each token in the full batch.
-            onto: Residual of the shape of `x`.
+            positions: Place of each token in the full batch.
+            residual: Residual of the shape of `x`.
         """
         if not (self.training and self.levels):
-            return x if onto is None else onto + x
-        return dropped(x, self.taken(place, x.shape[-1]), self.scale, onto)
+            return x if residual is None else residual + x
+        return dropped(x, self.taken(positions, x.shape[-1]), self.scale, residual)
 
-    def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+    def taken(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """Return the mask of this call and consume it."""
         ready = _begun(self).ready
-        if ready and ready[0].place is place:
+        if ready and ready[0].place is positions:
             return ready.popleft().keep
         self.forget()
         draws = MaskDraws()
-        self.schedule(draws, place, (*place.shape, 1), ((columns + 1) // 2,))
+        self.schedule(draws, positions, (*positions.shape, 1), ((columns + 1) // 2,))
         draws.run()
         return ready.popleft().keep[..., :columns]
 
-    def has_mask_for(self, place: Tensor) -> bool:
-        """Return whether the mask of the next use was drawn in advance for this very `place`."""
+    def has_mask_for(self, positions: Tensor) -> bool:
+        """Return whether the mask of the next use was drawn in advance for this very `positions`."""
         return (
-            (stream := self._stream) is not None and bool(ready := stream.ready) and ready[0].place is place
+            (stream := self._stream) is not None
+            and bool(ready := stream.ready)
+            and ready[0].place is positions
         )
 
     def forget(self) -> None:
@@ -210,9 +215,9 @@ class KeyedDropout(Keyed):
             self._stream.calls -= len(self._stream.ready)
             self._stream.ready.clear()
 
-    def put(self, keep: Tensor, place: Tensor, beside: Tensor | None = None) -> None:
-        """Store a mask for a later use at `place`, after all masks stored before."""
-        _begun(self).ready.append(_Ready(keep, place, beside))
+    def put(self, keep: Tensor, positions: Tensor, adjacent_mask: Tensor | None = None) -> None:
+        """Store a mask for a later use at `positions`, after all masks stored before."""
+        _begun(self).ready.append(_Ready(keep, positions, adjacent_mask))
 
     def take(self) -> _Ready:
         """Return the stored mask of the next use and remove it."""
@@ -221,24 +226,24 @@ class KeyedDropout(Keyed):
     def schedule(
         self,
         draws: "MaskDraws",
-        place: Int[Tensor, "*M"],
+        positions: Int[Tensor, "*M"],
         shape: tuple[int, ...],
         words: tuple[int, ...],
     ) -> None:
-        """Schedule the mask of the next call at `place`, which is reshaped to `shape`.
+        """Schedule the mask of the next call at `positions`, which is reshaped to `shape`.
 
         `words` is the shape of the words of a token (`mask_draws.element_numbers`).
         """
-        salt = call_salts(place.device, self.draw(), words)
+        salt = call_salts(positions.device, self.draw(), words)
 
         def deliver(masks: list[Tensor]) -> None:
-            self.put(masks[0], place)
+            self.put(masks[0], positions)
 
-        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], deliver)
+        draws.add(positions.view(shape), salt, [(self.levels, salt.shape[-1])], deliver)
 
-    def take_scheduled(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
-        """Return the scheduled mask if it was drawn for this `place`, else discard it and return None."""
-        if self.has_mask_for(place):
+    def take_scheduled(self, positions: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
+        """Return the scheduled mask if it was drawn for this `positions`, else discard it and return None."""
+        if self.has_mask_for(positions):
             keep = self.take().keep
             return keep if keep.shape[-1] == columns else keep[..., :columns]
         self.forget()
@@ -246,22 +251,22 @@ class KeyedDropout(Keyed):
 
 
 def drop_adjacent(
-    dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+    dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
     """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
     one = dropouts[0]
     if not one.active:
         return x
-    return one.drop(x, take_adjacent_masks(dropouts, place))
+    return one.drop(x, take_adjacent_masks(dropouts, positions))
 
 
 def take_adjacent_masks(
-    dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
+    dropouts: tuple[KeyedDropout, KeyedDropout], positions: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
     """Return the masks of this call of both dropouts, concatenated."""
     for each in dropouts:
-        if not each.has_mask_for(place):
-            DropoutGroup([each]).draw(place)
+        if not each.has_mask_for(positions):
+            DropoutGroup([each]).draw(positions)
     first, second = (each.take() for each in dropouts)
     return torch.cat((first.keep, second.keep), -1) if first.beside is None else first.beside
 
@@ -269,33 +274,33 @@ def take_adjacent_masks(
 class DropoutGroup:
     """Dropouts of one part of a model whose masks are drawn by one hash."""
 
-    def __init__(self, dropouts: Iterable[KeyedDropout], beside: tuple[KeyedDropout, ...] = ()) -> None:
+    def __init__(self, dropouts: Iterable[KeyedDropout], adjacent: tuple[KeyedDropout, ...] = ()) -> None:
         self._dropouts = tuple(dropouts)
-        self._beside = beside
+        self._beside = adjacent
         self._salts: _Salts | None = None
 
     @classmethod
-    def within(cls, part: nn.Module, beside: Iterable[KeyedDropout] = ()) -> "DropoutGroup":
+    def within(cls, part: nn.Module, adjacent: Iterable[KeyedDropout] = ()) -> "DropoutGroup":
         """Build the group of all dropouts of `part` that have `columns`.
 
-        The masks of the dropouts in `beside` are adjacent and can be used as one.
+        The masks of the dropouts in `adjacent` are adjacent and can be used as one.
         """
         others = [each for each in part.modules() if isinstance(each, KeyedDropout) and each.columns]
-        return cls(dict.fromkeys((*beside, *others)), tuple(beside))
+        return cls(dict.fromkeys((*adjacent, *others)), tuple(adjacent))
 
-    def draw(self, place: Int[Tensor, "*M"], columns: int | None = None) -> None:
-        """Draw the masks of the next call of each dropout at `place`; each mask is as if drawn alone.
+    def draw(self, positions: Int[Tensor, "*M"], columns: int | None = None) -> None:
+        """Draw the masks of the next call of each dropout at `positions`; each mask is as if drawn alone.
 
         `columns` is used for dropouts without `columns`.
         """
         draws = MaskDraws()
-        self.schedule(draws, place, columns)
+        self.schedule(draws, positions, columns)
         draws.run()
 
     def schedule(
         self,
         draws: "MaskDraws",
-        place: Int[Tensor, "*M"],
+        positions: Int[Tensor, "*M"],
         columns: int | None = None,
     ) -> None:
         """Schedule these masks in `draws`."""
@@ -305,22 +310,22 @@ class DropoutGroup:
         if not active:
             return
         sizes = [each.columns or columns or 0 for each in active]
-        salt = self._salt(active, tuple(sizes), place.device)
+        salt = self._salt(active, tuple(sizes), positions.device)
         words = [(size + 1) // 2 for size in sizes]
         alike = len({each.levels for each in active}) == 1
 
         def deliver(masks: list[Tensor]) -> None:
-            self._give(active, sizes, place, masks)
+            self._give(active, sizes, positions, masks)
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
-        draws.add(place[..., None], salt, parts, deliver)
+        draws.add(positions[..., None], salt, parts, deliver)
 
     def _give(
         self,
         active: list[KeyedDropout],
         sizes: list[int],
-        place: Tensor,
+        positions: Tensor,
         masks: list[Tensor],
     ) -> None:
         """Store the masks of each dropout; `masks` is a single joint mask if all have the same rate."""
@@ -332,7 +337,7 @@ class DropoutGroup:
                 beside = whole[..., : sizes[0] + sizes[1]]
         for each, size, mask in zip(active, sizes, masks, strict=True):
             cut = mask[..., :size] if size % 2 else mask
-            each.put(cut, place, beside if each is active[0] else None)
+            each.put(cut, positions, beside if each is active[0] else None)
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
@@ -486,10 +491,13 @@ class _DropOnto(Function):
 
 
 def dropped(
-    x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float, onto: Float[Tensor, "*K"] | None = None
+    x: Float[Tensor, "*K"],
+    keep: Bool[Tensor, "*K"],
+    scale: float,
+    residual: Float[Tensor, "*K"] | None = None,
 ) -> Float[Tensor, "*K"]:
-    """Return x * keep * scale, added to `onto` if given."""
-    found: Tensor = _Drop.run(x, keep, scale) if onto is None else _DropOnto.run(onto, x, keep, scale)
+    """Return x * keep * scale, added to `residual` if given."""
+    found: Tensor = _Drop.run(x, keep, scale) if residual is None else _DropOnto.run(residual, x, keep, scale)
     return found
 
 

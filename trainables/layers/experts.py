@@ -147,8 +147,8 @@ class _Permute(Function):
     """Rows of `x` in `order`; `back` is the inverse order. Both passes are copies; indexing would add."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse_order)
         return x.index_select(0, order)
 
     @staticmethod
@@ -161,8 +161,8 @@ class _Dispatch(Function):
     """Each row of `x` repeated `copies` times, in `order`; `back` is the inverse order."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor, copies: int) -> Tensor:
-        ctx.save_for_backward(back)
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor, copies: int) -> Tensor:
+        ctx.save_for_backward(inverse_order)
         ctx.copies = copies
         return x.index_select(0, order.div(copies, rounding_mode="floor"))
 
@@ -226,15 +226,15 @@ class Routing:
         return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
 
-def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
+def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
     """Return a place for dropout for each pair of a token and one of its `active` experts."""
 
     def build() -> tuple[Tensor, Tensor]:
-        slots = _slots(active, placed.place.device)
-        return placed.place, hash_numbers(placed.place.to(torch.int32)[:, None] ^ slots)
+        slots = _slots(active, placed_tokens.place.device)
+        return placed_tokens.place, hash_numbers(placed_tokens.place.to(torch.int32)[:, None] ^ slots)
 
     # The cache keeps a reference to `place`, so that no other tensor can have the same `id`.
-    found: Tensor = placed.packing.once(("pair places", active, id(placed.place)), build)[1]
+    found: Tensor = placed_tokens.packing.once(("pair places", active, id(placed_tokens.place)), build)[1]
     return found
 
 
@@ -258,28 +258,28 @@ class Router(nn.Module):
         self.active = mixture.active
         self.sampled = mixture.sampled
 
-    def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> Routing:
+    def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> Routing:
         """Return the `active` likeliest experts of each token; in training, `sampled` of them are sampled."""
         exact = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
             sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
             return Routing(sure, torch.zeros_like(sure, dtype=torch.int64), torch.ones_like(sure))
-        logits = self.outer(self.dropout(self.inner(x).tanh(), placed.place))
+        logits = self.outer(self.dropout(self.inner(x).tanh(), placed_tokens.place))
         log_probabilities = logits.to(exact).log_softmax(-1)
         likeliest, chosen = log_probabilities.exp().topk(self.active, dim=1)
         if self.training and self.sampled:
-            chosen = self._partly_drawn(log_probabilities.detach(), chosen, placed)
+            chosen = self._partly_drawn(log_probabilities.detach(), chosen, placed_tokens)
             likeliest = log_probabilities.exp().gather(1, chosen)
         gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
         return Routing(log_probabilities, chosen, gates)
 
     def _partly_drawn(
-        self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed: Placed
+        self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed
     ) -> Int[Tensor, "M k"]:
         """Return `likeliest` with its last `sampled` columns replaced by sampled experts."""
         sure = likeliest[:, : self.active - self.sampled]
         # The largest sums of log-probability and Gumbel noise are samples according to the probabilities.
-        noise = -(-self.noise(placed.place, log_probabilities.shape[1]).log()).log()
+        noise = -(-self.noise(placed_tokens.place, log_probabilities.shape[1]).log()).log()
         left = (log_probabilities + noise).scatter(1, sure, float("-inf"))
         return torch.cat((sure, left.topk(self.sampled, dim=1).indices), 1)
 
@@ -296,12 +296,12 @@ class ExpertFeedForward(nn.Module):
         self.outer = ExpertLinear(mixture.experts, mixture.width, width, bias=True)
         self.inner_dropout = KeyedDropout(dropout)
 
-    def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
+    def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the outputs of the selected experts, mixed for each token, and the routing."""
-        routing: Routing = self.router(x, placed)
+        routing: Routing = self.router(x, placed_tokens)
         inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
         if self.inner_dropout.active:
-            places = pair_places(placed, routing.active).flatten().index_select(0, routing.order)
+            places = pair_places(placed_tokens, routing.active).flatten().index_select(0, routing.order)
             inner = self.inner_dropout(inner, places)
         return routing.mix(self.outer(inner, routing.counts)), routing
 
@@ -316,35 +316,35 @@ class Use:
     """Survival probability of each token, 0 for halted tokens."""
 
 
-def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
+def mutual_information_loss(routings: list[Use]) -> Float[Tensor, ""]:
     """Return H(e | x) - H(e) = -I(e; x), between -log E and 0, over all tokens x and layers of a mixture.
 
     Source: Tan et al., Sparse Universal Transformer, Eq. 1. It is minimised, although the text says maximised
     and the released code has the wrong sign of H(e). As in that code, a token is weighted by its survival
     probability.
     """
-    total = _sum([use.weight for use in uses])
-    marginal = _sum([use.weight[:, None] * use.log_probabilities.exp() for use in uses]) / total
-    conditional = _sum([use.weight * _entropy(use.log_probabilities) for use in uses]) / total
+    total = _sum([use.weight for use in routings])
+    marginal = _sum([use.weight[:, None] * use.log_probabilities.exp() for use in routings]) / total
+    conditional = _sum([use.weight * _entropy(use.log_probabilities) for use in routings]) / total
     loss: Tensor = conditional - torch.special.entr(marginal).sum()
     return loss
 
 
-def switch_loss(uses: list[Use]) -> Float[Tensor, ""]:
+def switch_loss(routings: list[Use]) -> Float[Tensor, ""]:
     """Return E sum_e f_e P_e: shares of choices times mean probabilities, over active tokens of all layers.
 
     Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of each token. The value is 1 for
     uniform use, and E if all tokens are sent to one expert.
     """
-    experts = uses[0].log_probabilities.shape[1]
-    numbers = torch.arange(experts, device=uses[0].chosen.device)
-    probability = _sum([_active(use) * use.log_probabilities.exp() for use in uses])
-    choices = _sum([_active(use) * (use.chosen[..., None] == numbers).sum(1) for use in uses])
+    experts = routings[0].log_probabilities.shape[1]
+    numbers = torch.arange(experts, device=routings[0].chosen.device)
+    probability = _sum([_active(use) * use.log_probabilities.exp() for use in routings])
+    choices = _sum([_active(use) * (use.chosen[..., None] == numbers).sum(1) for use in routings])
     return experts * (choices / choices.sum() * probability / probability.sum()).sum()
 
 
-def _active(use: Use) -> Float[Tensor, "M 1"]:
-    return (use.weight > 0).to(use.weight.dtype)[:, None]
+def _active(routing: Use) -> Float[Tensor, "M 1"]:
+    return (routing.weight > 0).to(routing.weight.dtype)[:, None]
 
 
 def _sum(layers: list[Tensor]) -> Tensor:

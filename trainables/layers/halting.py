@@ -188,23 +188,23 @@ class _Keep(Function):
     def forward(  # noqa: PLR0917 autograd takes no keywords
         ctx: Any,
         survival: Tensor,
-        spent: Tensor,
+        probability_used: Tensor,
         p: Tensor,
         mixed: Tensor,
         before: Tensor,
         after: Tensor,
-        kept: _Kept,
+        constants: _Kept,
     ) -> tuple[Tensor, ...]:
         weight, survives = survival * p, survival * (1 - p)
-        if kept.keeps is not None:
-            weight *= kept.keeps
-            survives = torch.where(kept.keeps, survives, survival)
-            after = torch.where(kept.at_tokens(kept.keeps), after, before)
-        ctx.save_for_backward(survival, p, weight, before, kept.keeps, kept.cost)
-        ctx.packing = kept.packing
-        costs = torch.addcmul(spent, weight, kept.cost)
-        mixture = torch.addcmul(mixed, kept.at_tokens(weight), before)
-        return (survives, costs, mixture) if kept.keeps is None else (survives, costs, mixture, after)
+        if constants.keeps is not None:
+            weight *= constants.keeps
+            survives = torch.where(constants.keeps, survives, survival)
+            after = torch.where(constants.at_tokens(constants.keeps), after, before)
+        ctx.save_for_backward(survival, p, weight, before, constants.keeps, constants.cost)
+        ctx.packing = constants.packing
+        costs = torch.addcmul(probability_used, weight, constants.cost)
+        mixture = torch.addcmul(mixed, constants.at_tokens(weight), before)
+        return (survives, costs, mixture) if constants.keeps is None else (survives, costs, mixture, after)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

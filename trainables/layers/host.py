@@ -48,11 +48,11 @@ class Function(torch.autograd.Function):
         cls._at_once = _FROM_TORCH.__get__(None, cls)
 
     @classmethod
-    def run(cls, *given: Any) -> Any:
+    def run(cls, *value: Any) -> Any:
         """Return the result of `forward`."""
         if torch._C._are_functorch_transforms_active():
-            return cls.apply(*given)  # type: ignore[no-untyped-call]
-        return cls._at_once(*given)
+            return cls.apply(*value)  # type: ignore[no-untyped-call]
+        return cls._at_once(*value)
 
 
 def replace_fields(record: Record, **fields: Any) -> Record:

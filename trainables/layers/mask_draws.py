@@ -110,14 +110,14 @@ class _Job(NamedTuple):
     @classmethod
     def of(
         cls,
-        place: Tensor,
+        positions: Tensor,
         salt: Tensor,
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> "_Job":
-        """Build the job of masks over `place` and `salt`, broadcast."""
-        shape = _broadcast(tuple(place.shape), tuple(salt.shape))
-        return cls(place, salt, parts, deliver, shape, prod(shape))
+        """Build the job of masks over `positions` and `salt`, broadcast."""
+        shape = _broadcast(tuple(positions.shape), tuple(salt.shape))
+        return cls(positions, salt, parts, deliver, shape, prod(shape))
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -136,20 +136,20 @@ class MaskDraws:
 
     def add(
         self,
-        place: Int[Tensor, "*M"],
+        positions: Int[Tensor, "*M"],
         salt: Int[Tensor, "*C"],
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> None:
-        """Schedule masks over `place` and `salt`, broadcast.
+        """Schedule masks over `positions` and `salt`, broadcast.
 
         Args:
-            place: Places of tokens.
+            positions: Places of tokens.
             salt: Salts; the last axis holds the words of all `parts`.
             parts: Level and number of words of each mask; draws from the level on are kept.
             deliver: Function that receives the drawn masks.
         """
-        self._jobs.append(_Job.of(place, salt, parts, deliver))
+        self._jobs.append(_Job.of(positions, salt, parts, deliver))
 
     def run(self) -> None:
         """Draw the masks of all jobs, in portions of at most `MAX_WORDS` if there are several jobs."""

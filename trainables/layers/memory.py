@@ -57,15 +57,19 @@ class Update(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self)
 
     def forward(
-        self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
+        self,
+        slots: Float[Tensor, "K D"],
+        placed_tokens: Placed,
+        states: Float[Tensor, "M D"],
+        packing: Packing,
     ) -> Float[Tensor, "K D"]:
         """Return the packed slots after this layer."""
         draws = MaskDraws()
-        self.dropouts.schedule(draws, placed.place)
-        self.recall.attention.schedule(draws, placed, packing)
+        self.dropouts.schedule(draws, placed_tokens.place)
+        self.recall.attention.schedule(draws, placed_tokens, packing)
         draws.run()
-        slots = self.recall(slots, placed, self.recall.project_kv(states, packing, placed))
-        out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
+        slots = self.recall(slots, placed_tokens, self.recall.project_kv(states, packing, placed_tokens))
+        out: Tensor = self.feedforward(self.feedforward_norm(slots), placed_tokens, slots)
         return out
 
 
@@ -107,7 +111,7 @@ class Memory(nn.Module):
     def update(
         self,
         slots: Float[Tensor, "B S D"],
-        placed: Placed,
+        placed_tokens: Placed,
         states: Float[Tensor, "M D"],
         packing: Packing,
     ) -> Float[Tensor, "B S D"]:
@@ -115,13 +119,13 @@ class Memory(nn.Module):
 
         Args:
             slots: Slots before the update, (rows, slots, width).
-            placed: Packing and places of the slots.
+            placed_tokens: Packing and places of the slots.
             states: Final states of the chunk, (tokens, width).
             packing: Packing of these tokens.
         """
         packed = slots.flatten(0, 1)
         for update in self.updates:
-            packed = update(packed, placed, states, packing)
+            packed = update(packed, placed_tokens, states, packing)
         return packed.reshape(slots.shape)
 
     def read(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:

@@ -40,8 +40,8 @@ class _Moved(Function):
     """`x[out]` for a permutation `out` and its inverse `back`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
+    def forward(ctx: Any, x: Tensor, out: Tensor, inverse_order: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse_order)
         return x.index_select(0, out)
 
     @staticmethod
@@ -127,10 +127,10 @@ def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor,
 
 
 def moved(
-    x: Shaped[Tensor, "M ..."], out: Int[Tensor, " N"], back: Int[Tensor, " M"]
+    x: Shaped[Tensor, "M ..."], out: Int[Tensor, " N"], inverse: Int[Tensor, " M"]
 ) -> Shaped[Tensor, "N ..."]:
-    """Return `x[out]`; `back` is the inverse permutation, used for the gradient."""
-    found: Tensor = _Moved.run(x, out, back)
+    """Return `x[out]`; `inverse` is the inverse permutation, used for the gradient."""
+    found: Tensor = _Moved.run(x, out, inverse)
     return found
 
 
@@ -426,10 +426,10 @@ class Packing:
         return self.select_each([stays])[0]
 
     def select_each(
-        self, kept: Sequence[Bool[np.ndarray, " M"]]
+        self, keep_masks: Sequence[Bool[np.ndarray, " M"]]
     ) -> "list[tuple[Int[Tensor, ' K'], Int[Tensor, ' R'], Packing]]":
         """Return the results of `select` for several masks; their tables are uploaded together."""
-        parts = [(stays.nonzero()[0], *self.left(stays)) for stays in kept]
+        parts = [(stays.nonzero()[0], *self.left(stays)) for stays in keep_masks]
         tables = [
             each for tokens, rows, layout in parts for each in (tokens, rows, layout.row, layout.counts)
         ]
@@ -452,14 +452,14 @@ def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[
     return packing.unpad(x[:, : packing.width]), packing
 
 
-def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
-    """Return the packing of right-padded rows, each with `more` tokens than `mask` has.
+def packing_of(mask: Bool[Tensor, "N S"], additional: int = 0) -> Packing:
+    """Return the packing of right-padded rows, each with `additional` tokens than `mask` has.
 
     With constant shapes the padded form is as wide as `mask`, and lengths stay on the device.
     """
     if (shapes := constant_shapes()) is not None:
-        counts = mask.sum(1) + more
+        counts = mask.sum(1) + additional
         row = torch.repeat_interleave(counts, output_size=shapes.count(counts))
-        return Packing(row, counts, mask.shape[1] + more)
+        return Packing(row, counts, mask.shape[1] + additional)
     lengths = np.asarray(mask.sum(1).tolist(), dtype=np.int64)  # the host waits for the device
-    return Packing.of_counts(lengths + more, mask.device)
+    return Packing.of_counts(lengths + additional, mask.device)

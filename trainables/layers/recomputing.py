@@ -48,9 +48,9 @@ def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any
         return run(*inputs, **named)
     begun, first = stream_states(part), True
 
-    def made(*given: Any, **also: Any) -> Found:
+    def made(*value: Any, **also: Any) -> Found:
         nonlocal first
-        alone, named_alone = map(_alone, given), {name: _alone(each) for name, each in also.items()}
+        alone, named_alone = map(_alone, value), {name: _alone(each) for name, each in also.items()}
         if first:
             first = False
             return run(*alone, **named_alone)
@@ -67,10 +67,10 @@ def _alone(value: Any) -> Any:
 
 
 @contextmanager
-def _drawing(begun: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
-    """Reset the streams of modules to the states in `begun` within the context."""
-    present = [(module, module.drawn) for module, _ in begun]
-    for module, state in begun:
+def _drawing(states: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
+    """Reset the streams of modules to the states in `states` within the context."""
+    present = [(module, module.drawn) for module, _ in states]
+    for module, state in states:
         module.drawn = state
     try:
         yield

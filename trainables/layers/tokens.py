@@ -55,24 +55,24 @@ class KeysValues:
         """Return a copy without any cached result."""
         return replace_fields(self)
 
-    def with_rows(self, where: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
-        """Return a copy in which the entries at `where` are replaced by `others`."""
+    def with_rows(self, indices: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
+        """Return a copy in which the entries at `indices` are replaced by `others`."""
         if self.both is not None and others.both is not None:
-            return KeysValues.beside(self.both.index_copy(0, where, others.both), self.packing)
-        keys = self.keys.index_copy(0, where, others.keys)
-        return KeysValues(keys, self.values.index_copy(0, where, others.values), self.packing)
+            return KeysValues.beside(self.both.index_copy(0, indices, others.both), self.packing)
+        keys = self.keys.index_copy(0, indices, others.keys)
+        return KeysValues(keys, self.values.index_copy(0, indices, others.values), self.packing)
 
     def select_rows(
-        self, rows: Int[Tensor, " R"], known: Int[np.ndarray, " R"] | None = None
+        self, rows: Int[Tensor, " R"], host_rows: Int[np.ndarray, " R"] | None = None
     ) -> "KeysValues":
         """Return the keys and values of some rows, in their order.
 
-        Each selected row is kept with all its tokens. If rows have different lengths and `known` is None, the
-        host waits for the device.
+        Each selected row is kept with all its tokens. If rows have different lengths and `host_rows` is None,
+        the host waits for the device.
 
         Args:
             rows: Indices of the selected rows, on the device.
-            known: The same indices on the host, if available.
+            host_rows: The same indices on the host, if available.
         """
         packing = self.packing
         if rows.shape[0] == packing.num_rows:
@@ -88,7 +88,7 @@ class KeysValues:
                 return KeysValues.beside(of_rows(self.both), kept)
             return KeysValues(of_rows(self.keys), of_rows(self.values), kept)
         stays = np.zeros(packing.num_rows, dtype=bool)
-        stays[rows.tolist() if known is None else known] = True
+        stays[rows.tolist() if host_rows is None else host_rows] = True
         tokens, _, packed = packing.select(np.repeat(stays, packing.host_counts))
         if self.both is not None:
             return KeysValues.beside(take(self.both, tokens), packed)
@@ -143,7 +143,7 @@ class Placed:
         cut: InTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],  # noqa: ARG002
         active: Packing,
-        halted: Packing,
+        halted_packing: Packing,
     ) -> "tuple[Placed, Placed]":
         """Split the tokens in two.
 
@@ -151,14 +151,14 @@ class Placed:
             cut: Assignment of tokens to the two parts.
             rows: Rows that contain all remaining tokens, as indices on the device and on the host.
             active: Packing of the remaining tokens.
-            halted: Packing of the removed tokens.
+            halted_packing: Packing of the removed tokens.
 
         Returns:
             The remaining and the removed tokens.
         """
         one, other = cut.of(self.place)
         return replace_fields(self, packing=active, place=one), replace_fields(
-            self, packing=halted, place=other
+            self, packing=halted_packing, place=other
         )
 
 
@@ -247,8 +247,8 @@ class Tokens(Placed):
     def some(
         self,
         packing: Packing,
-        place: Int[Tensor, " K"],
-        where: Int[Tensor, " K"],
+        positions: Int[Tensor, " K"],
+        indices: Int[Tensor, " K"],
         reach: Int[Tensor, " K"] | None,
         position: Int[Tensor, " K"] | None,
     ) -> "Tokens":
@@ -256,9 +256,9 @@ class Tokens(Placed):
         return replace_fields(
             self,
             packing=packing,
-            place=place,
-            query_rotation=replace_fields(self.query_rotation, where=where),
-            key_rotation=replace_fields(self.key_rotation, where=where),
+            place=positions,
+            query_rotation=replace_fields(self.query_rotation, where=indices),
+            key_rotation=replace_fields(self.key_rotation, where=indices),
             reach=reach,
             position=position,
         )
@@ -282,7 +282,7 @@ class Tokens(Placed):
         cut: InTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],
         active: Packing,
-        halted: Packing,
+        halted_packing: Packing,
     ) -> "tuple[Tokens, Tokens]":
         """Split the tokens in two as in `Placed.part`; the removed tokens have no `cross_kv`."""
 
@@ -290,7 +290,7 @@ class Tokens(Placed):
             return (None, None) if x is None else cut.of(x)
 
         columns = zip(
-            (active, halted),
+            (active, halted_packing),
             cut.of(self.place),
             cut.of(self.query_rotation.where),
             parts(self.reach),

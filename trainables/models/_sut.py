@@ -79,7 +79,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
     def _can_be_run(self) -> "SparseSettings":
         if not self.absolute_positions and self.position_layout != "alternating":
             raise ValueError(
-                "position_layout is that of absolute positions, got absolute_positions=False and"
+                "position_layout requires absolute positions, got absolute_positions=False and"
                 f" position_layout={self.position_layout!r}; drop it"
             )
         if self.kernel == "flash":
@@ -130,19 +130,19 @@ class SparseLayer(RecomputableLayer):
         return KeysValues(*project_memory, tokens.packing)
 
     def forward(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+        self, x: Float[Tensor, "M D"], tokens: Tokens, keys_values: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """Return the next states, and log-probabilities and choices of the router of each mixture."""
         draws = MaskDraws()
         self.dropouts.schedule(draws, tokens.place)
-        self.attention.schedule(draws, tokens, tokens.packing if seen is None else seen.packing)
+        self.attention.schedule(draws, tokens, tokens.packing if keys_values is None else keys_values.packing)
         if self.recall is not None and tokens.cross_kv is not None:
             self.recall.schedule(draws, tokens.cross_placed, tokens.cross_kv.packing)
         draws.run()
         z = self._before(x, self.attention_norm)
-        if seen is None:
-            seen = KeysValues(*self.attention.project_kv(z), tokens.packing)
-        z, first = self.attention(z, tokens, seen)
+        if keys_values is None:
+            keys_values = KeysValues(*self.attention.project_kv(z), tokens.packing)
+        z, first = self.attention(z, tokens, keys_values)
         x = self._after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
         routings = [first]
         if self.recall is not None:

@@ -68,11 +68,13 @@ class UniversalSettings(BlockSettings, CausalSettings):
             )
         if self.halt is not None and self.halt.halted_proposals and self.early_exit == "compact":
             raise ValueError(
-                "early_exit must not be compact where positions that have halted are still run, got"
+                "early_exit must not be compact if halted positions are still computed, got"
                 " early_exit='compact' and halt.halted_proposals=True; set early_exit: auto"
             )
         if self.halt is None and self.kv == "mixture":
-            raise ValueError("kv: mixture needs halting to mix by, got halt=None; set kv: auto or give halt")
+            raise ValueError(
+                "kv: mixture needs halting probabilities, got halt=None; set kv: auto or give halt"
+            )
         return self
 
     @property

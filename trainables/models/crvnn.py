@@ -121,9 +121,7 @@ class Config(ModelSettings):
     @model_validator(mode="after")
     def _parts_exist(self) -> "Config":
         if self.window % 2 == 0:
-            raise ValueError(
-                f"window must be odd, as many to the left as to the right, got window={self.window}"
-            )
+            raise ValueError(f"window must be odd, to extend equally to both sides, got window={self.window}")
         if self.cell == "lstm" and (self.cell_width, self.activation, self.shared_norm) != (
             None,
             "gelu",

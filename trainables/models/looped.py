@@ -112,7 +112,7 @@ class Config(BlockSettings):
     def _blocks_can_be_counted(self) -> "Config":
         if self.recurrence == "unshared" and self.loops == "task":
             raise ValueError(
-                "recurrence: unshared needs a number of loops to make blocks for, got loops='task';"
+                "recurrence: unshared needs a fixed number of loops, got loops='task';"
                 " set loops to a number or recurrence: shared"
             )
         if (
@@ -122,7 +122,7 @@ class Config(BlockSettings):
         ):
             raise ValueError(
                 f"recurrence: unshared must make at most {MOST_UNSHARED:,} layers, got loops={self.loops}"
-                f" and layers={self.layers}; take fewer"
+                f" and layers={self.layers}; use fewer"
             )
         return self
 
@@ -300,7 +300,8 @@ class Encoder(nn.Module):
         """Return each row after the loop selected by Eq. 2; the first one among equals."""
         if guide is None:
             raise ValueError(
-                f"stop: {self.config.stop} needs a head that asks at positions, got none; set stop to oracle"
+                f"stop: {self.config.stop} needs a head that predicts at given positions, got none; set "
+                "stop to oracle"
             )
         zero = torch.zeros_like(packing.counts)
         live = LoopingRows.begin(inputs, packing, zero)

@@ -89,7 +89,7 @@ class Config(HeadSettings):
     def _something_is_proposed(self) -> "Config":
         if not self.gate and self.proposal != "norm":
             raise ValueError(
-                f"proposal must be norm without a gate to propose to, got gate=False and"
+                f"proposal must be norm if there is no gate, got gate=False and"
                 f" proposal={self.proposal!r}; drop it or set gate: true"
             )
         return self
@@ -106,9 +106,9 @@ class ReluFeedForward(nn.Module):
         self.outer = XavierLinear(inner, width, gain=gain, bias_mean=bias_mean)
         self.inner_dropout = KeyedDropout(dropout, inner)
 
-    def forward(self, x: Float[Tensor, "M D"], place: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
+    def forward(self, x: Float[Tensor, "M D"], positions: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each token."""
-        out: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), place))
+        out: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), positions))
         return out
 
 
@@ -131,26 +131,26 @@ class RouterLayer(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self)
 
     def forward(
-        self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
+        self, h: Float[Tensor, "M D"], packing: Packing, positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """Return the states after one step."""
-        self.dropouts.draw(place)
-        x = self.attention_norm(self.attention_dropout(self.attention(h, packing, place), place, h))
-        proposed = self.feedforward(x, place)
+        self.dropouts.draw(positions)
+        x = self.attention_norm(self.attention_dropout(self.attention(h, packing, positions), positions, h))
+        proposed = self.feedforward(x, positions)
         if self.gate is None:
-            return self._bounded(self.feedforward_dropout(proposed, place, x))
-        opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
+            return self._bounded(self.feedforward_dropout(proposed, positions, x))
+        opening = self._with_some_closed(self.gate(x, positions).sigmoid(), positions)
         return torch.addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
-    def _with_some_closed(self, gate: Tensor, place: Tensor) -> Tensor:
+    def _with_some_closed(self, gate: Tensor, positions: Tensor) -> Tensor:
         """Return `gate` with some positions set to zero; the other positions are not rescaled."""
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()
-        keep = dropout.mask(key, place[..., None], (1,), 1)
+        keep = dropout.mask(key, positions[..., None], (1,), 1)
         return gate * keep.to(gate.dtype)
 
 

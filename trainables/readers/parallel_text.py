@@ -145,7 +145,8 @@ def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
     count = int(np.count_nonzero(ids == unknown))
     if count > UNKNOWN_SHARE_WARNED * len(ids):
         LOG.warning(
-            "%s: %s of %s words are not in the vocabulary and are all read as %s; is it that of these files?",
+            "%s: %s of %s words are not in the vocabulary and are read as %s; check that the vocabulary "
+            "belongs to these files",
             *(file, f"{count:,}", f"{len(ids):,}", UNKNOWN),
         )
 

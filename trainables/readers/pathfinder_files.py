@@ -40,20 +40,20 @@ def image_folder(folder: str | Path, contour_length: int, side: int) -> Path:
     return source_folder(folder, [f"{name}/metadata"], content, remedy) / name
 
 
-def metadata(place: Path) -> list[Path]:
+def metadata(folder: Path) -> list[Path]:
     """Return the files that list the images, by number. Raises `ValueError` if there are none."""
-    files = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
+    files = [file for file in (folder / "metadata").glob("*.npy") if file.stem.isdecimal()]
     if not files:
         raise ValueError(
-            f"{place / 'metadata'} must hold the files <k>.npy that list the images, got none; put them there"
+            f"{folder / 'metadata'} must contain the files <k>.npy that list the images, got none"
         )
     return sorted(files, key=lambda file: int(file.stem))
 
 
-def listed_images(place: Path) -> list[ListedImage]:
+def listed_images(folder: Path) -> list[ListedImage]:
     """Return all images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
     images: dict[str, ListedImage] = {}
-    for file in metadata(place):
+    for file in metadata(folder):
         for number, image in enumerate(_lines(file), start=1):
             if image.path in images:
                 raise ValueError(
@@ -64,38 +64,39 @@ def listed_images(place: Path) -> list[ListedImage]:
     return list(images.values())
 
 
-def existing_images(place: Path, images: list[ListedImage]) -> list[ListedImage]:
+def existing_images(target_folder: Path, images: list[ListedImage]) -> list[ListedImage]:
     """Return the images with non-empty files. Raises `ValueError` for missing files."""
     sizes: dict[str, dict[str, int]] = {}
     nonempty_images = []
     for image in images:
         folder, _, name = image.path.rpartition("/")
         if folder not in sizes:
-            sizes[folder] = _sizes(place / folder)
+            sizes[folder] = _sizes(target_folder / folder)
         if name not in sizes[folder]:
             raise ValueError(
-                f"{place / image.path} is listed in {place / 'metadata'} and must be there; put it there"
+                f"{target_folder / image.path} is missing, but {target_folder / 'metadata'} lists it; "
+                "copy it there"
             )
         if sizes[folder][name]:
             nonempty_images.append(image)
     if len(nonempty_images) < len(images):
         LOG.warning(
             "%s: %d of %d images are empty files and left out",
-            place,
+            target_folder,
             len(images) - len(nonempty_images),
             len(images),
         )
     return nonempty_images
 
 
-def read(place: Path, images: list[ListedImage], side: int) -> np.ndarray:
+def read(folder: Path, images: list[ListedImage], side: int) -> np.ndarray:
     """Return grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
     pixels = np.empty((len(images), side**2), dtype=np.uint8)
     for row, image in enumerate(counted(images, "images", len(images))):
-        size, mode, levels = _open(place / image.path, side)
+        size, mode, levels = _open(folder / image.path, side)
         if levels is None:
             raise ValueError(
-                f"{place / image.path}: expected a grey PNG image (mode L) of {side} x {side} pixels, got "
+                f"{folder / image.path}: expected a grey PNG image (mode L) of {side} x {side} pixels, got "
                 f"mode {mode} and {size[0]} x {size[1]}"
             )
         pixels[row] = levels.reshape(-1)

@@ -133,14 +133,16 @@ class ActiveUnits:
             chosen[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
         return replace_fields(self, **chosen)
 
-    def split(self, stay: Bool[np.ndarray, " U"]) -> UnitSplit:
-        """Return the split into the units that `stay` and the others."""
-        stays = stay if self.per_token else np.repeat(stay, self.packing.host_counts)
+    def split(self, keep_mask: Bool[np.ndarray, " U"]) -> UnitSplit:
+        """Return the split into the units that `keep_mask` and the others."""
+        stays = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
         (rows, active), (_, halted) = self.packing.left(stays), self.packing.left(~stays)
-        known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
+        known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, keep_mask))]
         layouts = [active.row, active.counts, halted.row, halted.counts]
         tables = upload_together([*known, *layouts], self.packing.row.device)
-        tokens, units = (InTwo(order, each) for order, each in zip(tables[1:3], (stays, stay), strict=True))
+        tokens, units = (
+            InTwo(order, each) for order, each in zip(tables[1:3], (stays, keep_mask), strict=True)
+        )
         (one,), (other,) = (
             Packing.of_tables([layout], tables[number : number + 1], tables[number + 1 : number + 2])
             for number, layout in ((3, active), (5, halted))
@@ -200,10 +202,10 @@ class HaltedResults(Generic[Gone]):
         self.left.append(units)
 
     def release(
-        self: "HaltedResults[Units]", units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
+        self: "HaltedResults[Units]", units: Units, keep_mask: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
     ) -> Units:
-        """Add the units outside `stay` and return the remaining ones."""
-        known = copy_to_host(stay) if isinstance(stay, Tensor) else stay
+        """Add the units outside `keep_mask` and return the remaining ones."""
+        known = copy_to_host(keep_mask) if isinstance(keep_mask, Tensor) else keep_mask
         if known.all():
             return units
         # Separate copies, not parts of one, because added units stay in memory.
@@ -233,12 +235,12 @@ class HaltedResults(Generic[Gone]):
     def _in_order(
         self,
         values: list[Tensor | int],
-        known: Int[np.ndarray, " U"],
-        back: Int[Tensor, " U"] | None,
+        host_order: Int[np.ndarray, " U"],
+        inverse: Int[Tensor, " U"] | None,
         device: torch.device,
     ) -> Tensor:
         tensors = [each for each in values if isinstance(each, Tensor)]
         if not tensors:
             sizes = [len(part.origin) for part in self.left]
-            return upload(np.repeat(np.asarray(values), sizes)[known], device)
-        return tensors[0] if back is None else take(torch.cat(tensors), back)
+            return upload(np.repeat(np.asarray(values), sizes)[host_order], device)
+        return tensors[0] if inverse is None else take(torch.cat(tensors), inverse)

@@ -57,14 +57,14 @@ class RecursiveCell(Recomputable):
         raise NotImplementedError
 
     def compose(
-        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
         """Return the state composed from two states.
 
         Args:
             left: States of the left children, (pairs, state width).
             right: States of the right children, (pairs, state width).
-            place: Place of each right child in the full batch, for dropout.
+            positions: Place of each right child in the full batch, for dropout.
         """
         raise NotImplementedError
 
@@ -105,11 +105,11 @@ class GatedRecursiveCell(RecursiveCell):
         return leaves
 
     def compose(
-        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
         """Return the normed gated sum of both states and the candidate."""
         hidden = self.activation(self.inner(torch.cat((left, right), -1)))
-        f1, f2, i, p = self.outer(self.dropout(hidden, place)).chunk(4, -1)
+        f1, f2, i, p = self.outer(self.dropout(hidden, positions)).chunk(4, -1)
         parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
         return parent
 
@@ -129,11 +129,11 @@ class LstmCell(RecursiveCell):
         return self._state(o, memory.tanh())
 
     def compose(
-        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
+        self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
         """Return the state of the gated sum of both memories and the new candidate."""
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
-        gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
+        gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), positions)
         f1, f2, i, o, new = gates.chunk(5, -1)
         return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * new.tanh())
 

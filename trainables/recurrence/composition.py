@@ -55,15 +55,17 @@ class Scorer(nn.Module):
         self.taken = None if features is None else Vector(features, std=1.0)
         self.untaken = None if features is None else Vector(features, std=1.0)
 
-    def forward(self, window: Float[Tensor, "M W"], took: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
+    def forward(
+        self, window: Float[Tensor, "M W"], taken_probability: Float[Tensor, " M"]
+    ) -> Float[Tensor, " M"]:
         """Return a score for each position; the alternative of no composition has the score zero.
 
         Args:
             window: Concatenated states of the soft neighbours, (tokens, window * width).
-            took: How much was composed into each position in the last step, in [0, 1].
+            taken_probability: How much was composed into each position in the last step, in [0, 1].
         """
         if self.taken is not None and self.untaken is not None:
-            share = took[:, None].to(window.dtype)
+            share = taken_probability[:, None].to(window.dtype)
             window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
         score: Tensor = self.outer(self.activation(self.inner(window))).squeeze(-1)
         return score.to(sum_dtype(score.dtype))

@@ -27,15 +27,19 @@ class LayerCache:
     after: Float[Tensor, "R D"] | None = None
     """Sum of the states that the layer proposed; for tokens that halted before, of their final states."""
 
-    def with_token(self, made: KeysValues) -> "LayerCache":
+    def with_token(self, new_keys_values: KeysValues) -> "LayerCache":
         """Return the cache with one more token in each row."""
-        return replace(self, keys=_longer(self.keys, made.keys), values=_longer(self.values, made.values))
+        return replace(
+            self,
+            keys=_longer(self.keys, new_keys_values.keys),
+            values=_longer(self.values, new_keys_values.values),
+        )
 
     def with_sums(
-        self, before: Float[Tensor, "R D"] | None, after: Float[Tensor, "R D"] | None
+        self, sums_before: Float[Tensor, "R D"] | None, sums_after: Float[Tensor, "R D"] | None
     ) -> "LayerCache":
         """Return the cache with new sums."""
-        return replace(self, before=before, after=after)
+        return replace(self, before=sums_before, after=sums_after)
 
     @property
     def seen(self) -> KeysValues:

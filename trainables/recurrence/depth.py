@@ -41,11 +41,11 @@ class RecurrentLayer(Protocol):
         raise NotImplementedError
 
     def __call__(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
+        self, x: Float[Tensor, "M D"], tokens: Tokens, keys_values: KeysValues | None = None
     ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], SideOutputs]:
         """Return the next states, and side outputs if the layer has any.
 
-        Without `seen`, tokens attend to each other.
+        Without `keys_values`, tokens attend to each other.
         """
         raise NotImplementedError
 
@@ -172,16 +172,16 @@ class DepthPass:
         if number < self.recurrence.max_layers and (not undo or capped):
             self._leave(self.units.halting.active, stale=not undo)
 
-    def record_outputs(self, number: int, decision: Decision, made: Proposal) -> None:
+    def record_outputs(self, number: int, decision: Decision, proposal: Proposal) -> None:
         """Report a step of all remaining units to the watcher, and store its side outputs."""
         if self.seen is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
-            where = upload(self.units.source, made.states.device)
-            self.seen.record_layer(number, where, weight, keeps, made.side)
-        if made.side:
+            where = upload(self.units.source, proposal.states.device)
+            self.seen.record_layer(number, where, weight, keeps, proposal.side)
+        if proposal.side:
             weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)
-            self.layer_outputs.append(LayerOutputs(made.side, weight))
+            self.layer_outputs.append(LayerOutputs(proposal.side, weight))
 
     def end(self) -> None:
         """Add all remaining units to the halted ones."""
@@ -204,12 +204,12 @@ class DepthPass:
         means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
         return Proposal(states, means, side)
 
-    def _decide(self, number: int, proposed: Proposal | None) -> Decision:
+    def _decide(self, number: int, proposal: Proposal | None) -> Decision:
         halting, features = self.units.halting, self.units.features
         if number <= self.recurrence.origin:
             p = torch.zeros_like(halting.survival)
         else:
-            seen = (features,) if proposed is None else (features, proposed.features)
+            seen = (features,) if proposal is None else (features, proposal.features)
             p = self.recurrence.halt(*seen)
         # Halted units have been removed from the batch.
         left = self.recurrence.early_exit == "compact"
@@ -236,22 +236,22 @@ class DepthPass:
         return layer.keys_values(source, units.tokens)
 
     def _leave(
-        self, stay: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
+        self, keep_mask: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
     ) -> UnitSplit | None:
-        """Remove the units outside `stay` from the batch and return the split; None if no split was made.
+        """Remove units outside `keep_mask` from the batch; return the split, or None if no split was made.
 
         Args:
-            stay: Remaining units.
-            goes_on: Units that have not reached the threshold, if given; used instead of `stay` where all
-                units in the batch keep every step.
+            keep_mask: Remaining units.
+            goes_on: Units that have not reached the threshold, if given; used instead of `keep_mask` where
+                all units in the batch keep every step.
             stale: Whether the states of removed units are newer than their cached keys and values.
         """
         if self.recurrence.early_exit == "none":
             return None
         if self.recurrence.early_exit == "batch":
-            self.over = not bool(stay.any())
+            self.over = not bool(keep_mask.any())
             return None
-        known = copy_to_host(stay if goes_on is None else goes_on)
+        known = copy_to_host(keep_mask if goes_on is None else goes_on)
         self.over = not known.any()
         if self.over or known.all():
             return None
@@ -266,7 +266,7 @@ class DepthPass:
         return split
 
     def _with_final(
-        self, cache: KeyValueCache, gone: DepthUnits, split: UnitSplit, *, stale: bool
+        self, cache: KeyValueCache, halted_units: DepthUnits, split: UnitSplit, *, stale: bool
     ) -> KeyValueCache:
         """Return the cache of the remaining units, with keys and values of the final states of removed ones.
 
@@ -274,5 +274,5 @@ class DepthPass:
         """
         if stale:
             left = cache.upload(cache.known[~split.tokens.known])
-            cache = cache.write(left, self._keys_values(gone))
+            cache = cache.write(left, self._keys_values(halted_units))
         return cache.of_active(split)

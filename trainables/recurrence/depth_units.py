@@ -204,9 +204,9 @@ class KeyValueCache:
         """Upload indices among the keys to the device."""
         return upload(slots, self.seen.keys.device)
 
-    def write(self, slots: Int[Tensor, " K"], made: KeysValues) -> "KeyValueCache":
+    def write(self, slots: Int[Tensor, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
         """Return the cache with new keys and values in `slots`."""
-        found = replace_fields(self, seen=self.seen.with_rows(slots, made))
+        found = replace_fields(self, seen=self.seen.with_rows(slots, new_keys_values))
         vars(found)["slots"] = self.slots
         return found
 

@@ -208,7 +208,7 @@ def _target_words(config: Config, query: list[str], file: Path, number: int) -> 
         return simplify(query, invert=config.division in INVERTED)
     except NotAQuery as fault:
         raise ValueError(
-            f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; leave simplify out for "
+            f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; omit simplify for "
             "queries that are already shorter"
         ) from None
 

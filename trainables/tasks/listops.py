@@ -104,7 +104,8 @@ class Config(Settings):
         taken = self.near_iid_examples + self.valid_examples
         if taken >= self.trees:
             raise ValueError(
-                f"trees must exceed near_iid_examples + valid_examples, what is left is trained on; got "
+                "trees must exceed near_iid_examples + valid_examples, because the rest are the training "
+                "trees; got "
                 f"trees={self.trees}, near_iid_examples={self.near_iid_examples}, "
                 f"valid_examples={self.valid_examples}"
             )
@@ -112,9 +113,10 @@ class Config(Settings):
         # Drawing every possible tree takes too long; a quarter of them is drawn in reasonable time.
         if self.trees * 4 > law.distinct():
             raise ValueError(
-                f"trees must be at most a quarter of the {law.distinct()} different trees of this law, got "
+                f"trees must be at most a quarter of the {law.distinct()} different trees of this "
+                "distribution, got "
                 f"trees={self.trees} with depth_max={self.depth_max}, arguments_max={self.arguments_max}; "
-                f"allow deeper trees or more arguments, or ask for at most {law.distinct() // 4} trees"
+                f"allow deeper trees or more arguments, or request at most {law.distinct() // 4} trees"
             )
         if law.mean_length() > 500:
             raise ValueError(
@@ -198,12 +200,12 @@ def _train_trees(config: Config) -> Trees:
 
 
 @lru_cache(maxsize=2)
-def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
-    """Return `wanted` unique trees that are not in `seen`, shuffled because short ones are drawn first."""
+def _corpus(num_wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
+    """Return `num_wanted` unique trees outside `seen`, shuffled because short ones are drawn first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
-    trees = first_unique(draws, wanted, set(seen))
-    return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), wanted))
+    trees = first_unique(draws, num_wanted, set(seen))
+    return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), num_wanted))
 
 
 @lru_cache(maxsize=4)

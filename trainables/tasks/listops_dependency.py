@@ -88,6 +88,6 @@ def _examples(config: Config, split: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def _control(wanted: int, data_seed: int) -> Trees:
+def _control(count: int, data_seed: int) -> Trees:
     """Return the trees of the split iid, which are excluded from training."""
-    return draw_balanced(LAWS["iid"], wanted, data_seed, "iid", set())
+    return draw_balanced(LAWS["iid"], count, data_seed, "iid", set())

@@ -63,7 +63,7 @@ class Config(Settings):
     def _some_are_held_out(self) -> Self:
         if self.validate_on == "test" and self.valid_examples is not None:
             raise ValueError(
-                "valid_examples says how many training reviews to validate with, got "
+                "valid_examples is the number of training reviews used for validation, got "
                 f"valid_examples={self.valid_examples} and validate_on='test'; drop one"
             )
         return self
@@ -172,11 +172,11 @@ def _reviews(folder: Path, part: str) -> list[str]:
     return reviews
 
 
-def _read(file: Path, most: int) -> bytes:
-    """Return the first `most` bytes of a review."""
+def _read(file: Path, max_bytes: int) -> bytes:
+    """Return the first `max_bytes` bytes of a review."""
     try:
         with file.open("rb") as opened:
-            text = opened.read(most)
+            text = opened.read(max_bytes)
     except OSError as error:
         raise unreadable_error(file, error) from error
     if not text:

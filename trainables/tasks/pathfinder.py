@@ -86,8 +86,8 @@ class Config(Settings):
             )
         if self.folder is None and self.side != SIDE:
             raise ValueError(
-                f"images of side {self.side} are not generated but read: set folder to the published images "
-                f"(pathfinder{self.side}), or leave side out"
+                f"images of side {self.side} are read, not generated: set folder to the published images "
+                f"(pathfinder{self.side}), or omit side"
             )
         return self
 

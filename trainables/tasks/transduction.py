@@ -95,7 +95,8 @@ def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> Non
     there = sum(symbols**length for length in range(shortest, longest + 1))
     if there < SPARE * examples:
         raise ValueError(
-            f"there must be {SPARE} times as many strings as examples, got {there} of {symbols} symbols and "
+            f"there must be {SPARE} times as many possible strings as examples, got {there} with "
+            f"{symbols} symbols and "
             f"lengths {shortest} to {longest} for {examples} examples; use more symbols, longer strings or "
             "fewer examples"
         )

@@ -112,23 +112,23 @@ def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
     return Batch(torch.where(mask, padded, SHAPE.pad_id), mask, labels)
 
 
-def embedded(model: nn.Module, given: Batch) -> Tensor:
+def embedded(model: nn.Module, batch: Batch) -> Tensor:
     """Return the embeddings of the tokens, without dropout."""
-    return nn.functional.embedding(given.tokens, model.embedding())  # type: ignore[operator]
+    return nn.functional.embedding(batch.tokens, model.embedding())  # type: ignore[operator]
 
 
-def trained(model: nn.Module, given: Batch, step: int = 1) -> tuple[Output, Gradients]:
+def trained(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Gradients]:
     """Run one forward and backward pass with dropout; return the output and the gradients."""
     set_dropout_context(model.train(), SEED, step)
-    output: Output = model(given)
+    output: Output = model(batch)
     auxiliary = 0 if output.encoded.auxiliary is None else output.encoded.auxiliary
     model.zero_grad()
     (output.loss + 0.1 * output.encoded.ponder + 0.1 * auxiliary).sum().backward()  # type: ignore[no-untyped-call]
     return output, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def check_same(one: Encoded, other: Encoded, what: str, *, without: tuple[str, ...] = ()) -> None:
-    """Fail unless two encoder outputs are equal up to rounding; `what` describes the requirement."""
+def check_same(one: Encoded, other: Encoded, subject: str, *, without: tuple[str, ...] = ()) -> None:
+    """Fail unless two encoder outputs are equal up to rounding; `subject` describes the requirement."""
     for field in dataclasses.fields(Encoded):
         if field.name not in without and getattr(one, field.name) is not None:
-            check_close(getattr(one, field.name), getattr(other, field.name), f"{what}: {field.name}")
+            check_close(getattr(one, field.name), getattr(other, field.name), f"{subject}: {field.name}")

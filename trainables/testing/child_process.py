@@ -51,7 +51,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         ended = f"signal {-status}" if status < 0 else f"exit code {status}"
-        raise AssertionError(f"a trial must end by returning, and its process was ended ({ended})")
+        raise AssertionError(f"a trial must return, but its process was ended ({ended})")
     if error is not None:
         raise error
     return answer  # type: ignore[no-any-return]

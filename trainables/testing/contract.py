@@ -70,10 +70,10 @@ def check(holds: object, message: str) -> None:
         raise AssertionError(message)
 
 
-def check_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    """Fail unless two tensors are equal up to rounding; `what` describes them and the requirement."""
+def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> None:
+    """Fail unless two tensors are equal up to rounding; `subject` describes them and the requirement."""
     __tracebackhide__ = True
-    torch.testing.assert_close(found, expected, msg=lambda difference: f"{what}\n{difference}")
+    torch.testing.assert_close(actual, expected, msg=lambda difference: f"{subject}\n{difference}")
 
 
 def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:

@@ -96,7 +96,7 @@ def _config(raw: Raw) -> ModelSettings:
     return config
 
 
-def _check_memory(stated: float, kept: float) -> None:
+def _check_memory(stated: float, tolerance: float) -> None:
     message = f"memory must be stated within a factor of {FACTOR}"
-    within = 1 / FACTOR < stated / kept < FACTOR
-    check(within, f"{message}, got {stated:,.0f} bytes where {kept:,.0f} are kept")
+    within = 1 / FACTOR < stated / tolerance < FACTOR
+    check(within, f"{message}, got {stated:,.0f} bytes where {tolerance:,.0f} are kept")

@@ -35,7 +35,7 @@ class RunningEngine:
     def capture(
         self,
         run: Callable[[], Tensor],
-        known: Callable[[], list[Tensor]],  # noqa: ARG002 the pass may read any tensor
+        state_tensors: Callable[[], list[Tensor]],  # noqa: ARG002 the pass may read any tensor
     ) -> tuple[Tensor, Callable[[], None]]:
         """Run a pass and return its result and a function that runs it again."""
         found = run()
@@ -100,8 +100,8 @@ class GraphContract(ModelCases):
         return learner
 
 
-def of_step(learner: Learner, given: Batch, step: int) -> Found:
+def of_step(learner: Learner, batch: Batch, step: int) -> Found:
     """Return the sums of a step, and its gradients by name of the weight."""
-    sums = dict(zip(SUMS, compute_gradients(learner, given, step), strict=True))
+    sums = dict(zip(SUMS, compute_gradients(learner, batch, step), strict=True))
     named = learner.model.named_parameters()
     return sums | {name: each.grad.clone() for name, each in named if each.grad is not None}

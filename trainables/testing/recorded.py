@@ -61,9 +61,9 @@ class HostReads(TorchFunctionMode):
 class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operators. Raises BatchDependentError for a pass that a CUDA graph cannot capture."""
 
-    def __init__(self, known: Iterable[Tensor]) -> None:
+    def __init__(self, known_tensors: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kept = list(known)
+        self._kept = list(known_tensors)
         """All tensors, referenced so that no memory is reused."""
         self._memory = {_address(each) for each in self._kept}
         self._calls: list[OperatorCall] = []
@@ -99,13 +99,13 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for call in self._calls:
                 call.again()
 
-    def _check(self, func: Any, given: Sequence[Tensor], named: Mapping[str, Any]) -> None:
+    def _check(self, func: Any, tensors: Sequence[Tensor], named: Mapping[str, Any]) -> None:
         if any(tag in func.tags for tag in HOST_WAITS) and named.get("output_size") is None:
             raise BatchDependentError(f"a captured pass must not wait for the device, got {func}")
-        if any(each.numel() and _address(each) not in self._memory for each in given):
+        if any(each.numel() and _address(each) not in self._memory for each in tensors):
             raise BatchDependentError(
-                "a captured pass must read weights, its batch and what it made of them, got a tensor from the"
-                f" host or from an earlier pass in {func}; make it of tensors of this pass"
+                "a captured pass must read only weights, its batch and results of both, got a tensor from the"
+                f" host or from an earlier pass in {func}; compute it from tensors of this pass"
             )
 
 
@@ -121,10 +121,10 @@ class RecordingEngine:
         run()
 
     def capture(
-        self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]
+        self, run: Callable[[], Tensor], state_tensors: Callable[[], list[Tensor]]
     ) -> tuple[Tensor, Callable[[], None]]:
         """Record a pass and return its result and a function that replays it."""
-        recording = Recording(known())
+        recording = Recording(state_tensors())
         with recording, HostReads():
             found = run()
         self.recordings.append(recording)

@@ -54,11 +54,11 @@ class TrainableContract(Contract):
         """Return the trainable at `trainable`. Raises ValueError if it cannot be used."""
         return outside.load(self.trainable)
 
-    def job(self, raw: Mapping[str, Any], tmp_path: Path, *, confirmed: bool = True) -> Job:
+    def job(self, raw: Mapping[str, Any], tmp_path: Path, *, is_confirmation: bool = True) -> Job:
         """Return a confirm trial, which evaluates the test splits, or a search trial."""
         data = tmp_path / "data"
         given = copy.deepcopy(dict(self._checked(raw)))
-        if confirmed:
+        if is_confirmation:
             return Job(given, self.seed, "confirm", self.splits, data)
         return Job(given, self.seed, data_dir=data)
 
@@ -101,7 +101,7 @@ class TrainableContract(Contract):
     def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
         """Check that only the last report of confirm trials contains test metrics."""
         for confirmed in (True, False):
-            found, _ = self._run(self.job(trial, tmp_path, confirmed=confirmed))
+            found, _ = self._run(self.job(trial, tmp_path, is_confirmation=confirmed))
             for split in self.splits:
                 seen = [each.step for each in found for name in each.metrics if name.startswith(f"{split}/")]
                 expected = confirmed or not seen
@@ -140,14 +140,16 @@ class TrainableContract(Contract):
 
         return in_child(run)
 
-    def _next_report(self, job: Job, saved: Path, reported: int) -> tuple[Measurement | None, bool]:
+    def _next_report(
+        self, job: Job, checkpoint_path: Path, num_reported: int
+    ) -> tuple[Measurement | None, bool]:
         """Resume from the last checkpoint, if any; return the next report and whether it is the last."""
         workload = self._begun(job)
-        if reported:
-            workload.restore(saved / str(reported))
+        if num_reported:
+            workload.restore(checkpoint_path / str(num_reported))
         measurement = workload.advance()
         if measurement is not None:
-            checkpoint = saved / str(reported + 1)
+            checkpoint = checkpoint_path / str(num_reported + 1)
             checkpoint.mkdir()
             workload.save(checkpoint)
         finished = bool(workload.finished)
@@ -158,14 +160,14 @@ class TrainableContract(Contract):
         seed_generators(job.seed)
         return self.found().workload(job)
 
-    def _compare(self, found: list[Measurement], expected: list[Measurement], what: str) -> None:
-        steps = [[each.step for each in one] for one in (found, expected)]
-        check(steps[0] == steps[1], f"{what} it must report at the steps {steps[1]}, got {steps[0]}")
-        for one, other in zip(found, expected, strict=True):
+    def _compare(self, measurements: list[Measurement], expected: list[Measurement], subject: str) -> None:
+        steps = [[each.step for each in one] for one in (measurements, expected)]
+        check(steps[0] == steps[1], f"{subject} it must report at the steps {steps[1]}, got {steps[0]}")
+        for one, other in zip(measurements, expected, strict=True):
             names = (one.metrics.keys() | other.metrics.keys()) - self.machine
             for name in sorted(names):
                 here, there = one.metrics.get(name), other.metrics.get(name)
-                check(here == there, f"{what} {name} of step {one.step} must be {there!r}, got {here!r}")
+                check(here == there, f"{subject} {name} of step {one.step} must be {there!r}, got {here!r}")
 
     def _checked(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         config = self.found().config
@@ -188,7 +190,7 @@ def trainable_contract(
     return contract_class(TrainableContract, trainable=path, settings=settings or {}, **attributes)
 
 
-def _values(metric: Metric, found: list[Measurement]) -> list[float]:
+def _values(metric: Metric, measurements: list[Measurement]) -> list[float]:
     """Return all measured values of a metric, on every split."""
-    rows = ((name, value) for each in found for name, value in each.metrics.items())
+    rows = ((name, value) for each in measurements for name, value in each.metrics.items())
     return [value for name, value in rows if metric.name in (name, split_and_quantity(name)[1])]

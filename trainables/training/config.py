@@ -181,7 +181,7 @@ class LearningConfig(Settings):
             )
         if self.ranks > 1 and self.precision == "fp16":
             raise ValueError(
-                "precision must be bf16 or fp32 where ranks share a batch, got 'fp16' and "
+                "precision must be bf16 or fp32 if ranks share a batch, got 'fp16' and "
                 f"ranks={self.ranks}: choose bf16"
             )
         return self

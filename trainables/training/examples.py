@@ -68,11 +68,13 @@ def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -
     return record
 
 
-def _parts(seen: PassRecord, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
+def _parts(
+    pass_record: PassRecord, batch: Batch, task: Settings, model: nn.Module
+) -> Sequence[Mapping[str, Any]]:
     """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
-    percent, ends = _percent(seen.running()).tolist(), seen.packing.starts.tolist()
+    percent, ends = _percent(pass_record.running()).tolist(), pass_record.packing.starts.tolist()
     weights = [percent[start:end] for start, end in pairwise(ends)]
     return [_part(row, weight, task) for row, weight in zip(rows, weights, strict=True)]
 

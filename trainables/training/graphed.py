@@ -92,11 +92,11 @@ class Engine(Protocol):
         """Run a pass in the environment of captured passes."""
 
     def capture(
-        self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]
+        self, run: Callable[[], Tensor], state_tensors: Callable[[], list[Tensor]]
     ) -> tuple[Tensor, Callable[[], None]]:
         """Capture a pass and return its result tensor and a function that replays it into the same tensor.
 
-        `known` returns the tensors that the pass may read but does not create.
+        `state_tensors` returns the tensors that the pass may read but does not create.
         """
 
 
@@ -117,7 +117,7 @@ class CudaEngine:
     def capture(
         self,
         run: Callable[[], Tensor],
-        known: Callable[[], list[Tensor]],  # noqa: ARG002 CUDA refuses by itself
+        state_tensors: Callable[[], list[Tensor]],  # noqa: ARG002 CUDA refuses by itself
     ) -> tuple[Tensor, Callable[[], None]]:
         """Capture a pass as a CUDA graph."""
         graph = torch.cuda.CUDAGraph()

@@ -123,7 +123,7 @@ class Ranks:
         for other in self._others:
             assert other.stdout is not None
             if not other.stdout.readline():
-                raise self._failure(RuntimeError(f"process {other.pid} must be ready, and is not"))
+                raise self._failure(RuntimeError(f"process {other.pid} is not ready"))
 
     def _tell(self, other: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
         assert other.stdin is not None
@@ -198,8 +198,8 @@ def join(rank: int, count: int, store: Path, device: torch.device) -> None:
     cuda = device.type == "cuda"
     if cuda and torch.cuda.device_count() < count:
         raise ValueError(
-            f"each of {count} ranks must have a GPU of its own, got {torch.cuda.device_count()} that this "
-            "process sees: ask for as many with resources.gpus"
+            f"each of {count} ranks must have a separate GPU, got {torch.cuda.device_count()} visible to "
+            "this process: request as many with resources.gpus"
         )
     before = os.environ.get("GLOO_SOCKET_IFNAME")
     os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"  # all ranks are on this machine

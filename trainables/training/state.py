@@ -184,8 +184,8 @@ def _load_average(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
         tensor.copy_(tensors[name])
 
 
-def _must_match(saved: Mapping[str, Any], ours: Mapping[str, Any], folder: Path) -> None:
-    before, now = _flat(saved), _flat(ours)
+def _must_match(saved_state: Mapping[str, Any], current_state: Mapping[str, Any], folder: Path) -> None:
+    before, now = _flat(saved_state), _flat(current_state)
     differing = [
         f"{path}: saved {before.get(path)!r}, now {now.get(path)!r}"
         for path in sorted(before.keys() | now.keys())

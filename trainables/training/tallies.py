@@ -122,19 +122,19 @@ def _quantiles(values: np.ndarray) -> list[int]:
     return [*np.unique(starts).astype(int).tolist(), int(values.max()) + 1]
 
 
-def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
+def _bins(keys: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
     """Yield one row per bin that contains examples.
 
     Columns of `values`: depth, its bound, correct answers, answers with a target.
     """
     for low, end in pairwise(ends):
-        inside = (by >= low) & (by < end)
+        inside = (keys >= low) & (keys < end)
         if inside.any():
             depth = values[inside, 0]
             depths = [depth.mean(), *np.percentile(depth, (10, 90))]
             bound = round(float(values[inside, 1].mean()), 4)
             counts = [int(value) for value in values[inside, 2:].sum(0)]
-            most = int(by[inside].max())
+            most = int(keys[inside].max())
             yield [low, most, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
 
 
@@ -155,17 +155,17 @@ class _Experts:
         """Return every class once, and the class of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
-    def add(self, rows: Sequence[list[int]], seen: PassRecord) -> None:
+    def add(self, rows: Sequence[list[int]], pass_record: PassRecord) -> None:
         """Add a batch whose tokens are `rows`."""
         self.examples += len(rows)
-        if not any(each.side for each in seen.layers):
+        if not any(each.side for each in pass_record.layers):
             return
         # For pairs, all first sentences are encoded before the second ones.
         parts = zip(*(sentences(row, self.separator) for row in rows), strict=True)
         encoded = [sentence for which in parts for sentence in which]
-        classes, ids = self._packed(encoded, seen)
-        where, tokens = (torch.tensor(each, device=seen.packing.row.device) for each in (classes, ids))
-        for layer in seen.layers:
+        classes, ids = self._packed(encoded, pass_record)
+        where, tokens = (torch.tensor(each, device=pass_record.packing.row.device) for each in (classes, ids))
+        for layer in pass_record.layers:
             for number, (scores, chosen) in enumerate(zip(layer.side[::2], layer.side[1::2], strict=True)):
                 experts = scores.shape[1]
                 if experts > 1:
@@ -187,10 +187,10 @@ class _Experts:
             {(word, expert): n for (word, expert), n in zip(pairs.tolist(), counts.tolist(), strict=True)}
         )
 
-    def _packed(self, rows: list[list[int]], seen: PassRecord) -> tuple[list[int], list[int]]:
+    def _packed(self, rows: list[list[int]], pass_record: PassRecord) -> tuple[list[int], list[int]]:
         """Return class (as index in `names`) and token id of each packed position."""
         number = {name: place for place, name in enumerate(self.names)}
-        starts, classes, ids = seen.packing.starts.tolist(), list[int](), list[int]()
+        starts, classes, ids = pass_record.packing.starts.tolist(), list[int](), list[int]()
         for tokens, (start, end) in zip(rows, pairwise(starts), strict=True):
             edge = (end - start - len(tokens)) // NUM_BOUNDARIES
             around = [number[BOUNDARY]] * edge

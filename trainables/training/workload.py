@@ -229,7 +229,7 @@ class Training:
             yield from tally_examples(self._state.learner, several, self._sources.task)
         except Exception as error:
             # Models and tasks of other packages may differ in structure; that must not lose measurements.
-            LOG.warning("halting of single examples could not be looked at: %r", error)
+            LOG.warning("halting of single examples could not be recorded: %r", error)
 
     def _score(self, metrics: dict[str, float]) -> float:
         """Return the score of a validation: higher is better."""

@@ -54,8 +54,8 @@ def bundle(
     say(f"`haltsweep verify {target}` checks that the report follows from the ledger")
 
 
-def _files(sweep: "StoredSweep", place: Path) -> "dict[str, bytes | Path]":
-    """Return the contents of the bundle by name; large files are written to the folder `place`."""
+def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
+    """Return the contents of the bundle by name; large files are written to the folder `target_folder`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
@@ -71,13 +71,13 @@ def _files(sweep: "StoredSweep", place: Path) -> "dict[str, bytes | Path]":
     }
     for edition in editions(folder):
         files |= {f"extensions/{edition.name}/{file.name}": file.read_bytes() for file in edition.iterdir()}
-    files[contents.LEDGER] = place / contents.LEDGER
-    with (place / contents.LEDGER).open("wb") as stream:
+    files[contents.LEDGER] = target_folder / contents.LEDGER
+    with (target_folder / contents.LEDGER).open("wb") as stream:
         stream.writelines(contents.ledger_lines(sweep.ledger.uid, sweep.ledger.rows()))
     files[contents.ENVIRONMENT] = contents.environment()
     digests = data_digests(sweep.plan, read_setup(folder))
     files["data.json"] = (json.dumps(digests, indent=2, sort_keys=True) + "\n").encode()
-    report, _ = report_files(sweep.plan, sweep.ledger.events(), place)
+    report, _ = report_files(sweep.plan, sweep.ledger.events(), target_folder)
     files |= report
     files[contents.LIST] = contents.listing(
         sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
@@ -86,16 +86,16 @@ def _files(sweep: "StoredSweep", place: Path) -> "dict[str, bytes | Path]":
 
 
 def report_files(
-    plan: "Plan", events: "Iterable[Event]", place: Path
+    plan: "Plan", events: "Iterable[Event]", target_folder: Path
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
-    """Create the report from events in the folder `place`; return its files by bundle name, and the records.
+    """Create the report from events in `target_folder`; return its files by bundle name, and the records.
 
     Only the events that are needed for curves are retained in memory.
 
     Args:
         plan: The plan of the sweep.
         events: All events of the ledger.
-        place: Existing folder for the report.
+        target_folder: Existing folder for the report.
     """
     from orchestrator.bundle.contents import REPORT
     from orchestrator.conductor.budget import budget_end
@@ -117,7 +117,7 @@ def report_files(
 
     trial_records = records(collect_measured(), plan)
     new_report = summarise(plan, trial_records, budget_end(last, plan))
-    folder = place / REPORT
+    folder = target_folder / REPORT
     write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
     return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
 

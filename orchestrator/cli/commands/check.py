@@ -34,7 +34,7 @@ def check(
 
     if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:
         raise InputError(
-            f"check must be given spec files alone, got {shown(overrides[0])}; an override goes with one "
+            f"check accepts only spec files, got {shown(overrides[0])}; give overrides with a single "
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
     failed = False

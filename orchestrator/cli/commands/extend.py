@@ -297,13 +297,13 @@ def _describe_extension(
     )
 
 
-def _print_extension(old: "Plan", extended_plan: "Plan", ended: "Collection[str]") -> None:
+def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[str]") -> None:
     """Print the added trials, the unended earlier trials, and the effect on claims.
 
     Args:
         old: Plan before the extension.
         extended_plan: Plan after the extension.
-        ended: Ids of trials with a final outcome.
+        ended_ids: Ids of trials with a final outcome.
     """
     extension = extended_plan.extended[-1]
     for change in extension.changes:
@@ -315,7 +315,7 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended: "Collection[str]
         f"{extended_plan.name}: {amount(sum(added.values()), 'trial')} added to {len(old_ids):,}"
         + (f" ({by_phase})" if by_phase else "")
     )
-    if open_ids := old_ids.difference(ended):  # for example after a used-up budget was raised
+    if open_ids := old_ids.difference(ended_ids):  # for example after a used-up budget was raised
         say(f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too")
     if extension.seen and added["confirm"]:
         complain(
@@ -347,8 +347,8 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
     if path is None or not wanted:
         raise InputError(
-            "--arms must name arms of a SPEC that is given too, as in `extend NAME SPEC --arms wide,deep`, "
-            f"got {names!r}{'' if path else ' without SPEC'}; an arm without a spec is written out: "
+            "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
+            f"got {names!r}{'' if path else ' without SPEC'}; without a spec, write the arm in full: "
             "'arms.wide={why: more room, set: {model.width: 128}}'"
         )
     content = load_spec(path, profile=profile).content()

@@ -268,12 +268,12 @@ def _resources(cpus: float | None, gpus: float | None) -> list[str]:
 def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
     if debug and driver is not Driver.INLINE:
         raise InputError(
-            f"--pdb goes with --driver inline, where a trial runs in this process, got --driver "
+            f"--pdb requires --driver inline, which runs trials in this process, got --driver "
             f"{driver.value}; give --driver inline"
         )
     if address is not None and driver is not Driver.RAY:
         raise InputError(
-            f"--address goes with --driver ray, got --driver {driver.value} and --address "
+            f"--address requires --driver ray, got --driver {driver.value} and --address "
             f"{redact_url(address)}; drop one"
         )
 

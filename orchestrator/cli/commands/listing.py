@@ -122,7 +122,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     held = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=sweep_state(held=held, planned=planned, ended=ended, failed=failed),
+        state=sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed),
         arms=len(plan.arms),
         ended=ended,
         planned=planned,
@@ -137,7 +137,7 @@ def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
     ended, failed = summary.num_ended, summary.num_failed
     planned = ended if summary.done else ended + 1
-    state = sweep_state(held=summary.held, planned=planned, ended=ended, failed=failed)
+    state = sweep_state(is_locked=summary.held, num_planned=planned, num_ended=ended, num_failed=failed)
     return Row(
         summary.name,
         state,

@@ -169,5 +169,5 @@ def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None
         say(attempt.output.rstrip("\n"))
 
 
-def _format_time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
+def _format_time(time: float) -> str:
+    return datetime.fromtimestamp(time).astimezone().isoformat(" ", "seconds")

@@ -46,13 +46,13 @@ class SweepState(StrEnum):
     """This user may not read the sweep."""
 
 
-def sweep_state(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
+def sweep_state(*, is_locked: bool, num_planned: int, num_ended: int, num_failed: int) -> SweepState:
     """Return the state of a readable sweep."""
-    if held:
+    if is_locked:
         return SweepState.RUNNING
-    if ended < planned:
+    if num_ended < num_planned:
         return SweepState.UNFINISHED
-    return SweepState.FAILED if ended and failed == ended else SweepState.FINISHED
+    return SweepState.FAILED if num_ended and num_failed == num_ended else SweepState.FINISHED
 
 
 def status(
@@ -87,10 +87,13 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
-        progress, outlook = overview.progress(held=held), overview.outlook(held=held, now=time.time())
+        progress, outlook = (
+            overview.progress(is_locked=held),
+            overview.outlook(is_locked=held, now=time.time()),
+        )
         silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
-    state = _state(progress, held=held)
+    state = _state(progress, is_locked=held)
     if as_json:
         emit_json(
             {
@@ -114,7 +117,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     for advice in _next_steps(sweep.folder, state, silence, spent, failing):
         say(advice)
     if tracking is not None:
-        say(tracking.line(command("sync", sweep.folder), held=held))
+        say(tracking.line(command("sync", sweep.folder), is_locked=held))
     for reason, count in overview.ended.skipped.items():
         say(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
     for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
@@ -130,13 +133,15 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     _exit_if_failed(state)
 
 
-def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str, failing: str) -> list[str]:
+def _next_steps(
+    folder: SweepFolder, state: SweepState, silence: str, budget_reason: str, failing: str
+) -> list[str]:
     """Return lines about a silent holder and about the next command."""
     lines = [silence] if silence else []
     if failing:
         lines.append(error_advice(failing, folder))
-    elif spent:
-        lines.append(budget_advice(spent, folder))
+    elif budget_reason:
+        lines.append(budget_advice(budget_reason, folder))
     elif state is SweepState.UNFINISHED:
         lines.append(f"continue with: {command('resume', folder)}")
     return lines
@@ -161,9 +166,14 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
     return [*notices, *verdicts]
 
 
-def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:
+def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
     planned, ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
-    return sweep_state(held=held, planned=planned, ended=ended, failed=sum(arm.failed for arm in progress))
+    return sweep_state(
+        is_locked=is_locked,
+        num_planned=planned,
+        num_ended=ended,
+        num_failed=sum(arm.failed for arm in progress),
+    )
 
 
 def _exit_if_failed(state: SweepState) -> None:
@@ -188,11 +198,11 @@ def _trial(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(ended: EndedTotals, count: int) -> None:
-    for failure in ended.failures:
+def _print_failures(ended_totals: EndedTotals, count: int) -> None:
+    for failure in ended_totals.failures:
         say(f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}")
-    if count > len(ended.failures):
-        say(f"... and {count - len(ended.failures)} more failures; all with --json")
+    if count > len(ended_totals.failures):
+        say(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

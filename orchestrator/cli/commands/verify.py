@@ -22,8 +22,8 @@ Repair = Annotated[
     bool,
     typer.Option(
         "--repair",
-        help="First make a damaged plan.json again from spec.yaml, and delete the snapshot in the ledger, "
-        "which the next session makes again.",
+        help="First rebuild a damaged plan.json from spec.yaml, and delete the snapshot in the ledger, "
+        "which the next session rebuilds.",
     ),
 ]
 
@@ -79,9 +79,11 @@ def verify(
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
     """Raise `InputError` for an option that does not apply to a bundle or to a sweep."""
     if is_bundle and repair:
-        raise InputError(f"--repair is for sweeps, and {name} is a file; leave it out")
+        raise InputError(f"--repair works only on sweeps, but {name} is a file; omit --repair")
     if rerun and not is_bundle:
-        raise InputError(f"--rerun is for bundles, and {name} is no file; `haltsweep bundle` makes one")
+        raise InputError(
+            f"--rerun works only on bundles, but {name} is not a file; `haltsweep bundle` writes one"
+        )
 
 
 def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
@@ -172,8 +174,8 @@ def _repair_plan(folder: SweepFolder) -> None:
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):
         raise StoreError(
-            f"{folder.plan} must be made again as it was, and here {folder.spec.name} gives another plan, as "
-            "other versions may; restore plan.json from a backup"
+            f"{folder.plan} cannot be rebuilt: {folder.spec.name} now gives another plan, e.g. with "
+            "another version; restore plan.json from a backup"
         )
     write_atomically(folder.plan, text)
     say(f"{folder.plan} was made again; `{command('verify', folder)}` follows")

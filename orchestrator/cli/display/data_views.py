@@ -45,23 +45,23 @@ class SplitView:
         return f"{self.subject.name}/{self.info.name}"
 
 
-def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> SplitView:
+def shown(subject: Subject, info: SplitInfo, split: Split | None, count: int) -> SplitView:
     """Return a split for display.
 
     Args:
         subject: The task.
         info: Description of the split.
         split: The stored split; None for a streamed split.
-        wanted: Maximum number of examples.
+        count: Maximum number of examples.
     """
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
-        rows = tuple(examples(batch, subject.config))[:wanted]
+        rows = tuple(examples(batch, subject.config))[:count]
         return SplitView(subject, info, batch_facts(batch, subject.config), rows, "")
     facts = split_facts(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
-    if wanted:
-        indices = batch_indices(len(split), min(wanted, len(split)), SEED, 0)
+    if count:
+        indices = batch_indices(len(split), min(count, len(split)), SEED, 0)
         rows = tuple(examples(split.batch(indices), subject.config))
     return SplitView(subject, info, facts, rows, split.content_hash)
 

@@ -204,14 +204,14 @@ class View:
             f"on, and their reports are kept until it is back; at {until} the sweep ends, to be resumed"
         )
 
-    def show_tracking(self, what: str) -> None:
+    def show_tracking(self, subject: str) -> None:
         """Display that the trials have ended and the sweep waits for MLflow."""
         now = self._clock()
         if self._tracking_since is None:
             self._tracking_since = now
         if now - self._tracking_since < SHOWN_AFTER_S:
             return
-        text = f"trials have ended; waiting for MLflow: {what}; Ctrl-C leaves it for `haltsweep sync`"
+        text = f"trials have ended; waiting for MLflow: {subject}; Ctrl-C leaves it for `haltsweep sync`"
         if self._live is not None:
             self._draw(text)
         elif now - self._last_at >= PLAIN_EVERY_S:
@@ -225,10 +225,10 @@ class View:
         assert self._live is not None, "only a terminal is drawn on"
         self._live.update(Visible(Group(Text(text), *below)))
 
-    def _say(self, text: str, now: float, more: str = "") -> None:
-        """Print a line if `text` is new; a change of `more` alone prints nothing."""
+    def _say(self, text: str, now: float, suffix: str = "") -> None:
+        """Print a line if `text` is new; a change of `suffix` alone prints nothing."""
         if text != self._last_text:
-            say(f"[{duration(now - self._began)}] {text}{more}")
+            say(f"[{duration(now - self._began)}] {text}{suffix}")
             self._last_text, self._last_at = text, now
 
     def _left(self, snapshot: "Snapshot", now: float) -> str:

@@ -108,19 +108,19 @@ class Pace:
         self._first: float | None = None
         self._began = self._worked = 0.0
 
-    def speed(self, worked_s: float, now: float, running: int) -> float | None:
+    def speed(self, work_seconds: float, now: float, running: int) -> float | None:
         """Return the speed, at most the number of running trials; None before the first work is observed.
 
         Args:
-            worked_s: Seconds of work so far.
+            work_seconds: Seconds of work so far.
             now: Time in seconds.
             running: Number of running trials.
         """
         if self._first is None:
-            self._first = self._worked = worked_s
+            self._first = self._worked = work_seconds
         if self._worked == self._first:  # exclude loading of code and data, which happens only once
-            self._began, self._worked = now, worked_s
+            self._began, self._worked = now, work_seconds
             return None
-        if now <= self._began or worked_s <= self._worked:
+        if now <= self._began or work_seconds <= self._worked:
             return None
-        return min((worked_s - self._worked) / (now - self._began), max(1.0, float(running)))
+        return min((work_seconds - self._worked) / (now - self._began), max(1.0, float(running)))

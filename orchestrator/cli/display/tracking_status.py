@@ -32,14 +32,14 @@ class TrackingStatus:
     active: bool = False
     """Whether a process of this machine is writing to MLflow."""
 
-    def line(self, sync: str, *, held: bool) -> str:
+    def line(self, sync: str, *, is_locked: bool) -> str:
         """Return the state as text; the command to catch up is on a separate line for copying.
 
         Args:
             sync: Command to catch up.
-            held: Whether a session runs the sweep.
+            is_locked: Whether a session runs the sweep.
         """
-        background = self.active and not held
+        background = self.active and not is_locked
         if not self.behind and not self.error and not background:
             return f"MLflow: has everything ({self.store})"
         ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
@@ -48,10 +48,10 @@ class TrackingStatus:
             self.writing and f"{self.writing}{ago}",
             self.error,
             "a background process writes it" if background else "",
-            "" if held or self.active or self.error else "nobody writes it now",
+            "" if is_locked or self.active or self.error else "nobody writes it now",
         ]
         message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
-        return message if held or background else f"{message}\ncatch up with: {sync}"
+        return message if is_locked or background else f"{message}\ncatch up with: {sync}"
 
 
 def sweep_tracking_status(sweep: "StoredSweep") -> TrackingStatus | None:

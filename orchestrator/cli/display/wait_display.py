@@ -25,8 +25,8 @@ class Waiting:
         first_s: Seconds of waiting before a line is printed in a log.
     """
 
-    def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
-        self._hint, self._doing = hint, doing
+    def __init__(self, hint: str, activity: str, *, first_s: float = FIRST_S) -> None:
+        self._hint, self._doing = hint, activity
         self._update = ("starting", time.monotonic())
         self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
         self._over = threading.Event()

@@ -36,4 +36,6 @@ def watch_sweep(
 
 def _look(sweep: StoredSweep) -> Snapshot:
     overview = sweep.overview()
-    return Snapshot(overview.progress(held=True), 0.0, "", overview.outlook(held=True, now=time.time()))
+    return Snapshot(
+        overview.progress(is_locked=True), 0.0, "", overview.outlook(is_locked=True, now=time.time())
+    )

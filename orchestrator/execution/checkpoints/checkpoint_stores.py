@@ -171,7 +171,8 @@ class ExternalStore:
             self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
-                f"--checkpoints must be a place that can be written, read and deleted from, got {self.uri}: "
+                "--checkpoints must be a location that allows writing, reading and deleting, got "
+                f"{self.uri}: "
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
                 "the environment"
             ) from error
@@ -261,13 +262,13 @@ class ExternalStore:
         paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
-    def _upload(self, trial_id: str, made: Checkpoint, patience_s: float) -> None:
-        target = self._path(trial_id, made.folder.name)
+    def _upload(self, trial_id: str, checkpoint: Checkpoint, patience_s: float) -> None:
+        target = self._path(trial_id, checkpoint.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        for path in sorted(each for each in made.state.rglob("*") if each.is_file()):
-            name = path.relative_to(made.state).as_posix()
+        for path in sorted(each for each in checkpoint.state.rglob("*") if each.is_file()):
+            name = path.relative_to(checkpoint.state).as_posix()
             self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
-        manifest = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
+        manifest = {"state": state, "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8")}
         self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:
@@ -355,8 +356,8 @@ def retry_operation(action: Callable[[], _Found], patience_s: float, uri: str) -
         except Exception as error:  # libraries of stores have their own exception classes
             if isinstance(error, LASTING) or time.monotonic() + pause > until:
                 raise StoreUnreachable(
-                    f"the store of checkpoints must answer, and {redact_url(uri)} does not: "
-                    f"{_reason(error)}; try again when it does, a sweep with `haltsweep resume`"
+                    f"the store of checkpoints {redact_url(uri)} does not answer: "
+                    f"{_reason(error)}; try again later, for a sweep with `haltsweep resume`"
                 ) from error
         time.sleep(pause)
         pause = min(pause * 2, 10.0)

@@ -49,7 +49,7 @@ def check_uri(uri: str) -> None:
         ) from error
     if secret:
         raise InputError(
-            "--checkpoints must hold no credentials, for it is written down, got "
+            "--checkpoints must contain no credentials, because it is stored, got "
             f"{redact_url(uri)}; set them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, "
             "AWS_SECRET_ACCESS_KEY)"
         )

@@ -60,27 +60,27 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
         ray.shutdown()
 
 
-def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], int]:
+def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[], int]:
     """Return a function that counts the trials that fit on the connected cluster.
 
     An existing cluster has at least one slot once all nodes have been checked, since an autoscaler adds nodes
     only while a trial waits for a slot.
 
     Args:
-        wanted: Resources of a trial.
+        resources: Resources of a trial.
         nodes: Nodes of an existing cluster; None for a private Ray.
 
     Raises:
         InputError: No trial fits on a private Ray.
         RuntimeError: Raised by the returned function if a private Ray has lost its node.
     """
-    known = require_room(_resources(), wanted) if nodes is None else nodes.look()
+    known = require_room(_resources(), resources) if nodes is None else nodes.look()
     read_at = time.monotonic()
 
     def count() -> int:
         nonlocal known, read_at
         if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
-            known = count_slots(_resources(), wanted) if nodes is None else nodes.look()
+            known = count_slots(_resources(), resources) if nodes is None else nodes.look()
             read_at = time.monotonic()
             if nodes is None and not known:
                 raise RuntimeError("its only node is gone")

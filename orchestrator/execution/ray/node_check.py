@@ -111,8 +111,7 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
         mark.write_text(nonce, encoding="utf-8")
     except OSError as error:
         raise StoreError(
-            f"the folder of sweeps must be one that can be written to, got {folder}: {error}; choose another "
-            "one with --runs"
+            f"the folder of sweeps must be writable, got {folder}: {error}; choose another one with --runs"
         ) from error
     try:
         yield replace(needs, mark=str(mark), nonce=nonce)

@@ -92,9 +92,10 @@ class Nodes:
         unshared = [key for key in self._living if self._answers[key].unshared]
         if unshared:
             raise InputError(
-                "all nodes must share the folder of sweeps, for checkpoints are in it, and "
-                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it a "
-                "trial that moves begins again, and posthoc trials lack what they read: give --checkpoints "
+                "all nodes must share the folder of sweeps, which contains the checkpoints, but "
+                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it, a "
+                "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
+                "give --checkpoints "
                 "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
             )
         if self._living and not any(map(self._is_fit, self._living)):

@@ -112,8 +112,8 @@ class _Restarts:
         """Return the warning that Ray is restarted. Raise `ExecutorError` if no restart is allowed."""
         if self.address is not None:
             raise ExecutorError(
-                f"the Ray cluster at {self.address} must stay up, and {died}; nothing recorded is lost: "
-                "resume the sweep when the cluster is there again"
+                f"the Ray cluster at {self.address} is not available: {died}; no recorded result is lost: "
+                "resume the sweep when the cluster is available again"
             )
         now = time.monotonic()
         self.ends.append(now)
@@ -121,8 +121,8 @@ class _Restarts:
             self.ends.popleft()
         if len(self.ends) > RESTARTS:
             raise ExecutorError(
-                f"Ray must stay up, and ended {len(self.ends)} times, last because {died}; nothing recorded "
-                f"is lost: see {self.log or 'its log'} and the memory of this machine, then resume the "
+                f"Ray ended {len(self.ends)} times, most recently because {died}; no recorded result is "
+                f"lost: see {self.log or 'its log'} and the memory of this machine, then resume the "
                 "sweep; `--driver inline` needs no Ray"
             )
         return (

@@ -38,13 +38,13 @@ def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder)
         require_nodes(address, plan.resources, needs)
 
 
-def require_nodes(address: str, wanted: Resources, needs: NodeRequirements) -> None:
-    """Check that a cluster is at `address` and that its nodes can run trials with the resources `wanted`.
+def require_nodes(address: str, resources: Resources, needs: NodeRequirements) -> None:
+    """Check that a cluster is at `address` and that its nodes can run trials with the resources `resources`.
 
     Raises:
         InputError: No cluster is at the address, or `Nodes.require_fit` fails.
     """
-    order = DriverOrder(wanted, address, needs)
+    order = DriverOrder(resources, address, needs)
     with tempfile.NamedTemporaryFile() as log, RayDriver(order, Path(log.name)) as driver:
         until = time.monotonic() + PATIENCE_S
         ended: DriverEnded | None = None
@@ -78,7 +78,8 @@ def check_address(address: str) -> None:
         host = address.removeprefix(CLIENT).rpartition("@")[2].partition(":")[0] or "HOST"
         raise no_cluster(
             address,
-            "a Ray client has no node of its own, and Ray Tune runs on a node; launch on a machine of the "
+            "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine "
+            "of the "
             f"cluster with the address of its head, {host}:{PORT} unless it was started with another --port",
         )
     host, _, port = address.rpartition(":")
@@ -90,9 +91,9 @@ def check_address(address: str) -> None:
         raise no_cluster(address, error) from error
 
 
-def no_cluster(address: str, why: object) -> InputError:
+def no_cluster(address: str, reason: object) -> InputError:
     """Return the error for an address without a cluster."""
     return InputError(
-        f"--address must be that of a running Ray cluster, got {redact_url(address)!r}: {why}; "
+        f"--address must be that of a running Ray cluster, got {redact_url(address)!r}: {reason}; "
         "see `ray status`, set RAY_AUTH_MODE=token if it has tokens, or leave it out to use this machine"
     )

@@ -117,7 +117,7 @@ def run_sweep(
         finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, means)
         if finish.interrupted and undo_launch(folder):
             raise Withdrawn(
-                f"interrupted before the first trial of {plan.name!r}: nothing is left of it; launch it again"
+                f"interrupted before the first trial of {plan.name!r}: no files remain; launch it again"
             )
         return finish
 
@@ -196,12 +196,12 @@ class _Means:
     """See `Ledger.claim`."""
 
 
-def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
+def _require(options: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
-    if means.address is None:
-        require_local_resources(plan, means.driver, means.num_cpus)
+    if options.address is None:
+        require_local_resources(plan, options.driver, options.num_cpus)
     else:
-        require_cluster(means.address, plan, setup, folder)
+        require_cluster(options.address, plan, setup, folder)
 
 
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
@@ -224,29 +224,31 @@ def _session(
     folder: SweepFolder,
     setup: Setup,
     origin: Mapping[str, Any],
-    means: _Means,
+    options: _Means,
     *,
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch, on_fenced=means.on_fenced)
+    opening = partial(
+        open_sweep, plan, folder, setup, origin, watch=options.watch, on_fenced=options.on_fenced
+    )
     asked = retry.asked if retry is not None else ()
-    with interrupts() as heard, opening(heard=heard, changed_code=changed_code, retry=asked) as session:
+    with interrupts() as heard, opening(interrupts=heard, changed_code=changed_code, retry=asked) as session:
         if retry is not None:
             _retry(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
-                build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
+                build_datasets(plan, setup.data_dir, options.watch.on_data, options.watch.building)
                 for repeated in warn_about_repeated_inputs(plan, setup.data_dir):
-                    means.watch.on_trouble(repeated)
+                    options.watch.on_trouble(repeated)
                 inputs = collect_inputs(plan, setup.data_dir)
                 if not changed_code:
                     require_same_data(plan, session.known(), split_digests(inputs))
                 write_inputs(folder, inputs)
                 session.recorder.data_are_there(split_digests(inputs))
-            means.watch.on_open()
+            options.watch.on_open()
             with heard.draining():
-                _drive(session, means, heard.stop)
+                _drive(session, options, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
         except KeyboardInterrupt:
             session.interrupted = True
@@ -264,15 +266,15 @@ def _retry(session: OpenSweep, retry: Retry) -> None:
     session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
 
 
-def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
+def _drive(session: OpenSweep, options: _Means, stop: threading.Event) -> None:
     """Run the driver until the sweep is finished or drained."""
-    view = ThrottledView(session.snapshot, means.watch.on_change, session.begin)
+    view = ThrottledView(session.snapshot, options.watch.on_change, session.begin)
     view.show()
     if not session.recorder.finished:
-        if means.driver == "inline":
-            _run_inline(session, view, stop, debug=means.debug)
+        if options.driver == "inline":
+            _run_inline(session, view, stop, debug=options.debug)
         else:
-            _run_ray(session, means, view, stop)
+            _run_ray(session, options, view, stop)
     view.show()
 
 
@@ -300,18 +302,18 @@ def _launch_folder(setup: Setup) -> Path:
     return Path.cwd() if setup.code is None else Path(setup.code)
 
 
-def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threading.Event) -> None:
+def _run_ray(session: OpenSweep, options: _Means, view: ThrottledView, stop: threading.Event) -> None:
     def check() -> None:
         session.check()
         view.catch_up()
 
     def show_ending() -> None:
         view.show()
-        means.watch.on_starting("ending Ray")
+        options.watch.on_starting("ending Ray")
 
     plan, setup, folder = session.plan, session.setup, session.folder
-    means.watch.on_starting("connecting to Ray" if means.address else "starting Ray")
-    others = nullcontext(None) if means.address is None else requirements_with_data(plan, setup, folder)
+    options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
+    others = nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
     with others as needs:
         run_ray(
             session.recorder,
@@ -322,12 +324,12 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
             keep=plan.keep,
             checkpoints=setup.checkpoints,
             needs=needs,
-            address=means.address,
-            num_cpus=means.num_cpus,
+            address=options.address,
+            num_cpus=options.num_cpus,
             log=folder.root / RAY_LOG,
             on_change=view.changed,
             stop=stop,
             check=check,
-            warn=means.watch.on_trouble,
+            warn=options.watch.on_trouble,
             on_ending=show_ending,
         )

@@ -130,8 +130,7 @@ def read_launched_plan(folder: SweepFolder) -> Plan:
     """
     if not folder.plan.is_file():
         raise InputError(
-            f"a sweep must have been launched before it is resumed, and {folder.root} holds none; "
-            "see `haltsweep status`, or launch it"
+            f"{folder.root} contains no launched sweep to resume; see `haltsweep status`, or launch it"
         )
     return read_plan(folder)
 
@@ -153,15 +152,15 @@ def read_setup(folder: SweepFolder) -> Setup:
         setup = from_json_values(Setup, values | {"tracking_uri": found})
     except PermissionError as error:
         raise NotAllowed(
-            f"{folder.root / SETUP} must be readable, and is for its owner alone"
+            f"{folder.root / SETUP} is readable only for its owner"
             f"{_owner(folder.root / SETUP)}: "
             "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise StoreError(
-            f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({why}); restore the "
-            "folder from a backup"
+            f"{folder.root / SETUP} must be as haltsweep wrote it, but cannot be read ({why}); restore "
+            "the folder from a backup"
         ) from error
     require_known(setup.storage, "--storage")
     return setup
@@ -203,9 +202,9 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
     places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
     if shared := [ours for ours, theirs in places if ours is not None and ours == theirs]:
         raise InputError(
-            f"what a sweep keeps must belong to one folder, and {folder.root} is a copy of {home.root}: both "
-            f"have {' and '.join(map(redact_url, shared))}; use that folder, or move it away first. Of the "
-            "copy the files alone can be deleted by `rm -r`: no measurement goes with them"
+            f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of "
+            f"{home.root}: both use {' and '.join(map(redact_url, shared))}; use that folder, or move it "
+            "away first. The files of the copy can be deleted with `rm -r` without losing measurements"
         )
 
 
@@ -246,6 +245,6 @@ def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):
         raise InputError(
-            f"a sweep must get a folder of its own, and {folder.root} holds files that are no sweep; "
+            f"a sweep needs a separate folder, but {folder.root} contains other files; "
             "choose another name, or move them"
         )

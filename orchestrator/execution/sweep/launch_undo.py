@@ -118,6 +118,6 @@ def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> No
     else:
         return
     raise InputError(
-        f"a sweep is launched once, and {launcher} is launching {root.name!r}; {remedy}, or "
+        f"a sweep can be launched only once, but {launcher} is launching {root.name!r}; {remedy}, or "
         "choose another name"
     )

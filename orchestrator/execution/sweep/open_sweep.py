@@ -169,7 +169,7 @@ def open_sweep(
     setup: Setup,
     origin: Mapping[str, Any],
     *,
-    heard: Interrupts,
+    interrupts: Interrupts,
     watch: Listeners,
     changed_code: bool = False,
     retry: Sequence[str] = (),
@@ -182,7 +182,7 @@ def open_sweep(
         folder: Folder of the sweep.
         setup: Setup of the sweep.
         origin: Current provenance, as returned by `collect_provenance`.
-        heard: State of signals.
+        interrupts: State of signals.
         watch: Callbacks during the sweep.
         changed_code: Whether custom training code may differ from the code of earlier trials.
         retry: Trials to run again, which may have run other code before.
@@ -204,7 +204,7 @@ def open_sweep(
                 follower = start_follower(folder, url, setup.tracking_uri)
 
         try:
-            with Heartbeat(ledger, lease, on_stop=interrupt_function(heard.stop)) as heartbeat:
+            with Heartbeat(ledger, lease, on_stop=interrupt_function(interrupts.stop)) as heartbeat:
                 places = ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
                 recorder.on_failure = watch.on_failure
@@ -214,7 +214,7 @@ def open_sweep(
                 yield run
                 _close(recorder, run, places)
             ledger.release(lease)
-            if ledger.begun and not heard.hurry.is_set():
+            if ledger.begun and not interrupts.hurry.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
             gone = _gone(error, presence)
@@ -229,10 +229,10 @@ def open_sweep(
             raise gone from error
         finally:
             if follower is not None:
-                untracked = _behind(follower, summary, heard, watch)
+                untracked = _behind(follower, summary, interrupts, watch)
                 if follower.detached:
                     tracking_pid = follower.pid
-                elif (untracked or follower.parquet_behind) and not heard.hurry.is_set():
+                elif (untracked or follower.parquet_behind) and not interrupts.hurry.is_set():
                     untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
         run.note(ledger, untracked, tracking_pid)
 
@@ -244,9 +244,9 @@ def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | Non
         places.close()
 
 
-def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:
+def _behind(follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners) -> str:
     """Bring MLflow and the Parquet files up to date; return why MLflow is behind, or an empty string."""
-    if heard.hurry.is_set():
+    if interrupts.hurry.is_set():
         follower.kill()
         return "the sweep was ended at once"
     behind = follower.drain(DRAIN_S, waiting=watch.on_tracking, summary=summary)

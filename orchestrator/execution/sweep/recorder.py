@@ -43,8 +43,8 @@ class EventLog(Protocol):
     def append(self, new: Sequence[Event], lease: Lease) -> None:
         """Write all events, or none on an error."""
 
-    def events(self, after: int = 0) -> Iterable[Event]:
-        """Return all events after position `after`, oldest first."""
+    def events(self, after_seq: int = 0) -> Iterable[Event]:
+        """Return all events after position `after_seq`, oldest first."""
 
 
 class SnapshotLog(Protocol):
@@ -169,7 +169,9 @@ class Recorder:
         if self._goes_on:
             for trial_id, reason in waiting.items():
                 outcome = Outcome(OutcomeKind.CRASHED, reason)
-                self._write([self._end(trial_id, outcome, saved=self._saved(trial_id)), *self._unrunnable()])
+                self._write(
+                    [self._end(trial_id, outcome, saved_step=self._saved(trial_id)), *self._unrunnable()]
+                )
             return self.ask()
         self._error = next(iter(waiting.values()))
         self.drain(self._error)
@@ -249,7 +251,7 @@ class Recorder:
             saved = (
                 self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
             )
-            new.append(self._end(trial_id, outcome, saved=saved))
+            new.append(self._end(trial_id, outcome, saved_step=saved))
         self._write([*new, *self._unrunnable()])
         if reply.ended is not None:
             self._tidy([trial_id])
@@ -271,7 +273,7 @@ class Recorder:
         standing = self._conductor.pending_stop(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
         saved = None if standing else self._saved(trial_id)
-        self._write([self._end(trial_id, outcome, lost=cause, saved=saved), *self._unrunnable()])
+        self._write([self._end(trial_id, outcome, death_cause=cause, saved_step=saved), *self._unrunnable()])
         if cause is DeathCause.OUTSIDE and not standing:
             self._kills.add(trial_id, reason)
         self._tidy([trial_id])
@@ -335,13 +337,18 @@ class Recorder:
             self.drain(reason)
 
     def _end(
-        self, trial_id: str, outcome: Outcome, *, lost: DeathCause | None = None, saved: int | None = None
+        self,
+        trial_id: str,
+        outcome: Outcome,
+        *,
+        death_cause: DeathCause | None = None,
+        saved_step: int | None = None,
     ) -> Event:
         self._conductor.record_end(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
-        kept = saved if outcome.kind in RESUMABLE else None
-        return log.ended(self._clock(), trial_id, outcome, lost=lost, saved=kept)
+        kept = saved_step if outcome.kind in RESUMABLE else None
+        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=kept)
 
     def _unrunnable(self) -> list[Event]:
         now = self._clock()

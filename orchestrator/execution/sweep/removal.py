@@ -65,7 +65,7 @@ def remove(
     """
     if folder.root.is_symlink():
         raise InputError(
-            f"the folder of a sweep to remove must be no link, and {folder.root} leads to "
+            f"cannot remove a sweep through a symbolic link: {folder.root} points to "
             f"{folder.root.resolve()}; remove it there"
         )
     if setup is not None:
@@ -126,28 +126,28 @@ def unfinished_removals(root: Path) -> list[Path]:
     return [path for path in found if path.name.startswith(prefix) and is_own_folder(path)]
 
 
-def finish_removal(gone: Path) -> None:
-    """Delete the external data of the renamed folder `gone`, then the folder.
+def finish_removal(removed_folder: Path) -> None:
+    """Delete the external data of the renamed folder `removed_folder`, then the folder.
 
     Raises:
         StoreError: Some data cannot be deleted.
         LeaseHeldError: Another process holds the sweep.
     """
-    note = _read_note(gone / NOTE)
+    note = _read_note(removed_folder / NOTE)
     if note is not None and note.storage is not None and note.uid is not None:
         require_known(note.storage, "--storage")
         delete_sweep(note.storage, note.sweep, note.uid)
     if note is not None and note.checkpoints is not None:
         ExternalStore(note.checkpoints).discard_all()
     try:
-        shutil.rmtree(gone)
+        shutil.rmtree(removed_folder)
     except FileNotFoundError:
-        if gone.exists():  # another process deletes the folder concurrently
-            shutil.rmtree(gone, ignore_errors=True)
+        if removed_folder.exists():  # another process deletes the folder concurrently
+            shutil.rmtree(removed_folder, ignore_errors=True)
     except OSError as error:
         raise StoreError(
-            f"the folder {gone} must be deleted, and could not be: {error}; put that right and remove the "
-            "sweep again, or delete the folder by hand: nothing else is left of it"
+            f"the folder {removed_folder} could not be deleted: {error}; fix the cause and remove the sweep "
+            "again, or delete the folder by hand: everything else of the sweep is deleted"
         ) from error
 
 

@@ -131,18 +131,18 @@ class ProcessSlot:
         self._server.close()
 
 
-def cause_of_death(ended: ChildEnded) -> ChildDied:
+def cause_of_death(exit_status: ChildEnded) -> ChildDied:
     """Return why the process of a trial ended before the trial."""
-    if ended.exit_code >= 0:
+    if exit_status.exit_code >= 0:
         reason = (
-            f"the training code ended its process with exit code {ended.exit_code}, e.g. by os._exit; let "
-            "the training function return or raise an exception instead"
+            f"the training code ended its process with exit code {exit_status.exit_code}, e.g. by os._exit; "
+            "let the training function return or raise an exception instead"
         )
         return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
-    reason = f"the trial's process {ended.words}"
-    if ended.is_oom_kill:
+    reason = f"the trial's process {exit_status.words}"
+    if exit_status.is_oom_kill:
         return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
-    from_outside = -ended.exit_code in OUTSIDE_SIGNALS
+    from_outside = -exit_status.exit_code in OUTSIDE_SIGNALS
     return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
 
 

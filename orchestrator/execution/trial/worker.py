@@ -218,7 +218,7 @@ class Harness:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # an older checkpoint may be readable
-                _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
+                _log.warning("checkpoint %s is skipped: %s", checkpoint.folder, redact(repr(error)))
                 self._close()
             else:
                 self._last = self._again = measurement
@@ -247,8 +247,8 @@ class Harness:
                 else:
                     return replace(job, source=checkpoint.state)
         raise SourceMissing(
-            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
-            "that right, then `haltsweep resume NAME --retry failed`"
+            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; "
+            "fix this, then `haltsweep resume NAME --retry failed`"
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:

@@ -43,19 +43,19 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
     """
     if not isinstance(measurement, Measurement):
         raise BadMeasurement(
-            f"a workload must report a trainables.protocol.Measurement, got {_kind(measurement)}; mend the "
+            f"a workload must report a trainables.protocol.Measurement, got {_kind(measurement)}; fix the "
             "code"
         )
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
-        raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
+        raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")
     given: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
     reported = {_name(name): value for name, value in given.items() if value is not None}
     texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
     metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
-        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the code")
+        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; fix the code")
     examples = _examples(measurement.examples)
     return replace(
         measurement, step=step, seconds=seconds, metrics=metrics, examples=examples, attributes=texts
@@ -66,17 +66,17 @@ def _text(value: str) -> str:
     return escape_unstorable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
 
 
-def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
+def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the examples as JSON values that the ledger can store."""
     try:
-        text = json.dumps(given if given else [], allow_nan=False)
+        text = json.dumps(examples if examples else [], allow_nan=False)
         values = json.loads(text)
         listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = escape_unstorable(str(error))
-        raise BadMeasurement(f"examples must be JSON values ({message}); mend the code") from error
+        raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error
     if not listed:
-        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the code")
+        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; fix the code")
     if len(text) > EXAMPLES_MOST:
         raise BadMeasurement(
             f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
@@ -95,9 +95,9 @@ def _step(value: Any) -> int:
     try:
         step = operator.index(given)
     except TypeError as error:
-        raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; mend the code") from error
+        raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; fix the code") from error
     if not 0 <= step < STEP_END:
-        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the code")
+        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got a number outside; fix the code")
     return step
 
 
@@ -106,14 +106,14 @@ def _seconds(value: Any, step: int) -> float:
     seconds = _number("seconds", value, step)
     if not 0 <= seconds <= NUMBER_MOST:
         raise BadMeasurement(
-            f"seconds must be finite and 0 or more, got {seconds} at step {step}; mend the code"
+            f"seconds must be finite and 0 or more, got {seconds} at step {step}; fix the code"
         )
     return seconds
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the code")
+        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; fix the code")
     return escape_unstorable(name)
 
 
@@ -124,7 +124,7 @@ def _number(name: Any, value: Any, step: int) -> float:
     if _is_truth_value(value):
         raise BadMeasurement(
             f"a metric must be a number, got {_kind(value)} for {_quoted(name)} at step {step}: report a "
-            "share or a count, or float(...) of it if 0 and 1 are meant"
+            "share or a count, or float(...) of it to report 0 or 1"
         )
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) != 1:
@@ -136,12 +136,11 @@ def _number(name: Any, value: Any, step: int) -> float:
         return _float(value)
     except OverflowError as error:
         raise BadMeasurement(
-            f"a metric must fit into a 64-bit float, got one beyond for {_named(name)}"
+            f"a metric must fit into a 64-bit float, got a larger number for {_named(name)}"
         ) from error
     except Exception as error:  # objects may raise any exception in a conversion to float
         raise BadMeasurement(
-            f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
-            "code"
+            f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; fix the code"
         ) from error
 
 

@@ -81,6 +81,6 @@ class Database:
             return
         what = "has been deleted or moved" if found is None else "has been replaced by another file"
         raise LedgerReplaced(
-            f"the ledger {str(self._file)!r} must stay where it is while it is used, and it {what}; put it "
-            "back, or restore it from a backup, then `haltsweep resume`"
+            f"the ledger {str(self._file)!r} must not be moved while it is used, but it {what}; restore "
+            "it, e.g. from a backup, then `haltsweep resume`"
         )

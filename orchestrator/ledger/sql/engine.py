@@ -145,8 +145,8 @@ def require_answer(url: str) -> None:
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
         raise InputError(
-            f"a ledger must be kept in a folder that is there, and {redact_url(str(file.parent))} is not; "
-            "make that folder or choose another place with --storage"
+            f"the folder of the ledger, {redact_url(str(file.parent))}, does not exist; create it or "
+            "choose another location with --storage"
         )
     try:
         if file is None or file.exists():
@@ -211,7 +211,7 @@ def require_locks(url: str) -> None:
             fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InputError(
-                f"a SQLite ledger must be where files can be locked, and they cannot in {str(folder)!r} "
+                f"a SQLite ledger needs a folder in which files can be locked, not {str(folder)!r} "
                 f"({error.strerror or error}); choose a local folder for the runs, or a PostgreSQL with "
                 "--storage postgresql+psycopg://..."
             ) from error
@@ -234,7 +234,7 @@ def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
             yield connection
     except UnicodeDecodeError as error:  # SQLite quotes the damaged text, which Python cannot decode
         place = engine.url.render_as_string(hide_password=True)
-        raise StoreError(f"the ledger at {place} holds text that is none: {error}; {DAMAGED}") from error
+        raise StoreError(f"the ledger at {place} contains invalid text: {error}; {DAMAGED}") from error
 
 
 @contextmanager

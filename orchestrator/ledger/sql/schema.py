@@ -122,30 +122,30 @@ def create(connection: Connection) -> None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
 
 
-def version(connection: Connection, where: str) -> int:
-    """Return the schema version of the ledger at `where`.
+def version(connection: Connection, location: str) -> int:
+    """Return the schema version of the ledger at `location`.
 
     Raises:
         StoreError: If there is no ledger, or an unreadable one.
     """
     if not inspect(connection).has_table(versions.name):
         raise StoreError(
-            f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
+            f"{location} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
             "check the path or URL"
         )
-    _refuse_code(connection, where)
+    _refuse_code(connection, location)
     found = connection.scalars(select(versions.c.version)).all()
     if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
-        raise StoreError(f"the ledger at {where} must have one schema version, got {found}; {DAMAGED}")
+        raise StoreError(f"the ledger at {location} must have one schema version, got {found}; {DAMAGED}")
     if found[0] < READABLE_VERSION:
         raise StoreError(
-            f"the ledger at {where} has schema version={found[0]}, written by an earlier haltsweep, and this "
-            f"one reads {READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
+            f"the ledger at {location} has schema version={found[0]} of an earlier haltsweep, but this "
+            f"version reads {READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
         )
     if found[0] > SCHEMA_VERSION:
         raise StoreError(
-            f"the ledger at {where} has schema version={found[0]}, written by a newer haltsweep, and this "
-            f"one reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
+            f"the ledger at {location} has schema version={found[0]} of a newer haltsweep, but this "
+            f"version reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
     return int(found[0])
 
@@ -162,10 +162,12 @@ def upgrade(connection: Connection) -> None:
     connection.execute(update(versions).values(version=SCHEMA_VERSION))
 
 
-def _refuse_code(connection: Connection, where: str) -> None:
+def _refuse_code(connection: Connection, location: str) -> None:
     """Raise StoreError for a SQLite file with views or triggers, whose queries might never end."""
     if connection.dialect.name != "sqlite":
         return
     ours = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
     for kind, name in connection.execute(text(f"{ours} AND type IN ('view', 'trigger')")):
-        raise StoreError(f"the ledger at {where} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}")
+        raise StoreError(
+            f"the ledger at {location} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}"
+        )

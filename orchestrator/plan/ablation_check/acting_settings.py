@@ -40,8 +40,8 @@ class Sweep:
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-def changed_aspects(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
-    """Return the aspects in which task and training settings of `after` act differently from `before`.
+def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, ...]:
+    """Return the aspects in which task and training settings of `second` act differently from `first`.
 
     Settings that only affect the loss of one step are left out, since passes of the models measure them.
 
@@ -49,16 +49,16 @@ def changed_aspects(before: System, after: System, sweep: Sweep) -> tuple[str, .
         Words among `training` (the updates or the selection of weights), `measuring`, `writing` and `task`
         (shape or examples, as far as the settings determine them).
     """
-    if before.train == after.train and before.task == after.task:
+    if first.train == second.train and first.task == second.task:
         return ()
-    steps = sorted({*_looked_at(before), *_looked_at(after)})
-    old, new = acting_settings(before, sweep, steps), acting_settings(after, sweep, steps)
+    steps = sorted({*_looked_at(first), *_looked_at(second)})
+    old, new = acting_settings(first, sweep, steps), acting_settings(second, sweep, steps)
     changed = {
         where: {name for name in new[where] if not _equal(old[where].get(name), new[where][name])}
         for where in new
     }
     decides = bool(changed["measuring"]) and (
-        sweep.stopped or any(_compares(system, sweep) for system in (before, after))
+        sweep.stopped or any(_compares(system, sweep) for system in (first, second))
     )
     if changed["sampling"]:
         # Written answers never affect the selection of weights, but may affect early stoppers.
@@ -125,9 +125,9 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
     return found
 
 
-def _share(kept: float) -> float:
+def _share(decay: float) -> float:
     """Return the share of a moment that is retained in an update; 0 if it is lost in rounding."""
-    return kept if kept >= UNSEEN else 0.0
+    return decay if decay >= UNSEEN else 0.0
 
 
 def _train_tokens(system: System) -> int | None:

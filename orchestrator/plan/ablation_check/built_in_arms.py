@@ -130,9 +130,9 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[str], faults: Faults) -> None:
+def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
     paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
-    unused = f" They differ in {' and '.join(found)}, which nothing uses." if found else ""
+    unused = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     faults.add(
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
@@ -148,14 +148,14 @@ def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
 
 
 def _notes(
-    arm: BuiltInArm, reference: BuiltInArm | None, found: Sequence[str], probe: Probe, sweep: Sweep
+    arm: BuiltInArm, reference: BuiltInArm | None, aspects: Sequence[str], probe: Probe, sweep: Sweep
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
         settings = (arm.system.settings, reference.system.settings)
         yield from find_name_mismatches(arm.request.label, arm.changes, *settings)
         yield from _idle_fields(arm, reference, probe, sweep)
-        if found == ("measuring",):
+        if aspects == ("measuring",):
             yield "it trains like the arm that it is compared with, and only its measurements differ"
     parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:

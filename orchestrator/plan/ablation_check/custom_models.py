@@ -110,9 +110,9 @@ class ModelBuilder:
         return message
 
 
-def look_in_child(given: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
+def look_in_child(model_spec: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
     """Build and run a model in this child process, and send its fingerprint."""
-    path, settings = given
+    path, settings = model_spec
     try:
         seen = look(load(path), settings, connection.send)
     except ValueError as error:
@@ -139,7 +139,7 @@ def _built(model: "nn.Module") -> Fingerprint:
     weights = dict(model.named_parameters())
     if lazy := [name for name, each in weights.items() if is_lazy(each)]:
         raise ValueError(
-            f"a lazy module must have seen an input before its weights can be compared, got {lazy[0]} "
+            f"a lazy module must process an input before its weights can be compared, got {lazy[0]} "
             "without a shape: write example(settings), which is run once, or give the sizes in build"
         )
     return Fingerprint(
@@ -214,45 +214,62 @@ NOT_FINITE = "the output of its model on example(settings), or the gradient, is 
 
 
 def compare_fingerprints(
-    arm: str, before: Fingerprint, after: Fingerprint, *, compared: bool, again: Fingerprint | None = None
+    arm: str,
+    reference_fingerprint: Fingerprint,
+    arm_fingerprint: Fingerprint,
+    *,
+    has_reference: bool,
+    repeated_fingerprint: Fingerprint | None = None,
 ) -> ArmCheck:
     """Return the result of the ablation check of `arm`.
 
     Args:
         arm: Name of the arm.
-        before: Fingerprint of the reference.
-        after: Fingerprint of the arm.
-        compared: Whether the arm is compared with a reference.
-        again: Fingerprint of the reference when it is built again; quantities that differ from `before` are
-            not reproducible and are ignored.
+        reference_fingerprint: Fingerprint of the reference.
+        arm_fingerprint: Fingerprint of the arm.
+        has_reference: Whether the arm is compared with a reference.
+        repeated_fingerprint: Fingerprint of the reference when it is built again; quantities that differ from
+            `reference_fingerprint` are not reproducible and are ignored.
     """
     from orchestrator.plan.ablation_check.structure import tree_difference
 
-    again = before if again is None else again
-    is_built = (before.shapes, before.modules) == (again.shapes, again.modules)
-    computes = not before.outputs or not before.is_finite or again.equals(before)
+    repeated_fingerprint = reference_fingerprint if repeated_fingerprint is None else repeated_fingerprint
+    is_built = (reference_fingerprint.shapes, reference_fingerprint.modules) == (
+        repeated_fingerprint.shapes,
+        repeated_fingerprint.modules,
+    )
+    computes = (
+        not reference_fingerprint.outputs
+        or not reference_fingerprint.is_finite
+        or repeated_fingerprint.equals(reference_fingerprint)
+    )
     found = {
-        "weights": is_built and before.shapes != after.shapes,
-        "FLOPs": before.flops == again.flops and before.flops != after.flops,
+        "weights": is_built and reference_fingerprint.shapes != arm_fingerprint.shapes,
+        "FLOPs": reference_fingerprint.flops == repeated_fingerprint.flops
+        and reference_fingerprint.flops != arm_fingerprint.flops,
         # Compare texts, so that NaN equals NaN.
-        "outputs": computes and repr(before.outputs) != repr(after.outputs),
-        "gradient": computes and repr(before.gradient) != repr(after.gradient),
+        "outputs": computes and repr(reference_fingerprint.outputs) != repr(arm_fingerprint.outputs),
+        "gradient": computes and repr(reference_fingerprint.gradient) != repr(arm_fingerprint.gradient),
     }
     # Only the baseline, which is not compared, has the note on models that are not reproducible.
     anew = () if is_built and computes else (RUN_ANEW if is_built else BUILT_ANEW,)
-    nothing_proved = () if compared else anew
-    not_finite = () if after.is_finite or (compared and not before.is_finite) else (NOT_FINITE,)
-    norm = sum(each**2 for _, each in after.gradient) ** 0.5 if after.gradient else None
+    nothing_proved = () if has_reference else anew
+    not_finite = (
+        ()
+        if arm_fingerprint.is_finite or (has_reference and not reference_fingerprint.is_finite)
+        else (NOT_FINITE,)
+    )
+    norm = sum(each**2 for _, each in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
     return ArmCheck(
         arm=arm,
-        parameters=after.parameters,
-        module_tree_added=tree_difference(before, after) if is_built else (),
-        module_tree_removed=tree_difference(after, before) if is_built else (),
-        flops_min=after.flops,
-        flops_max=after.flops,
+        parameters=arm_fingerprint.parameters,
+        module_tree_added=tree_difference(reference_fingerprint, arm_fingerprint) if is_built else (),
+        module_tree_removed=tree_difference(arm_fingerprint, reference_fingerprint) if is_built else (),
+        flops_min=arm_fingerprint.flops,
+        flops_max=arm_fingerprint.flops,
         loss=None,
         gradient_norm=None if norm is None or not isfinite(norm) else rounded(norm),
-        functional_change=compared and (found["outputs"] or found["gradient"]),
-        evidence=tuple(name for name, differs in found.items() if compared and differs),
+        functional_change=has_reference and (found["outputs"] or found["gradient"]),
+        evidence=tuple(name for name, differs in found.items() if has_reference and differs),
         notes=(*not_finite, *nothing_proved),
     )

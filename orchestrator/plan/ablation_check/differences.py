@@ -52,14 +52,14 @@ FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
 
 
 def differences(
-    probe: Probe, before: System, after: System, sweep: Sweep, first: Pass = FIRST
+    probe: Probe, first_system: System, second: System, sweep: Sweep, first: Pass = FIRST
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the aspects in which `after` differs from `before`, the cheapest ones first.
+    """Yield the aspects in which `second` differs from `first_system`, the cheapest ones first.
 
     Args:
         probe: Cache of built models.
-        before: The reference.
-        after: The system that is compared with it.
+        first_system: The reference.
+        second: The system that is compared with it.
         sweep: Properties of the spec.
         first: First pass for different models.
 
@@ -70,99 +70,99 @@ def differences(
     Raises:
         ValueError: A system cannot be run.
     """
-    settings = changed_aspects(before, after, sweep)
+    settings = changed_aspects(first_system, second, sweep)
     yield tuple(word for word in settings if word != "task")
-    longest = sweep.longest(before, after)
-    before, after = (_within_inputs(system, longest) for system in (before, after))
-    if probe.same_model(before, after):
+    longest = sweep.longest(first_system, second)
+    first_system, second = (_within_inputs(system, longest) for system in (first_system, second))
+    if probe.same_model(first_system, second):
         # A different weight of a cost changes the gradient, if the cost has one.
-        if before.train != after.train:
-            one, other = probe.narrow_pair(before, after)
+        if first_system.train != second.train:
+            one, other = probe.narrow_pair(first_system, second)
             for asked in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
                 learn = [probe.measure(each, asked).gradient for each in (one, other)]
                 yield _unlike(probe, one, other, asked) if learn[0] != learn[1] else ()
     else:
-        old, new = probe.structure(before), probe.structure(after)
+        old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
-        for pair in _quick_first(probe, before, after):
+        for pair in _quick_first(probe, first_system, second):
             yield _unlike(probe, *pair, first)
             yield from _of_models(probe, *pair, longest)
     if "task" in settings:
         yield ("task",)
 
 
-def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+def differ(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
-    return any(shows(words) for words in differences(probe, before, after, sweep))
+    return any(shows(words) for words in differences(probe, first, second, sweep))
 
 
-def shows(found: Iterable[str]) -> bool:
-    """Return whether `found` contains more than weights and FLOPs."""
-    return any(word not in UNSHOWN for word in found)
+def shows(aspects: Iterable[str]) -> bool:
+    """Return whether `aspects` contains more than weights and FLOPs."""
+    return any(word not in UNSHOWN for word in aspects)
 
 
-def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple[str, ...]:
     """Return the aspects in which the systems differ, settings first, up to the first sufficient pass.
 
     Raises:
         ValueError: A system cannot be run.
     """
     found: dict[str, None] = {}
-    for words in differences(probe, before, after, sweep, FIRST if probe.faults_only else LEARNS):
+    for words in differences(probe, first, second, sweep, FIRST if probe.faults_only else LEARNS):
         found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
         if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
             break
-    task = "task" in changed_aspects(before, after, sweep) and shows(found)
+    task = "task" in changed_aspects(first, second, sweep) and shows(found)
     return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
 
 
-def evaluates_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether an evaluation of one checkpoint gives the same results with both systems.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    longest = sweep.longest(before, after)
-    return probe.same_model(before, after) or not any(
-        words for pair in _quick_first(probe, before, after) for words in _evaluations(probe, *pair, longest)
+    longest = sweep.longest(first, second)
+    return probe.same_model(first, second) or not any(
+        words for pair in _quick_first(probe, first, second) for words in _evaluations(probe, *pair, longest)
     )
 
 
-def _quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
+def _quick_first(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
     """Yield both systems with narrow models if their models are wide, then both unchanged."""
-    quick = probe.narrow_pair(before, after)
-    if quick[0] is not before:
+    quick = probe.narrow_pair(first, second)
+    if quick[0] is not first:
         yield quick
-    yield before, after
+    yield first, second
 
 
-def _of_models(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
-    yield from _evaluations(probe, before, after, longest)
-    yield _unlike(probe, before, after, LEARNS)
-    yield _unlike(probe, before, after, LEARNS_MOVED)
-    if _are_small(probe, before, after):
-        yield from (_unlike(probe, before, after, each) for each in TRAINS_SMALL)
+def _of_models(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
+    yield from _evaluations(probe, first, second, longest)
+    yield _unlike(probe, first, second, LEARNS)
+    yield _unlike(probe, first, second, LEARNS_MOVED)
+    if _are_small(probe, first, second):
+        yield from (_unlike(probe, first, second, each) for each in TRAINS_SMALL)
 
 
-def _evaluations(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
-    reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(before, after), default=0))
+def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
+    reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(first, second), default=0))
     asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
-    asked += READS_OF_SMALL if _are_small(probe, before, after) else []
+    asked += READS_OF_SMALL if _are_small(probe, first, second) else []
     for one in asked:
-        yield _unlike(probe, before, after, one, longest)
-    yield ("operations",) if probe.operations(before) != probe.operations(after) else ()
+        yield _unlike(probe, first, second, one, longest)
+    yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
-    deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
-    if deep and len({_layers(system, longest) for system in (before, after)}) > 1:
+    deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
+    if deep and len({_layers(system, longest) for system in (first, second)}) > 1:
         yield ("layers",)
 
 
 def _unlike(
-    probe: Probe, before: System, after: System, asked: Pass, longest: int | None = None
+    probe: Probe, first: System, second: System, requested_pass: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
-    old, new = (probe.measure(system, asked, longest) for system in (before, after))
+    old, new = (probe.measure(system, requested_pass, longest) for system in (first, second))
     return new.unlike(old)
 
 
@@ -170,9 +170,9 @@ def _are_small(probe: Probe, *systems: System) -> bool:
     return all(probe.parameters(system) <= SMALL for system in systems)
 
 
-def _changed_sizes(before: System, after: System) -> list[int]:
+def _changed_sizes(first: System, second: System) -> list[int]:
     """Return the integers in the model fields in which the systems differ."""
-    one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
+    one, other = (dict(leaves(system.settings["model"])) for system in (first, second))
     changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
     return [value for value in changed if type(value) is int]
 
@@ -203,19 +203,19 @@ def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Va
 
 
 def evidence_at_searched_values(
-    probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
+    probe: Probe, first: System, second: System, sweep: Sweep, left_out: Collection[str]
 ) -> tuple[str, ...]:
     """Return the `evidence` with one searched field at one of its ends; empty if there is none.
 
     Args:
         probe: Cache of built models.
-        before: The reference.
-        after: The system that is compared with it.
+        first: The reference.
+        second: The system that is compared with it.
         sweep: Properties of the spec, including the search space.
         left_out: Paths of dimensions to skip.
     """
     for draw in draws(sweep.searched, left_out):
-        one, other = (_with(system.settings, draw) for system in (before, after))
+        one, other = (_with(system.settings, draw) for system in (first, second))
         if one is None or other is None:
             continue
         with suppress(ValueError):  # the check of the search reports values that cannot be run

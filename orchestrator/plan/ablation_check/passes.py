@@ -104,13 +104,13 @@ def close(one: float, other: float) -> bool:
     return isclose(one, other, rel_tol=ROUNDING)
 
 
-def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Measurements:
+def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:
     """Run a model once and measure it.
 
     Args:
         system: Settings that the model was built from.
         model: The model with its initial weights; its weights are moved.
-        asked: Settings of the pass.
+        requested_pass: Settings of the pass.
         longest: Maximum number of tokens per input.
 
     Returns:
@@ -119,13 +119,20 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
     Raises:
         ValueError: The model cannot be run.
     """
-    batch = synthetic_examples(system.shape, min(asked.length, longest), asked.examples)
+    batch = synthetic_examples(system.shape, min(requested_pass.length, longest), requested_pass.examples)
     # One thread gives the same sums on every machine.
     with cpu_threads(1):
-        output = run(system, model, asked.point, batch, trains=asked.trains, gradients=asked.trains)
+        output = run(
+            system,
+            model,
+            requested_pass.point,
+            batch,
+            trains=requested_pass.trains,
+            gradients=requested_pass.trains,
+        )
         encoded = output.encoded
         layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
-        if not asked.trains:
+        if not requested_pass.trains:
             measured = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
             return Measurements({"outputs": measured, **layers})
         loss = objective(output, system.train)
@@ -136,7 +143,7 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
         )
         losses = (float(loss.detach()), *_numbers(output.loss))
         found = {"loss": losses, "costs": costs, **layers}
-        return Measurements(found, _gradient(model, loss) if asked.learns else None)
+        return Measurements(found, _gradient(model, loss) if requested_pass.learns else None)
 
 
 def run(

@@ -84,24 +84,33 @@ class Probe:
         """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
         return self.structure(system).parameters
 
-    def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measurements:
+    def measure(self, system: System, requested_pass: Pass, longest: int | None = None) -> Measurements:
         """Return the results of one pass.
 
         Args:
             system: Settings of a trial.
-            asked: Settings of the pass.
+            requested_pass: Settings of the pass.
             longest: Maximum number of tokens per input; by default the maximum of training.
 
         Raises:
             ValueError: The system cannot be run on this machine.
         """
         most = longest or system.shape.length_max
-        key = (self._key(system), _loss_settings(system) if asked.trains else "", asked, most)
-        learned = self._measured.get((*key[:2], replace(asked, learns=True), most)) if asked.trains else None
+        key = (
+            self._key(system),
+            _loss_settings(system) if requested_pass.trains else "",
+            requested_pass,
+            most,
+        )
+        learned = (
+            self._measured.get((*key[:2], replace(requested_pass, learns=True), most))
+            if requested_pass.trains
+            else None
+        )
         if key not in self._measured and learned is not None:
             self._measured[key] = replace(learned, gradient=None)
         if key not in self._measured:
-            self._measured[key] = measure(system, self._model(system), asked, most)
+            self._measured[key] = measure(system, self._model(system), requested_pass, most)
         return self._measured[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:
@@ -181,8 +190,9 @@ def _require_memory(structure: Structure) -> None:
     needed = COPIES * structure.parameters * torch.get_default_dtype().itemsize
     if needed > (free := psutil.virtual_memory().available):
         raise ValueError(
-            f"a model must fit into memory to be tried, got {structure.parameters:,} parameters that take "
-            f"{bytes_amount(needed)} where {bytes_amount(free)} are free; make it smaller or take more memory"
+            f"a model must fit into memory for the ablation check, got {structure.parameters:,} "
+            "parameters that take "
+            f"{bytes_amount(needed)} but {bytes_amount(free)} are free; make it smaller or use more memory"
         )
 
 
@@ -196,8 +206,8 @@ def _require_streams(system: System, structure: Structure) -> None:
     drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
     if drawn:
         raise ValueError(
-            f"{drawn[0]} must be drawn by a method reset_parameters of the module it belongs to, so that it "
-            f"has the same random stream in every arm, got one that a constructor draws; {_move(drawn[0])}"
+            f"{drawn[0]} must be initialized in the method reset_parameters of its module, so that it has "
+            f"the same random stream in every arm, but a constructor initializes it; {_move(drawn[0])}"
         )
 
 
@@ -220,8 +230,8 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
         raise ValueError(
-            "a model must give the same for the same weights, inputs and seed, got losses of "
-            f"{message} in two passes; let it draw from PyTorch's generators alone, or from named streams"
+            "a model must give the same loss for the same weights, inputs and seed, got losses of "
+            f"{message} in two passes; draw only from PyTorch's generators or from named streams"
         )
 
 

@@ -46,23 +46,23 @@ class ArmSearchSpace:
     metrics: Sequence[Metric]
 
 
-def check_dimensions(asked: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
+def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
     """Note dimensions without an effect in an arm, since they only make the search less thorough.
 
     Dimensions without an effect on any objective are noted once, for the baseline.
     """
-    arm = asked.arm
-    for dimension in asked.space.dimensions:
-        if single_value_problem(dimension, asked.search):  # reported already
+    arm = arm_space.arm
+    for dimension in arm_space.space.dimensions:
+        if single_value_problem(dimension, arm_space.search):  # reported already
             continue
         try:
-            why = _in_vain(asked, dimension, probe)
+            why = _in_vain(arm_space, dimension, probe)
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
         if why and arm.request.is_baseline:
             faults.add(
                 f"varies {dimension.path}, which changes {why} in {arm.name}",
-                *dimension_keys(dimension.path, asked.search),
+                *dimension_keys(dimension.path, arm_space.search),
             )
         elif why == NOTHING:
             faults.add(
@@ -78,52 +78,52 @@ def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]
     return _at_ends(arm.system.settings, dimension, space)
 
 
-def _in_vain(asked: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
+def _in_vain(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    found = systems(asked.arm, dimension, asked.space)
+    found = systems(arm_space.arm, dimension, arm_space.space)
     if len(found) < 2:
         return None
-    objectives, differing = [objective.metric for objective in asked.search.objectives], False
-    for first, *rest in chain([found], filter(None, _beside_others(asked, dimension))):
+    objectives, differing = [objective.metric for objective in arm_space.search.objectives], False
+    for first, *rest in chain([found], filter(None, _beside_others(arm_space, dimension))):
         for other in reversed(rest):
-            if not asked.arm.request.is_baseline:
+            if not arm_space.arm.request.is_baseline:
                 # For other arms any effect suffices.
-                if differ(probe, first, other, asked.sweep):
+                if differ(probe, first, other, arm_space.sweep):
                     return None
-            elif moves(asked, first, other, probe):
+            elif moves(arm_space, first, other, probe):
                 return None
             else:
-                differing |= differ(probe, first, other, asked.sweep)
+                differing |= differ(probe, first, other, arm_space.sweep)
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
-def moves(asked: ArmSearchSpace, before: System, after: System, probe: Probe) -> bool:
-    """Return whether some objective can differ between `before` and `after`.
+def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
+    """Return whether some objective can differ between `first` and `second`.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    objectives = {objective.metric for objective in asked.search.objectives}
-    counts_work = any(_counts_work(name, asked.metrics) for name in objectives)
-    for words in differences(probe, before, after, asked.sweep):
+    objectives = {objective.metric for objective in arm_space.search.objectives}
+    counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
+    for words in differences(probe, first, second, arm_space.sweep):
         found = set(words)
-        if "writing" in found and _written(before).isdisjoint(objectives):
+        if "writing" in found and _written(first).isdisjoint(objectives):
             found.discard("writing")
         if found - WORK or (found and counts_work):
             return True
     return False
 
 
-def _beside_others(asked: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
+def _beside_others(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
-    for draw in draws(asked.space, [dimension.path]):
-        settings = assigned(asked.arm.system.settings, draw)
+    for draw in draws(arm_space.space, [dimension.path]):
+        settings = assigned(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
-            yield _at_ends(settings, dimension, asked.space)
+            yield _at_ends(settings, dimension, arm_space.space)
 
 
 def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:

@@ -63,18 +63,18 @@ class Built(Protocol):
         """Shape by qualified parameter name."""
 
 
-def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
-    """Return the outermost modules that only `after` has, modules of another class, and reshaped weights."""
-    only = [name for name in after.modules if name not in before.modules]
+def tree_difference(first: Built, second: Built) -> tuple[str, ...]:
+    """Return the outermost modules that only `second` has, modules of another class, and reshaped weights."""
+    only = [name for name in second.modules if name not in first.modules]
     added = set(only)
     outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
-    kinds = [name for name in after.modules if before.modules.get(name, "") not in {"", after.modules[name]}]
+    kinds = [name for name in second.modules if first.modules.get(name, "") not in {"", second.modules[name]}]
     shapes = [
         f"{name} {'x'.join(map(str, shape))}"
-        for name, shape in after.shapes.items()
-        if before.shapes.get(name, shape) != shape
+        for name, shape in second.shapes.items()
+        if first.shapes.get(name, shape) != shape
     ]
-    return (*(f"{name}: {after.modules[name]}" for name in [*outermost, *kinds]), *shapes)
+    return (*(f"{name}: {second.modules[name]}" for name in [*outermost, *kinds]), *shapes)
 
 
 def _parents(name: str) -> Iterator[str]:

@@ -59,10 +59,10 @@ def _setting(value: Any, digits: int | None) -> str:
     return str(value) if digits is None else f"{value:.{digits}g}"
 
 
-def change_words(before: Any, after: Any) -> tuple[str, str]:
+def change_words(old: Any, new: Any) -> tuple[str, str]:
     """Return both values in the notation of `value_words`, with all digits if they would look equal."""
-    words = value_words(before), value_words(after)
-    return (repr(before), repr(after)) if words[0] == words[1] and before != after else words
+    words = value_words(old), value_words(new)
+    return (repr(old), repr(new)) if words[0] == words[1] and old != new else words
 
 
 def _reads_as_no_text(text: str) -> bool:

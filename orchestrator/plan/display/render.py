@@ -241,8 +241,8 @@ def _price_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
     return cells
 
 
-def _span(least: float, most: float, to: str) -> str:
-    low, high = amount(least), amount(most)
+def _span(least: float, greatest: float, to: str) -> str:
+    low, high = amount(least), amount(greatest)
     return low if low == high else f"{low} {to} {high}"
 
 

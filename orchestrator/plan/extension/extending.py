@@ -18,48 +18,52 @@ PHASES = ("search", "confirm", "cross", "posthoc")
 
 
 def changes_allowed(
-    name: str, before: Mapping[str, Any], after: Mapping[str, Any], begun: Begun
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: Begun
 ) -> tuple[Difference, ...]:
     """Return the differences between two specs.
 
     Args:
         name: Name of the sweep.
-        before: Content of the present spec.
-        after: Content of the new spec.
-        begun: Progress of the sweep.
+        old: Content of the present spec.
+        new: Content of the new spec.
+        progress: Progress of the sweep.
 
     Raises:
         InputError: There is no difference, or some differences cannot be applied; the message lists them.
     """
-    found = tuple(differences(before, after))
+    found = tuple(differences(old, new))
     if not found:
         raise InputError(
-            f"to be extended {name} must be asked for something more, and this is what it was asked for: "
-            f"name what to add, or go on with what is left of it by haltsweep resume {name}. {CAN}"
+            f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
+            f"sweep with haltsweep resume {name}. {CAN}"
         )
-    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, begun))]
+    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, progress))]
     if refused:
         raise InputError("\n".join([f"{name} cannot be extended by this:", *refused, CAN]))
     return found
 
 
 def extended(
-    old: Plan, new: Plan, asked: Collection[str], extension: Extension, never: Collection[str] = ()
+    old: Plan, new: Plan, started_ids: Collection[str], extension: Extension, never: Collection[str] = ()
 ) -> Plan:
     """Return `new`, with every trial of `old` unchanged.
 
     Args:
         old: The present plan.
         new: Plan of the extended spec.
-        asked: Ids of trials that were requested.
+        started_ids: Ids of trials that were requested.
         extension: Record of this extension.
         never: Ids of trials that ended without being finished.
 
     Raises:
         InputError: A requested trial or an arm would be lost or changed.
     """
-    new = replace(new, trials=(*new.trials, *late_trials(old, new, asked, never)))
-    refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked), *_answer_changed(old, new, asked)]
+    new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, never)))
+    refused = [
+        *_arms_lost(old, new),
+        *_trials_lost(old, new, started_ids),
+        *_answer_changed(old, new, started_ids),
+    ]
     if refused:
         lines = [f"  {each}" for each in refused]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
@@ -76,12 +80,12 @@ def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
             yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
 
 
-def _answer_changed(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
     """Yield a message if the primary outcomes change after confirm trials were requested.
 
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
-    confirmed = any(trial.phase == "confirm" and trial.trial_id in asked for trial in old.trials)
+    confirmed = any(trial.phase == "confirm" and trial.trial_id in started_ids for trial in old.trials)
     before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
     if confirmed and before != after:
         words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
@@ -92,12 +96,12 @@ def _essence(arm: Arm) -> tuple[Any, ...]:
     return arm.digest, arm.reference, [dict(each) for each in arm.first]
 
 
-def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
     """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
     ids = {trial.trial_id for trial in new.trials}
     places = {_place(trial) for trial in new.trials}
     lost = [trial for trial in old.trials if trial.trial_id not in ids]
-    lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
+    lost = [each for each in lost if each.trial_id in started_ids or _place(each) not in places]
     for each in lost[:1]:
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         which = f"trial {each.place} ({each.trial_id}){more}"
@@ -130,10 +134,10 @@ def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
     return found
 
 
-def _numbered(trials: Sequence[PlannedTrial], known: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
-    kept = [known[trial.trial_id] for trial in trials if trial.trial_id in known]
+def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
+    kept = [trial_by_id[trial.trial_id] for trial in trials if trial.trial_id in trial_by_id]
     first = max((each.number + 1 for each in kept), default=0)
-    fresh = (trial for trial in trials if trial.trial_id not in known)
+    fresh = (trial for trial in trials if trial.trial_id not in trial_by_id)
     added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
     return [*sorted(kept, key=lambda each: each.number), *added]
 
@@ -146,7 +150,7 @@ def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
 
 
 def late_trials(
-    old: Plan, new: Plan, asked: Collection[str], never: Collection[str]
+    old: Plan, new: Plan, started_ids: Collection[str], never: Collection[str]
 ) -> Iterator[PlannedTrial]:
     """Yield the late trials of `old`, then one for each trial that was requested before splits were added.
 
@@ -156,7 +160,7 @@ def late_trials(
     Args:
         old: The present plan.
         new: Plan of the extended spec.
-        asked: Ids of trials that were requested.
+        started_ids: Ids of trials that were requested.
         never: Ids of trials that ended without being finished, which have no checkpoint to evaluate.
     """
     yield from (trial for trial in old.trials if trial.late_splits)
@@ -164,7 +168,7 @@ def late_trials(
     for source in old.trials if splits else ():
         if source.phase in {SEARCH, CROSS} or source.late_splits:
             continue
-        if source.trial_id in asked and source.trial_id not in never:
+        if source.trial_id in started_ids and source.trial_id not in never:
             yield PlannedTrial(
                 digest(source.trial_id, POSTHOC, list(splits)),
                 source.arm,

@@ -42,7 +42,7 @@ class Begun:
         return self.confirmed and self.decides
 
 
-def refusal(change: Difference, begun: Begun) -> str:
+def refusal(change: Difference, progress: Begun) -> str:
     """Return why a sweep cannot be extended by a change; empty if it can."""
     section, *inner = change.keys
     if section in _FREE or inner[-1:] == ["why"]:
@@ -51,34 +51,34 @@ def refusal(change: Difference, begun: Begun) -> str:
         "name": lambda: "a sweep keeps its name",
         "trainable": lambda: "what ran must be what runs",
         "baseline": lambda: "the settings of every arm follow from it",
-        "arms": lambda: _of_arms(change, begun),
-        "components": lambda: _of_arms(change, begun),
-        "combine": lambda: _of_arms(change, begun) if inner != ["of"] else _more(change, begun),
-        "grid": lambda: _more(change, begun) if inner else _axes(),
-        "contexts": lambda: _more(change, begun) if inner else _axes(),
-        "search": lambda: _of_search(change, inner, begun),
-        "confirm": lambda: _of_confirm(change, inner, begun),
-        "answer": lambda: _of_answer(inner, begun),
+        "arms": lambda: _of_arms(change, progress),
+        "components": lambda: _of_arms(change, progress),
+        "combine": lambda: _of_arms(change, progress) if inner != ["of"] else _more(change, progress),
+        "grid": lambda: _more(change, progress) if inner else _axes(),
+        "contexts": lambda: _more(change, progress) if inner else _axes(),
+        "search": lambda: _of_search(change, inner, progress),
+        "confirm": lambda: _of_confirm(change, inner, progress),
+        "answer": lambda: _of_answer(inner, progress),
         "posthoc": lambda: _of_posthoc(change, inner),
         "resources": lambda: _of_resources(inner),
-        "budget": lambda: _of_budget(change, inner, begun),
+        "budget": lambda: _of_budget(change, inner, progress),
     }
     return rules[section]()
 
 
-def _of_arms(change: Difference, begun: Begun) -> str:
+def _of_arms(change: Difference, progress: Begun) -> str:
     if change.after is ABSENT:
         return "an arm that was asked for stays"
     if change.before is not ABSENT:
         return "an arm is what it was when its trials ran; add an arm of another name"
-    return _no_looks("an arm", begun)
+    return _no_looks("an arm", progress)
 
 
-def _more(change: Difference, begun: Begun) -> str:
+def _more(change: Difference, progress: Begun) -> str:
     """Return the refusal of a change to a list that may only grow, and whose values create arms."""
     if change.before is ABSENT:
         return _axes()
-    return _kept(change) or _no_looks("an arm", begun)
+    return _kept(change) or _no_looks("an arm", progress)
 
 
 def _axes() -> str:
@@ -91,22 +91,22 @@ def _kept(change: Difference) -> str:
     return ""
 
 
-def _no_looks(what: str, begun: Begun) -> str:
-    if not begun.looked:
+def _no_looks(subject: str, progress: Begun) -> str:
+    if not progress.looked:
         return ""
     message = "changes what was decided at looks at the seeds, and which seeds ran for it"
-    return f"with stop: decided {what} more {message}"
+    return f"with stop: decided {subject} more {message}"
 
 
-def _of_search(change: Difference, inner: list[str], begun: Begun) -> str:
+def _of_search(change: Difference, inner: list[str], progress: Begun) -> str:
     if inner == ["repeats"]:
         fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
-        return "what was asked for stays" if fewer else _no_looks("a repeat", begun)
+        return "what was asked for stays" if fewer else _no_looks("a repeat", progress)
     if inner != ["trials_per_arm"]:
         return _SAME_SEARCH if inner else "what was confirmed must have been found alike in all arms"
     if change.after < change.before:
         return "what was asked for stays"
-    if begun.confirmed:
+    if progress.confirmed:
         return (
             "the winners were chosen from so many trials, and test splits have been read of them: a winner "
             "of more trials is another one"
@@ -114,27 +114,27 @@ def _of_search(change: Difference, inner: list[str], begun: Begun) -> str:
     return ""
 
 
-def _of_confirm(change: Difference, inner: list[str], begun: Begun) -> str:
+def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
     if change.after is ABSENT and not inner:
         return "what was asked for stays"
     if inner == ["seeds"]:
         before, after = change.before, change.after
         if list(after[: len(before)]) != list(before):
             return f"seeds come behind those there are: they must begin with {_list(before)}"
-        return _no_looks("a seed", begun)
-    if not begun.confirmed or not inner:
+        return _no_looks("a seed", progress)
+    if not progress.confirmed or not inner:
         return ""
     if inner == ["splits"]:
-        return _of_splits(change, begun)
+        return _of_splits(change, progress)
     return "confirm trials have run by what it was"
 
 
-def _of_splits(change: Difference, begun: Begun) -> str:
+def _of_splits(change: Difference, progress: Begun) -> str:
     before = [] if change.before is ABSENT else list(change.before)
     after = [] if change.after is ABSENT else list(change.after)
     if after[: len(before)] != before:
         return f"splits come behind those there are: they must begin with {_list(before)}"
-    if begun.own:
+    if progress.own:
         return (
             "own training code measures its splits at the end of a confirm trial, and some have been asked "
             "for without these; its `evaluate` is given settings alone"
@@ -142,8 +142,8 @@ def _of_splits(change: Difference, begun: Begun) -> str:
     return ""
 
 
-def _of_answer(inner: list[str], begun: Begun) -> str:
-    if inner == ["spread"] or not begun.confirmed:
+def _of_answer(inner: list[str], progress: Begun) -> str:
+    if inner == ["spread"] or not progress.confirmed:
         return ""
     return "what decides the question must not be chosen after confirm trials were seen"
 
@@ -160,11 +160,13 @@ def _of_resources(inner: list[str]) -> str:
     return "all trials must have had the same, and what they cost is counted by it"
 
 
-def _of_budget(change: Difference, inner: list[str], begun: Begun) -> str:
+def _of_budget(change: Difference, inner: list[str], progress: Begun) -> str:
     if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
-        return "what may end a search decides what it finds" if begun.searched else ""
+        return "what may end a search decides what it finds" if progress.searched else ""
     if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):
-        return "trials that ran need not have reported FLOPs" if begun.searched or begun.confirmed else ""
+        return (
+            "trials that ran need not have reported FLOPs" if progress.searched or progress.confirmed else ""
+        )
     return ""
 
 

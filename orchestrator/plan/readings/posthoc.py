@@ -86,16 +86,16 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
     return _other_data(spec, arm.system, found, f"{path} = {shown(value)}")
 
 
-def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
-    """Return why a model trained with `before` cannot be evaluated on the splits of `after`.
+def _other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
+    """Return why a model trained with `first` cannot be evaluated on the splits of `second`.
 
     None if the model can be evaluated.
     """
     wanted = spec.confirm.splits if spec.confirm is not None else ()
-    had, has = ({split.name for split in splits(system.task)} for system in (before, after))
+    had, has = ({split.name for split in splits(system.task)} for system in (first, second))
     if lost := (had - has).intersection(wanted):
         return f"has no split {', '.join(sorted(lost))} with {setting}"
-    if _learned(before) != _learned(after):
+    if _learned(first) != _learned(second):
         return (
             f"learned from other data than {setting} gives, so that test samples may be among those it was "
             "trained on: make it an arm or a context"

@@ -118,17 +118,17 @@ def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
     return frozenset((path, isinstance(value, bool), value) for path, value in values.items())
 
 
-def _check_system(place: int, row: Published, spec: Spec, faults: Faults) -> None:
+def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> None:
     """Note a published system with the name of an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
         faults.add(
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
             "else tell it apart by reference.variant",
-            *("published", place, "reference", "system"),
+            *("published", index, "reference", "system"),
         )
 
 
-def _check_read_again(place: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
+def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Note rows with a posthoc field that their arm does not have."""
     own = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
@@ -136,7 +136,7 @@ def _check_read_again(place: int, row: Published, arms: Sequence[CheckedArm[Any]
             faults.add(
                 f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
                 "stand beside nothing: leave the row out, or give the arm that it belongs to",
-                *("published", place, "posthoc", path),
+                *("published", index, "posthoc", path),
             )
 
 

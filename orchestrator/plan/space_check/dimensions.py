@@ -125,18 +125,18 @@ def _check_existence(
     )
 
 
-def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -> str | None:
+def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]) -> str | None:
     """Return why a field must not be searched because it changes how trials are measured; None if it may.
 
     Args:
         path: Path of the field.
         arms: All valid arms.
-        searched: All fields that the search varies.
+        searched_paths: All fields that the search varies.
     """
     root, _, field = path.partition(".")
     if path in SAMPLE:
         return f"must not be searched: trials would differ in what they are measured on; set baseline.{path}"
-    counts = not set(COUNTING).isdisjoint(searched) or any(_counts_validations(arm) for arm in arms)
+    counts = not set(COUNTING).isdisjoint(searched_paths) or any(_counts_validations(arm) for arm in arms)
     if path in CHOICE or (path == BETTER and not counts):
         return "must not be searched: it chooses the weights that tests read, which no search trial does"
     if path == WHEN and not counts:

@@ -129,7 +129,7 @@ def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: 
     return given is not None and isinstance(settings_check.checked(given), list)
 
 
-def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
+def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]:
     """Return all values of a choice or a short range; for a longer range the ends and some in between."""
     match domain:
         case Choice(values):
@@ -140,7 +140,7 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return domain.values
         case Int(low, high, log, step):
             many = (high - low) // step + 1
-            if many <= most:
+            if many <= max_count:
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
             exact = _between(low, last, log=log)
@@ -158,9 +158,9 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return (first, *inner, final)
 
 
-def _between(low: float, high: float, many: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
+def _between(low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
     """Return evenly spaced values from `low`, shifted by the share `past` of the distance."""
-    shares = [(place + past) / (many - 1) for place in range(many)]
+    shares = [(place + past) / (count - 1) for place in range(count)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
 
 
@@ -207,28 +207,30 @@ class _Drawing:
         except ValueError as error:
             return str(error)
 
-    def draw(self, wanted: Assignment) -> dict[str, Value] | None:
-        """Return a draw with the values `wanted` and others at random.
+    def draw(self, assignment: Assignment) -> dict[str, Value] | None:
+        """Return a draw with the values `assignment` and others at random.
 
-        None if no draw has all values of `wanted`.
+        None if no draw has all values of `assignment`.
         """
         made: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, made, self.settings):
                 path = dimension.path
                 made[path] = (
-                    wanted[path] if path in wanted else self._chance.choice(candidates(dimension.domain))
+                    assignment[path]
+                    if path in assignment
+                    else self._chance.choice(candidates(dimension.domain))
                 )
-        return made if wanted.keys() <= made.keys() else None
+        return made if assignment.keys() <= made.keys() else None
 
-    def draws(self, most: int) -> Iterator[dict[str, Value]]:
-        """Yield all draws if there are at most `most`.
+    def draws(self, max_count: int) -> Iterator[dict[str, Value]]:
+        """Yield all draws if there are at most `max_count`.
 
         Otherwise yield the draws of every pair of dimensions, then random draws.
         """
         dimensions = self.space.dimensions
         choices = [candidates(dimension.domain) for dimension in dimensions]
-        if prod(map(len, choices)) <= most:
+        if prod(map(len, choices)) <= max_count:
             for values in product(*choices):
                 wanted = dict(zip(self.space.paths, values, strict=True))
                 if (made := self._existing(wanted)) is not None:
@@ -236,7 +238,7 @@ class _Drawing:
             return
         pairs = list(combinations(dimensions, 2))
         for one, other in pairs:
-            both = product(*(_few(each.domain, most // (2 * len(pairs))) for each in (one, other)))
+            both = product(*(_few(each.domain, max_count // (2 * len(pairs))) for each in (one, other)))
             for values in both:
                 wanted = dict(zip((one.path, other.path), values, strict=True))
                 made = self.draw(
@@ -244,13 +246,13 @@ class _Drawing:
                 )
                 if made is not None:
                     yield made
-        for _ in range(most):
+        for _ in range(max_count):
             if (made := self.draw({})) is not None:
                 yield made
 
-    def by_chance(self, most: int) -> Iterator[dict[str, Value]]:
+    def by_chance(self, max_count: int) -> Iterator[dict[str, Value]]:
         """Yield draws with random values from the full ranges, as a sampler without history."""
-        for _ in range(most):
+        for _ in range(max_count):
             made: dict[str, Value] = {}
             for dimension in self.space.dimensions:
                 if exists(dimension, made, self.settings):
@@ -265,8 +267,8 @@ class _Drawing:
             return domain.low + domain.step * self._chance.randrange(count_values(domain))
         return self._chance.choice(finite_values(domain))
 
-    def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
-        """Return `wanted` without dimensions that do not exist; None for duplicates.
+    def _existing(self, assignment: Assignment) -> dict[str, Value] | None:
+        """Return `assignment` without dimensions that do not exist; None for duplicates.
 
         Assignments that differ only in non-existing dimensions give the same draw.
         """
@@ -274,8 +276,8 @@ class _Drawing:
         for dimension in self.space.dimensions:
             path = dimension.path
             if exists(dimension, made, self.settings):
-                made[path] = wanted[path]
-            elif wanted[path] != candidates(dimension.domain)[0]:
+                made[path] = assignment[path]
+            elif assignment[path] != candidates(dimension.domain)[0]:
                 return None
         return made
 

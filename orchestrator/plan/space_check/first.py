@@ -34,7 +34,7 @@ Raises HaltsweepError if the sweep is missing or has no result.
 PLACE = ("search", "first")
 
 
-def with_found_points(source: SpecFile, found: Found) -> SpecFile:
+def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
     """Return `source` with the best params of the sweeps that it names.
 
     The stored spec then contains all first points, even if those sweeps change later.
@@ -51,7 +51,7 @@ def with_found_points(source: SpecFile, found: Found) -> SpecFile:
             points.append(point)
             continue
         try:
-            best = {arm: dict(each) for arm, each in found(point[FROM]).items()}
+            best = {arm: dict(each) for arm, each in best_params_of(point[FROM]).items()}
             points.append({FROM: point[FROM], FOUND: best})
         except HaltsweepError as error:
             faults.append(source.fault(str(error), *PLACE, place))
@@ -104,16 +104,16 @@ def with_first_points(
 
 
 def _points(
-    checked: CheckedArm[Any], arm: Arm, search: Search, settings_check: SettingsCheck, faults: Faults
+    checked_arm: CheckedArm[Any], arm: Arm, search: Search, settings_check: SettingsCheck, faults: Faults
 ) -> tuple[dict[str, Value], ...]:
     """Return the distinct points that the arm tries."""
     found: list[dict[str, Value]] = []
     for place, point in enumerate(search.first):
         keys = (*PLACE, place)
-        whole = _whole(checked, arm, point, keys, faults)
+        whole = _whole(checked_arm, arm, point, keys, faults)
         if whole is None:
             continue
-        if problem := _problem(checked, arm, whole, settings_check):
+        if problem := _problem(checked_arm, arm, whole, settings_check):
             faults.add(problem, *keys, about=("first", *keys, problem.partition(":")[2]))
         if whole not in found:
             found.append(whole)
@@ -121,10 +121,10 @@ def _points(
 
 
 def _whole(
-    checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
+    checked_arm: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
 ) -> dict[str, Value] | None:
     """Return a value for every dimension that exists in `arm` at `point`; None if one is out of range."""
-    named = _of_arm(checked, point)
+    named = _of_arm(checked_arm, point)
     made: dict[str, Value] = {}
     for dimension in arm.space.dimensions:
         if not exists(dimension, made, arm.settings):
@@ -140,13 +140,13 @@ def _whole(
     return made
 
 
-def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, whose: str = "") -> None:
+def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = "") -> None:
     wanted = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
     given = "none" if value is MISSING else shown(value)
-    faults.add(f"{wanted}, got {given}{whose}", *keys, about=("first", *keys, dimension.path, given))
+    faults.add(f"{wanted}, got {given}{owner}", *keys, about=("first", *keys, dimension.path, given))
 
 
-def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values that `point` has for the arm.
 
     For another sweep these are the best params of the arm with the same name, else of its baseline.
@@ -154,7 +154,7 @@ def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, 
     if FROM not in point:
         return point
     found: Mapping[str, Mapping[str, Any]] = point[FOUND]
-    names = (checked.name, checked.request.label, BASELINE)
+    names = (checked_arm.name, checked_arm.request.label, BASELINE)
     return next((found[name] for name in names if name in found), {})
 
 
@@ -182,14 +182,14 @@ def _near(first: Any, second: Any) -> bool:
 
 
 def _problem(
-    checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], settings_check: SettingsCheck
+    checked_arm: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], settings_check: SettingsCheck
 ) -> str | None:
     """Return the constraint that `point` violates, or why it cannot be trained; None if it can be tried."""
     words = ", ".join(f"{path} = {shown(value)}" for path, value in point.items())
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
             return f"{arm.name} tries {words}: must satisfy {constraint}"
-    settings = assigned(checked.system.settings, point)
+    settings = assigned(checked_arm.system.settings, point)
     problems = settings_check.checked(settings) if settings is not None else []
     if isinstance(problems, list) and problems:
         return f"{arm.name} cannot be trained with {words}: {problems[0].message}"

@@ -144,17 +144,17 @@ def _stands_still(
     return "the search itself sets" if alone else None
 
 
-def _sizes(quantity: Metric, tried: Sequence[System], probe: Probe) -> int:
+def _sizes(quantity: Metric, systems: Sequence[System], probe: Probe) -> int:
     """Return the number of values that settings alone give to `quantity`; costs depend on model sizes."""
     if not quantity.is_cost or quantity.name == quantity.moves_with:
         return 1
-    return len({probe.structure(system).flops_max for system in tried})
+    return len({probe.structure(system).flops_max for system in systems})
 
 
-def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float]:
+def _standing(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
     """Return the values of `quantity` in the systems; empty if it depends on the weights in one of them."""
     values = set[float]()
-    for system in tried:
+    for system in systems:
         seen = {probe.halting(system, point)[quantity] for point in _POINTS}
         if len(seen) > 1:
             return set()

@@ -139,7 +139,9 @@ class CustomTrainable:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        return compare_fingerprints(arm.name, before, after, compared=reference is not None, again=again)
+        return compare_fingerprints(
+            arm.name, before, after, has_reference=reference is not None, repeated_fingerprint=again
+        )
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
         """Note nothing, since training may differ between arms with the same model."""
@@ -173,8 +175,8 @@ class CustomTrainable:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
-                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; leave "
-                "--calibrate out"
+                f"only steps of built-in models and tasks can be timed, got the trainable {self.path}; "
+                "omit --calibrate"
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
 
@@ -209,12 +211,12 @@ class CustomTrainable:
         return list(self._made_otherwise(given, found.settings, draw)) or found
 
     def _made_otherwise(
-        self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
+        self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
         """Yield faults for fields that the Config changes in the settings with a draw."""
         config = f"config of {self.path}"
-        for path in _differing(given, kept):
-            before, after = lookup(given, path), lookup(kept, path)
+        for path in _differing(settings, parsed):
+            before, after = lookup(settings, path), lookup(parsed, path)
             if path in draw and after is not MISSING:
                 yield SettingFault(
                     path,
@@ -240,12 +242,12 @@ class CustomTrainable:
                     about=("kept", field, given),
                 )
 
-    def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
-        message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
+    def _tell_no_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
+        message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
         faults.add(message, *keys, about=("no field", path, *keys))
 
     def _no_fields(
-        self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
+        self, sets: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Iterator[str]:
         """Yield paths at or below `sets` that an arm sets and `fields` does not contain.
 
@@ -255,7 +257,7 @@ class CustomTrainable:
         kept = lookup(fields, sets)
         if kept is MISSING:
             yield sets
-        elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
+        elif self._trainable.config is not None or isinstance(lookup(defaults, sets), Mapping):
             yield from dropped_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:

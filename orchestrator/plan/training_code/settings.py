@@ -151,11 +151,11 @@ def widths(system: System) -> dict[str, int | None]:
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
-def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], most: int) -> int:
-    """Return the power of two by which all widths of two models are divided to bring `width` near `most`."""
+def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], limit: int) -> int:
+    """Return the power of two by which all widths of two models are divided to bring `width` near `limit`."""
     shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
     widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
-    while widest // factor > most and shared % (2 * factor) == 0:
+    while widest // factor > limit and shared % (2 * factor) == 0:
         factor *= 2
     return factor
 
@@ -313,14 +313,16 @@ def field_names(root: str, name: str) -> frozenset[str]:
     return frozenset(_config_class(root, {"name": name}).model_fields)
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> tuple[Change, ...]:
+def differences(
+    old_values: Mapping[str, Any], new_values: Mapping[str, Any], prefix: str = ""
+) -> tuple[Change, ...]:
     """Return every field that differs; a missing field counts as null.
 
     If only one side has a mapping, the mapping counts as one field.
     """
     found: list[Change] = []
-    for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key, MISSING), after.get(key, MISSING)
+    for key in dict.fromkeys([*old_values, *new_values]):
+        old, new = old_values.get(key, MISSING), new_values.get(key, MISSING)
         path = f"{prefix}{key}"
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             found += differences(old, new, f"{path}.")
@@ -329,12 +331,12 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
     return tuple(found)
 
 
-def undeclared(changes: Iterable[Change], declared: Iterable[str]) -> tuple[Change, ...]:
-    """Return the changes that overlap with none of the `declared` paths.
+def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:
+    """Return the changes that overlap with none of the `declared_names` paths.
 
     A changed name declares all changes of its part.
     """
-    paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared]
+    paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared_names]
     return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
 
 

@@ -212,7 +212,7 @@ def _objective_scope_notes(report: Report) -> list[str]:
 
 def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
-    words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
+    words = {"intervals": INTERVALS, "mean_text": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = choose_text(report.estimates, **of_unit)
     scope = format_scope(report.interval_scope)
@@ -224,7 +224,7 @@ def notes(report: Report) -> list[str]:
     if report.factorial:
         contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
         known = (each.estimate for each in report.factorial if each.estimate is not None)
-        chance = choose_text(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
+        chance = choose_text(known, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
@@ -365,7 +365,7 @@ def _claim_notes(report: Report) -> list[str]:
         but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
-    claims = choose_text(report.differences, intervals=claims, means=nothing, one=nothing)
+    claims = choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
     every = [each.estimate for each in report.effects]
     raised = [each.arm for each in report.effects if each.spread_raised]
     return [
@@ -380,7 +380,7 @@ def _claim_notes(report: Report) -> list[str]:
         *_win_share_notes(report),
         *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
-            many=choose_text(every, intervals=MANY_INTERVALS, means="", one=""),
+            many=choose_text(every, intervals=MANY_INTERVALS, mean_text="", one=""),
             where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
         ),
         _collapse_note(report),

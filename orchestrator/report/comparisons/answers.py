@@ -74,7 +74,7 @@ class MissingSeeds:
         return ", ".join([*failed, *missing])
 
 
-def primary_answer(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) -> AnswerPlan | None:
+def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence[str]) -> AnswerPlan | None:
     """Return the primary outcomes and the level of a plan; None without confirm trials.
 
     If the plan could not determine the metrics, the first measured metric is the outcome. Older plans have no
@@ -84,33 +84,35 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str
         return None
     compared = sum(bool(arm.reference) for arm in plan.arms)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    quantities = {*measured, *map(names.quantity, measured)}
+    quantities = {*metric_names, *map(names.quantity, metric_names)}
     known = [each for each in metrics if each.name in quantities]
     found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
     if found.outcomes:
         may_be_bare = plan.search is None and not plan.confirm.splits
-        return replace(found, outcomes=_reported_names(found.outcomes, measured)) if may_be_bare else found
+        return (
+            replace(found, outcomes=_reported_names(found.outcomes, metric_names)) if may_be_bare else found
+        )
     of_no_search = () if plan.search else (*names.selection, "")
     splits = plan.confirm.splits[:1] or of_no_search
-    first = [name for name in measured if names.split(name) in splits]
+    first = [name for name in metric_names if names.split(name) in splits]
     return replace(found, outcomes=tuple(first[:1]))
 
 
-def _reported_names(outcomes: Sequence[str], measured: Sequence[str]) -> tuple[str, ...]:
+def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tuple[str, ...]:
     """Return the outcomes by their reported names: without the split if no trial reports the split."""
-    bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in measured}
-    return tuple(bare[name] if bare.get(name) in measured else name for name in outcomes)
+    bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in metric_names}
+    return tuple(bare[name] if bare.get(name) in metric_names else name for name in outcomes)
 
 
 def effects(
-    plan: Plan, metrics: Sequence[str], results: SeedResults, answer: AnswerPlan, ended: frozenset[str]
+    plan: Plan, metrics: Sequence[str], results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
 ) -> Iterator[Effect]:
     """Yield the difference of every arm to its reference, metric by metric.
 
     Only primary outcomes have p-values and corrected intervals.
     """
     shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
-    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended)
+    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
     primary = Comparisons(plan, answer, results, to_run).primary() | _comparisons_at_looks(looked)
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     for metric, (arm, reference) in product(shown, references.items()):
@@ -143,10 +145,10 @@ def effects(
 
 
 def verdicts(
-    plan: Plan, results: SeedResults, answer: AnswerPlan, ended: frozenset[str]
+    plan: Plan, results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
 ) -> Iterator[ArmVerdict]:
     """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
-    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended)
+    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
     primary = Comparisons(plan, answer, results, to_run).primary()
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
     for metric, contrast in product(answer.outcomes, sorted(contrasts, key=_plan_order(plan))):
@@ -154,7 +156,7 @@ def verdicts(
             yield _verdict_at_look(plan, looked[contrast.arm], metric, results)
             continue
         found = primary.get((contrast.arm, metric))
-        yield make_verdict(plan, results, answer, contrast, metric, found=found, to_run=to_run)
+        yield make_verdict(plan, results, answer, contrast, metric, paired=found, to_run=to_run)
 
 
 def make_verdict(
@@ -164,7 +166,7 @@ def make_verdict(
     contrast: Contrast,
     metric: str,
     *,
-    found: Paired | None,
+    paired: Paired | None,
     to_run: Mapping[str, set[int]],
 ) -> ArmVerdict:
     """Return the verdict on a contrast in a primary outcome.
@@ -175,23 +177,23 @@ def make_verdict(
         answer: Primary outcomes, level and margin.
         contrast: The arm and its reference.
         metric: The primary outcome.
-        found: Estimate and test of the difference; None without a value.
+        paired: Estimate and test of the difference; None without a value.
         to_run: Seeds by arm that have not ended.
     """
     missing = _missing_seeds(contrast.arms, results, to_run)
-    untested = _lacks_values(missing, contrast.pairs, metric, results) and not (found and found.missing)
+    untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
     goal = outcome_goal(plan, answer, metric, results)
-    failed = missing.spoiled if untested or found is None else 0
-    said = verdict(found, failed=failed, unit=results.unit, **goal)
-    few = found is None or found.n < SEEDS_LEAST or found.spread is None
-    if untested or found is None:
+    failed = missing.spoiled if untested or paired is None else 0
+    said = verdict(paired, num_failed=failed, unit=results.unit, **goal)
+    few = paired is None or paired.n < SEEDS_LEAST or paired.spread is None
+    if untested or paired is None:
         said = _add_reason(said, contrast, metric, results, missing=missing, few=few)
     # With a prior for the spread, the chance of a decision is unknown.
-    has_own_spread = not few and found is not None and found.prior is None
+    has_own_spread = not few and paired is not None and paired.prior is None
     is_open = said.kind == "undecided" and not untested and has_own_spread
-    more = decision_chances(found, goal["margin"]) if is_open and found else ()
+    more = decision_chances(paired, goal["margin"]) if is_open and paired else ()
     covers, later = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
-    has_no_result = found is None and missing.waiting > 0
+    has_no_result = paired is None and missing.waiting > 0
     if has_no_result:
         text = pending_text(missing.waiting, results.unit)
     elif said.kind == "undecided":
@@ -205,16 +207,16 @@ def make_verdict(
         kind=None if has_no_result else said.kind,
         text=text,
         outlooks=more,
-        difference=paired_estimate(found, _difference_range(contrast, metric, results)) if found else None,
-        p=found.p if found and not untested else None,
+        difference=paired_estimate(paired, _difference_range(contrast, metric, results)) if paired else None,
+        p=paired.p if paired and not untested else None,
         level=answer.level,
         seeds=_completion_text(plan, contrast, metric, results, to_run),
         context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=covers,
-        missing=found.missing if found else 0,
-        wins=paired_win_share(found, goal["better"]) if found else None,
-        prior=found.prior if found and not found.missing else None,
+        missing=paired.missing if paired else 0,
+        wins=paired_win_share(paired, goal["better"]) if paired else None,
+        prior=paired.prior if paired and not paired.missing else None,
     )
     made = _withhold_if_untested(made, find_untested_reason(plan, contrast.pairs, metric, results))
     return replace(made, line=verdict_line(made, answer, contrast.contexts))
@@ -225,21 +227,23 @@ def pending_text(waiting: int, unit: str) -> str:
     return f"no result yet: {amount(waiting, unit)} not run"
 
 
-def _withhold_if_untested(made: ArmVerdict, found: UntestedReason | None) -> ArmVerdict:
+def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason | None) -> ArmVerdict:
     """Return the verdict, withheld if its comparison cannot be tested."""
-    if found is None or made.difference is None:
-        return made
-    text = f"{found.name}: {found.text}"
-    return replace(made, kind="undecided", text=text, p=None, outlooks=(), missing=0, withheld=found.code)
+    if untested_reason is None or verdict.difference is None:
+        return verdict
+    text = f"{untested_reason.name}: {untested_reason.text}"
+    return replace(
+        verdict, kind="undecided", text=text, p=None, outlooks=(), missing=0, withheld=untested_reason.code
+    )
 
 
-def _undecided_text(said: Verdict, more: Sequence[DecisionChance], unit: str) -> str:
+def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: str) -> str:
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
-    if not more:
-        return said.text
-    found = more[TIMES.index(1.0)]
+    if not chances:
+        return verdict.text
+    found = chances[TIMES.index(1.0)]
     chance = f"{amount(found.more, f'more {unit}')} would decide it in {found.chance:.0%} of cases"
-    return f"{said.text}{';' if said.withheld else ':'} {chance}"
+    return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
 
 RIDERS: Mapping[Coverage, str] = {
@@ -258,12 +262,18 @@ def interval_coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
 
 
 def _add_reason(
-    said: Verdict, contrast: Contrast, metric: str, results: SeedResults, *, missing: MissingSeeds, few: bool
+    verdict: Verdict,
+    contrast: Contrast,
+    metric: str,
+    results: SeedResults,
+    *,
+    missing: MissingSeeds,
+    few: bool,
 ) -> Verdict:
     """Return the verdict with the reason why it is withheld, if it is.
 
     Args:
-        said: The verdict without a reason.
+        verdict: The verdict without a reason.
         contrast: The arm and its reference.
         metric: The primary outcome.
         results: Results of the confirm trials.
@@ -273,24 +283,24 @@ def _add_reason(
     own = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
     if missing.failed and not missing.unmeasured and not own:
         # All seeds of the arm finished, so the text must name the reference whose seeds failed.
-        said = replace(said, text=f"{said.text} in {contrast.reference}")
+        verdict = replace(verdict, text=f"{verdict.text} in {contrast.reference}")
     why = ""
     if missing.spoiled and not missing.waiting and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
         why = withheld_reason(bounds, metric, MOST_MISSING)
     if missing.unmeasured:
-        return replace(said, text=f"undecided: {missing.words}{why}", withheld=f"{missing.words}{why}")
+        return replace(verdict, text=f"undecided: {missing.words}{why}", withheld=f"{missing.words}{why}")
     if missing.failed:
-        return replace(said, text=f"{said.text}{why}", withheld=f"{said.withheld}{why}")
+        return replace(verdict, text=f"{verdict.text}{why}", withheld=f"{verdict.withheld}{why}")
     if missing.waiting:
         text = f"undecided: {amount(missing.waiting, missing.unit)} not run"
-        return replace(said, kind="undecided", text=text)
+        return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
-        return replace(said, text="undecided: no trial measured it")
+        return replace(verdict, text="undecided: no trial measured it")
     if lacks := _never_measured(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
-        return replace(said, text=f"undecided: {reason}", withheld=reason)
-    return said
+        return replace(verdict, text=f"undecided: {reason}", withheld=reason)
+    return verdict
 
 
 def _plan_order(plan: Plan) -> Callable[[Contrast], int]:
@@ -371,11 +381,11 @@ def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Seque
     return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against}{p}, {verdict.seeds})"
 
 
-def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
+def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
     found: dict[str, set[int]] = defaultdict(set)
     for each in plan.trials:
-        if each.phase == "confirm" and each.trial_id not in ended:
+        if each.phase == "confirm" and each.trial_id not in ended_ids:
             found[each.arm].add(each.seed)
     return found
 

@@ -222,19 +222,19 @@ def _values_by_seeds(sweep: SweepData, cell: Cell) -> dict[tuple[int, ...], floa
 
 
 def _difference(
-    before: Mapping[tuple[int, ...], float], after: Mapping[tuple[int, ...], float]
+    first: Mapping[tuple[int, ...], float], second: Mapping[tuple[int, ...], float]
 ) -> tuple[Estimate, str]:
-    common = [seeds for seeds in before if seeds in after]
+    common = [seeds for seeds in first if seeds in second]
     if len(common) >= MIN_PAIRED_SEEDS:
-        left = len(before) + len(after) - 2 * len(common)
+        left = len(first) + len(second) - 2 * len(common)
         rest = f", {left} in one alone left out" if left else ""
         unit = "seed" if all(len(each) == 1 for each in common) else "repeat"
-        return estimate([minus(after[seeds], before[seeds]) for seeds in common]), (
+        return estimate([minus(second[seeds], first[seeds]) for seeds in common]), (
             f"paired, {amount(len(common), unit)}{rest}"
         )
-    mean, low, high = welch_difference([*before.values()], [*after.values()])
+    mean, low, high = welch_difference([*first.values()], [*second.values()])
     shared = "no seed" if not common else "one seed"
-    return Estimate(min(len(before), len(after)), mean, low, high), f"Welch, {shared} in both"
+    return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared} in both"
 
 
 def _failure_text(*sides: tuple[str, Cell]) -> str:

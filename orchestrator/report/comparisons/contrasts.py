@@ -132,10 +132,10 @@ class Comparisons:
         self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
     ) -> dict[Key, Paired]:
         def compare_all(
-            known: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
+            values_by_key: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
         ) -> dict[Key, Paired]:
             answer = replace(self.answer, moderated=moderated)
-            return _compared(group, known, self.results, family, answer)
+            return _compared(group, values_by_key, self.results, family, answer)
 
         found = compare_all(differences, moderated=self.answer.moderated)
         contrasts = {each.arm: each for each in group.contrasts}
@@ -159,8 +159,8 @@ def _comparison_with_missing(
 ) -> Callable[[Mapping[int, float]], Paired]:
     """Return a function that tests `key` with given differences for its units without a value."""
 
-    def compare_with(given: Mapping[int, float]) -> Paired:
-        return compare_all({**differences, key: {**differences[key], **given}})[key]
+    def compare_with(baseline_values: Mapping[int, float]) -> Paired:
+        return compare_all({**differences, key: {**differences[key], **baseline_values}})[key]
 
     return compare_with
 

@@ -27,28 +27,28 @@ def control_fields(
     plan: Plan,
     results: SeedResults,
     answer: AnswerPlan | None,
-    ended: frozenset[str],
+    ended_ids: frozenset[str],
     records: Sequence[Record],
 ) -> dict[str, Any]:
     """Return the fields of a report about its controls, and about arms at given settings."""
     if answer is None:
         return {}
-    controls = tuple(control_verdicts(plan, results, answer, ended))
+    controls = tuple(control_verdicts(plan, results, answer, ended_ids))
     found = {"controls": controls, "control_rate": control_rate(controls, answer.level)}
     return {**found, "crossed": tuple(cross_verdicts(plan, results, answer, records))}
 
 
 def control_verdicts(
-    plan: Plan, results: SeedResults, answer: AnswerPlan, ended: frozenset[str]
+    plan: Plan, results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
 ) -> Iterator[ArmVerdict]:
     """Yield the verdict on every control in every primary outcome."""
     controls = [arm for arm in plan.arms if arm.control]
-    to_run = open_seeds(plan, ended)
+    to_run = open_seeds(plan, ended_ids)
     for metric, arm in product(answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
         found = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
-        made = make_verdict(plan, results, answer, contrast, metric, found=found, to_run=to_run)
+        made = make_verdict(plan, results, answer, contrast, metric, paired=found, to_run=to_run)
         if made.is_decided and made.kind != "no difference":
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:

@@ -55,7 +55,7 @@ def cross_verdicts(
                 (arm, reference),
                 metric,
                 at_own_settings=at_own_settings,
-                found=found,
+                paired=found,
                 family=family,
             )
 
@@ -117,7 +117,7 @@ def _make_verdict(
     metric: str,
     *,
     at_own_settings: bool,
-    found: Paired | None,
+    paired: Paired | None,
     family: int,
 ) -> CrossVerdict:
     arm, reference = pair
@@ -128,14 +128,14 @@ def _make_verdict(
     ended = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in sides]
     failed = {results.unit_of(seed) for name in sides for seed in results.failed_seeds(name)}
     waiting = {results.unit_of(seed) for seed in plan.units if any(seed not in each for each in ended)}
-    said = verdict(found, failed=len(failed), unit=plan.unit, **goal)
+    said = verdict(paired, num_failed=len(failed), unit=plan.unit, **goal)
     untested = find_untested_reason(plan, [sides], metric, results)
     if waiting:
         said = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
     elif untested is not None:
         said = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
-    has_no_result = found is None and bool(waiting)
-    tested = found is not None and not failed and not waiting and untested is None
+    has_no_result = paired is None and bool(waiting)
+    tested = paired is not None and not failed and not waiting and untested is None
     whole = plan.num_units - len(failed | waiting)
     shared, runs = shared_fields(arm, reference), reference if at_own_settings else arm
     made = CrossVerdict(
@@ -147,13 +147,13 @@ def _make_verdict(
         kept=tuple(path for path in searched_fields(runs) if path not in shared),
         kind=None if has_no_result else said.kind,
         text=pending_text(len(waiting), plan.unit) if has_no_result else said.text,
-        difference=paired_estimate(found, results.span_of_difference(metric, *sides)) if found else None,
-        p=found.p if found and tested else None,
+        difference=paired_estimate(paired, results.span_of_difference(metric, *sides)) if paired else None,
+        p=paired.p if paired and tested else None,
         family=family,
         level=answer.level,
         seeds=f"{whole} of {amount(plan.num_units, plan.unit)} finished",
     )
-    wins = paired_win_share(found, goal["better"]) if found is not None else None
+    wins = paired_win_share(paired, goal["better"]) if paired is not None else None
     return replace(made, line=_verdict_line(made, answer), wins=wins)
 
 

@@ -80,11 +80,11 @@ def interpolate(points: Sequence[Point], cost: float) -> float | None:
 
 
 def equal_costs(
-    plan: Plan, outcomes: Sequence[str], trained: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, outcomes: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[EqualCost]:
     """Yield every arm at its reference's cost, by outcome, declared cost and re-evaluated field."""
     for outcome in outcomes if plan.posthoc else ():
-        for cost in trained.costs_of(outcome):
+        for cost in seed_results.costs_of(outcome):
             for arm in plan.arms:
                 if arm.reference:
                     found = _equal_costs_of_arm(
@@ -92,7 +92,7 @@ def equal_costs(
                         arm.reference,
                         outcome=outcome,
                         cost=cost,
-                        trained=trained,
+                        seed_results=seed_results,
                         reevaluations=reevaluations,
                     )
                     yield from found
@@ -104,18 +104,18 @@ def _equal_costs_of_arm(
     *,
     outcome: str,
     cost: str,
-    trained: SeedResults,
+    seed_results: SeedResults,
     reevaluations: Sequence[Record],
 ) -> Iterator[EqualCost]:
     own, theirs = (
-        _trained_points(arm, outcome, cost, trained),
-        _trained_points(reference, outcome, cost, trained),
+        _trained_points(arm, outcome, cost, seed_results),
+        _trained_points(reference, outcome, cost, seed_results),
     )
-    shared = _complete_unit_seeds((seed for seed in own if seed in theirs), trained)
-    known_of, known_to = (_best_params_values(each, outcome, trained) for each in (arm, reference))
+    shared = _complete_unit_seeds((seed for seed in own if seed in theirs), seed_results)
+    known_of, known_to = (_best_params_values(each, outcome, seed_results) for each in (arm, reference))
     # A seed that reported no cost counts too, since it may have the greatest cost.
-    paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), trained)
-    seeds = {*paired, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
+    paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
+    seeds = {*paired, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
     paths = dict.fromkeys(path for each in reevaluations if each.arm == arm for path in each.overrides)
     for path in (paths or {"": None}) if shared else ():
         curves = {seed: [own[seed]] for seed in shared}
@@ -125,7 +125,7 @@ def _equal_costs_of_arm(
         at_cost = {seed: interpolate(curves[seed], theirs[seed][0]) for seed in shared}
         known = {seed: value for seed, value in at_cost.items() if value is not None}
         all_known = len(known) == len(seeds)
-        span = trained.span_of_difference(outcome, arm, reference)
+        span = seed_results.span_of_difference(outcome, arm, reference)
         yield EqualCost(
             arm=arm,
             reference=reference,
@@ -134,32 +134,34 @@ def _equal_costs_of_arm(
             path=path,
             own_cost=fmean(own[seed][0] for seed in shared),
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
-            reached=len(trained.whole({*known})),
-            seeds=len({*map(trained.unit_of, seeds)}),
+            reached=len(seed_results.whole({*known})),
+            seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
-                {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, trained, span
+                {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
             ),
             equal=_unit_estimate(
-                {seed: minus(known[seed], theirs[seed][1]) for seed in shared}, trained, span
+                {seed: minus(known[seed], theirs[seed][1]) for seed in shared}, seed_results, span
             )
             if all_known
             else None,
         )
 
 
-def _complete_unit_seeds(seeds: Iterable[int], trained: SeedResults) -> list[int]:
+def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
     """Return those of `seeds` whose independent observation has all of its seeds among them."""
     known = [*seeds]
-    whole = trained.whole({*known})
-    return [seed for seed in known if trained.unit_of(seed) in whole]
+    whole = seed_results.whole({*known})
+    return [seed for seed in known if seed_results.unit_of(seed) in whole]
 
 
-def _unit_estimate(by_seed: Mapping[int, float], trained: SeedResults, span: tuple[float, float]) -> Estimate:
-    return estimate([*trained.by_unit(by_seed).values()], span=span)
+def _unit_estimate(
+    by_seed: Mapping[int, float], seed_results: SeedResults, span: tuple[float, float]
+) -> Estimate:
+    return estimate([*seed_results.by_unit(by_seed).values()], span=span)
 
 
 def setting_effects(
-    plan: Plan, metrics: Sequence[str], trained: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, metrics: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[SettingEffect]:
     """Yield the effect of every setting by arm and metric, with seeds and ranks paired."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -169,28 +171,30 @@ def setting_effects(
         for overrides in plan.posthoc:
             records = groups.get((arm.name, canonical(dict(overrides))), [])
             setting = setting_words(overrides)
-            found = SeedResults(records, trained.declared)
+            found = SeedResults(records, seed_results.declared)
             for metric in metrics:
-                before, after = trained.by_seed(arm.name, metric), found.by_seed(arm.name, metric)
+                before, after = seed_results.by_seed(arm.name, metric), found.by_seed(arm.name, metric)
                 pairs: Mapping[int, list[float]] = defaultdict(list)
                 for key in after:
                     if key in before:
                         pairs[key[1]].append(minus(after[key][0], before[key][0]))
-                units = trained.by_unit({seed: fmean(each) for seed, each in pairs.items()})
+                units = seed_results.by_unit({seed: fmean(each) for seed, each in pairs.items()})
                 if units:
-                    span = difference_range(found.span(metric, arm.name), trained.span(metric, arm.name))
+                    span = difference_range(found.span(metric, arm.name), seed_results.span(metric, arm.name))
                     yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))
 
 
-def _trained_points(arm: str, outcome: str, cost: str, trained: SeedResults) -> dict[int, Point]:
+def _trained_points(arm: str, outcome: str, cost: str, seed_results: SeedResults) -> dict[int, Point]:
     """Return cost and outcome by seed of the arm's best params as trained."""
-    costs, values = (_best_params_values(arm, metric, trained) for metric in (cost, outcome))
+    costs, values = (_best_params_values(arm, metric, seed_results) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
-def _best_params_values(arm: str, metric: str, trained: SeedResults) -> dict[int, float]:
+def _best_params_values(arm: str, metric: str, seed_results: SeedResults) -> dict[int, float]:
     """Return by seed the values of the arm's best params."""
-    return {seed: value for (rank, seed), (value, _) in trained.by_seed(arm, metric).items() if rank == 0}
+    return {
+        seed: value for (rank, seed), (value, _) in seed_results.by_seed(arm, metric).items() if rank == 0
+    }
 
 
 def _reevaluation_point(record: Record, outcome: str, cost: str) -> list[Point]:

@@ -34,14 +34,14 @@ def tables(report: Report) -> Iterator[Grid]:
 
 
 def _seed_table(
-    report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
+    report: Report, metric: str, effects: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Grid]:
     """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
-    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
+    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in effects)]
     if not units:
         return
     rows = []
-    for each in own:
+    for each in effects:
         values = dict(each.by_seed)
         rows.append(
             (_effect_name(each, several), *(format_number(values.get(unit), "+") or "-" for unit in units))

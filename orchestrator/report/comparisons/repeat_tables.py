@@ -69,8 +69,10 @@ def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
     yield Grid(title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows)
 
 
-def _format_chance(chances: Sequence[DecisionChance], more: int) -> str:
-    words = (f"{each.chance:.0%}, {format_number(each.difference)}" for each in chances if each.more == more)
+def _format_chance(chances: Sequence[DecisionChance], additional: int) -> str:
+    words = (
+        f"{each.chance:.0%}, {format_number(each.difference)}" for each in chances if each.more == additional
+    )
     return next(words, "-")
 
 

@@ -76,21 +76,26 @@ def digest_name(split: str) -> str:
     return metric_name(split, DIGEST)
 
 
-def test_set_difference(split: str, names: tuple[str, str], own: Digests, theirs: Digests) -> str:
+def test_set_difference(
+    split: str, names: tuple[str, str], arm_digests: Digests, reference_digests: Digests
+) -> str:
     """Return in which digest of `split` two arms differ on one seed; empty if they differ on none.
 
     Args:
         split: The split that was measured.
         names: Names of both arms in the text.
-        own: Digests of the first arm's trials, by seed.
-        theirs: Digests of the second arm's trials.
+        arm_digests: Digests of the first arm's trials, by seed.
+        reference_digests: Digests of the second arm's trials.
     """
-    for seed in own.keys() & theirs.keys():
+    for seed in arm_digests.keys() & reference_digests.keys():
         # The text after a space names the form of the examples. Digests of different forms are not
         # comparable.
-        forms = [{text.partition(" ")[2] for text in each[seed]} for each in (own, theirs)]
-        if forms[0] == forms[1] and own[seed] != theirs[seed]:
-            first, second = (" and ".join(map(_short_digest, sorted(each[seed]))) for each in (own, theirs))
+        forms = [{text.partition(" ")[2] for text in each[seed]} for each in (arm_digests, reference_digests)]
+        if forms[0] == forms[1] and arm_digests[seed] != reference_digests[seed]:
+            first, second = (
+                " and ".join(map(_short_digest, sorted(each[seed])))
+                for each in (arm_digests, reference_digests)
+            )
             data = f"examples of {split}" if split else "data"
             return f"{names[0]} was measured on other {data} (digest {first}) than {names[1]} ({second})"
     return ""

@@ -114,7 +114,7 @@ def _value_panel(report: Report, metric: str, name: str) -> Panel:
     marks = choose_text(
         found,
         intervals=f"mean with 95% interval and every {report.unit}",
-        means=f"mean and every {report.unit}",
+        mean_text=f"mean and every {report.unit}",
         one=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
@@ -169,7 +169,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
 
 def _mean_label(estimate: Estimate) -> str:
     """Return the label of a mean in the key."""
-    return choose_text([estimate], intervals="mean, 95% interval", means="mean", one=ONLY_SEED)
+    return choose_text([estimate], intervals="mean, 95% interval", mean_text="mean", one=ONLY_SEED)
 
 
 def _paint_interval(axes: "Axes", row: float, estimate: Estimate, colour: str, label: str) -> None:

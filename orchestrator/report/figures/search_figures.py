@@ -27,20 +27,20 @@ CUT_SHARE = 0.1
 """Share of the worst trials that is outside of the axes."""
 
 
-def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
-    """Yield the panels of one arm; `place` is its number among the arms that search."""
+def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
+    """Yield the panels of one arm; `arm_index` is its number among the arms that search."""
     if not course.finished:
         return
     if len(course.objectives) > 1:
-        yield from _front_panels(course, place)
+        yield from _front_panels(course, arm_index)
     else:
-        yield from _progress_panels(course, place)
+        yield from _progress_panels(course, arm_index)
     if course.importance is not None:
-        yield _importance_panel(course, f"search-{place}-importance")
-    yield from _slice_panels(course, place)
+        yield _importance_panel(course, f"search-{arm_index}-importance")
+    yield from _slice_panels(course, arm_index)
 
 
-def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     expected = course.expected
     metric = course.objectives[0].metric
     last = _best_end([each[-1] for each in _courses_of_repeats(course)], course)
@@ -53,7 +53,7 @@ def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     several = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
     for axis, unit in enumerate(("trials", "device hours")):
         yield Panel(
-            f"search-{place}-{'hours' if axis else 'trials'}",
+            f"search-{arm_index}-{'hours' if axis else 'trials'}",
             f"Best {metric} so far of {course.arm} against {unit}: "
             f"{last[2]:.4g} after {last[axis]:.4g} {unit}{several}{hoped}",
             partial(_paint_progress, course=course, expected=expected, axis=axis),
@@ -158,7 +158,7 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
     axes.spines["left"].set_visible(False)
 
 
-def _slice_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     ranked = list(course.importance.shares) if course.importance else []
     order = {path: at for at, path in enumerate(ranked)}
     dimensions = sorted(course.dimensions, key=lambda each: order.get(each.path, len(order)))
@@ -172,10 +172,10 @@ def _slice_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
             value_words(best.assignment[dimension.path]) if dimension.path in best.assignment else "absent"
         )
         yield Panel(
-            f"search-{place}-slice-{index}",
+            f"search-{arm_index}-slice-{index}",
             f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(own)} finished trials; "
             f"the best has {words}",
-            partial(_paint_slice, course=course, dimension=dimension, own=own),
+            partial(_paint_slice, course=course, dimension=dimension, arm_trials=own),
             title=dimension.path,
             width=SMALL,
             height=2.1,
@@ -183,10 +183,10 @@ def _slice_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
 
 
 def _paint_slice(
-    axes: "Axes", course: SearchCourse, dimension: Dimension, own: Sequence[SearchTrial]
+    axes: "Axes", course: SearchCourse, dimension: Dimension, arm_trials: Sequence[SearchTrial]
 ) -> None:
     best, domain = course.best, dimension.domain
-    points = [(_position(dimension, each), each.values[0]) for each in _every_kth(own)]
+    points = [(_position(dimension, each), each.values[0]) for each in _every_kth(arm_trials)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     if best is not None and dimension.path in best.assignment:
         axes.plot(_position(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
@@ -208,7 +208,9 @@ def _paint_slice(
         for end in (domain.low, domain.high):
             axes.axvline(end, color=INK, linewidth=0.8, linestyle=":")
     axes.locator_params(axis="y", nbins=5)
-    axes.set_ylim(*_value_limits([each.values[0] for each in own], larger=course.objectives[0].goal == "max"))
+    axes.set_ylim(
+        *_value_limits([each.values[0] for each in arm_trials], larger=course.objectives[0].goal == "max")
+    )
 
 
 def _position(dimension: Dimension, trial: SearchTrial) -> float:
@@ -219,12 +221,12 @@ def _position(dimension: Dimension, trial: SearchTrial) -> float:
     return float(value)
 
 
-def _front_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     first, *others = course.objectives
     for index, other in enumerate(others, start=1):
         message = "; ".join(f"{each.values[0]:.4g}, {each.values[index]:.4g}" for each in course.front)
         yield Panel(
-            f"search-{place}-front-{index}",
+            f"search-{arm_index}-front-{index}",
             f"{first.metric} against {other.metric} of {course.arm}, the front: {message}",
             partial(_paint_front, course=course, index=index),
             title=f"{first.metric} against {other.metric}",
@@ -234,7 +236,7 @@ def _front_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     volumes = course.hypervolumes
     if volumes and isfinite(volumes[-1][1]):
         yield Panel(
-            f"search-{place}-hypervolume",
+            f"search-{arm_index}-hypervolume",
             f"Hypervolume of the front of {course.arm} against trials: "
             f"{volumes[-1][1]:.4g} after {volumes[-1][0]}",
             partial(_paint_volumes, volumes=volumes),

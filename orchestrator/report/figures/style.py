@@ -188,12 +188,12 @@ def fill_boxes(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
     axes.add_patch(PathPatch(made, facecolor=BLUE, linewidth=0, alpha=ink))
 
 
-def draw_key(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
-    """Draw a key with each mark once, `drop` inches below the axis, from `left` of its width on."""
+def draw_key(axes: "Axes", x: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
+    """Draw a key with each mark once, `drop` inches below the axis, from `x` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
     if not named:
         return
     height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
-    looks |= {"loc": "upper left", "bbox_to_anchor": (left, -drop / height), "ncols": columns}
+    looks |= {"loc": "upper left", "bbox_to_anchor": (x, -drop / height), "ncols": columns}
     axes.legend(list(named.values()), list(named), borderaxespad=0, **looks)

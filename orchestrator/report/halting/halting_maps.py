@@ -72,19 +72,26 @@ class HaltingMaps:
 
 
 def halting_maps(
-    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> HaltingMaps:
     """Return the halting maps of all arms.
 
     Args:
         plan: Plan of the sweep.
         records: Records of confirm trials.
-        measured: Measurements of these trials by trial id.
+        measurements_by_trial: Measurements of these trials by trial id.
     """
     is_requested = plan.confirm is not None and plan.confirm.halting_examples > 0
-    done = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.trial_id in measured]
+    done = [
+        each
+        for each in records
+        if each.outcome is OutcomeKind.FINISHED and each.trial_id in measurements_by_trial
+    ]
     of_arms = by_arm(done)
-    found = {arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measured), None) for arm in plan.arms}
+    found = {
+        arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measurements_by_trial), None)
+        for arm in plan.arms
+    }
     ran = {each.arm for each in done}
     return HaltingMaps(
         arms=tuple(each for each in found.values() if each is not None),
@@ -93,33 +100,33 @@ def halting_maps(
 
 
 def _maps_of_seeds(
-    arm: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+    arm: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmMaps]:
     """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda each: each.seed):
-        last = measured[record.trial_id][-1:]
+        last = measurements_by_trial[record.trial_id][-1:]
         maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
         examples = tuple(map(_parse_example, maps))
         if examples:
             yield ArmMaps(arm, record.seed, record.trial_id, examples)
 
 
-def _parse_example(stored: Mapping[str, Any]) -> MappedExample:
+def _parse_example(data: Mapping[str, Any]) -> MappedExample:
     """Return a stored example. Raise KeyError, TypeError or ValueError if its format is wrong."""
     return MappedExample(
-        split=str(stored["split"]),
-        number=int(stored["number"]),
-        target=None if stored["target"] is None else str(stored["target"]),
-        answer=None if stored["answer"] is None else str(stored["answer"]),
-        hits=int(stored["hits"]),
-        counts=int(stored["counts"]),
-        depth=float(stored["depth"]),
-        meaning=str(stored["meaning"]),
-        parts=tuple(_parse_part(each) for each in stored["parts"][:2]),
+        split=str(data["split"]),
+        number=int(data["number"]),
+        target=None if data["target"] is None else str(data["target"]),
+        answer=None if data["answer"] is None else str(data["answer"]),
+        hits=int(data["hits"]),
+        counts=int(data["counts"]),
+        depth=float(data["depth"]),
+        meaning=str(data["meaning"]),
+        parts=tuple(_parse_part(each) for each in data["parts"][:2]),
     )
 
 
-def _parse_part(stored: Mapping[str, Any]) -> MappedPart:
-    words = tuple(map(str, stored["words"][:WORDS]))
-    running = tuple(tuple(map(int, layers[:LAYERS])) for layers in stored["running"][: len(words)])
-    return MappedPart(words[: len(running)], int(stored["length"]), running)
+def _parse_part(data: Mapping[str, Any]) -> MappedPart:
+    words = tuple(map(str, data["words"][:WORDS]))
+    running = tuple(tuple(map(int, layers[:LAYERS])) for layers in data["running"][: len(words)])
+    return MappedPart(words[: len(running)], int(data["length"]), running)

@@ -63,8 +63,8 @@ def halting_section(details: Details) -> PageSection:
 
 
 def _count_parts(details: Details) -> Iterator[Part]:
-    def sentence(text: str, found: Sequence[BinnedDepth]) -> str:
-        whiskers = any(one.low is not None for each in found for one in each.bins)
+    def sentence(text: str, depths: Sequence[BinnedDepth]) -> str:
+        whiskers = any(one.low is not None for each in depths for one in each.bins)
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
         return text.format(bands=bands)
 
@@ -90,13 +90,13 @@ def _count_parts(details: Details) -> Iterator[Part]:
     )
 
 
-def _expert_words_table(use: ExpertUse) -> Grid:
-    chosen = map(sum, zip(*use.uses, strict=True))
+def _expert_words_table(expert_use: ExpertUse) -> Grid:
+    chosen = map(sum, zip(*expert_use.uses, strict=True))
     rows = (
         (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
-        for number, (times, words) in enumerate(zip(chosen, use.words, strict=True), start=1)
+        for number, (times, words) in enumerate(zip(chosen, expert_use.words, strict=True), start=1)
     )
-    title = f"{use.arm}, {use.mixture}, seed {use.seed}"
+    title = f"{expert_use.arm}, {expert_use.mixture}, seed {expert_use.seed}"
     return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
@@ -129,7 +129,7 @@ def _without_maps_text(still: tuple[str, ...]) -> str:
     return f"No map was kept of {', '.join(still)}: {message}" if still else ""
 
 
-def _omitted_examples_text(maps: ArmMaps, most: int) -> str:
+def _omitted_examples_text(maps: ArmMaps, maximum: int) -> str:
     """Return how many examples are not drawn, as text."""
-    left = len(maps.examples) - most
+    left = len(maps.examples) - maximum
     return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."

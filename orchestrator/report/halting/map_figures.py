@@ -27,15 +27,15 @@ Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 """Words, and the percentages of their layers."""
 
 
-def map_panels(maps: ArmMaps, place: int, max_examples: int) -> Iterator[Panel]:
-    """Yield panels of the first `most` examples; `place` is the arm's number among arms with maps."""
+def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Panel]:
+    """Yield panels of the first `most` examples; `arm_index` is the arm's number among arms with maps."""
     for index, each in enumerate(maps.examples[:max_examples], start=1):
         strips = [*_strips(each)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)
         layers = max(layers, MIN_LAYERS)
         high = LAYER * layers
         yield Panel(
-            f"map-{place}-{index}",
+            f"map-{arm_index}-{index}",
             _example_text(maps.arm, each),
             partial(_paint, strips=strips, layers=layers, note=_depth_note(each)),
             title=_title(each),

@@ -80,8 +80,8 @@ class ExpertUse:
         return _shares([uses for _, uses in self.layers])
 
 
-def _shares(uses: Sequence[Sequence[int]]) -> Shares:
-    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
+def _shares(expert_uses: Sequence[Sequence[int]]) -> Shares:
+    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in expert_uses)
 
 
 BOUND_INDEX = 8
@@ -94,7 +94,7 @@ def binned_depths(
     kind: Literal["lengths", "operators"],
     plan: Plan,
     records: Sequence[Record],
-    measured: Mapping[str, Sequence[Measurement]],
+    measurements_by_trial: Mapping[str, Sequence[Measurement]],
 ) -> Iterator[BinnedDepth]:
     """Yield binned depths, arm by arm and split by split.
 
@@ -102,9 +102,9 @@ def binned_depths(
         kind: The quantity that defines the bins.
         plan: Plan of the sweep.
         records: Records of confirm trials.
-        measured: Measurements of these trials by trial id.
+        measurements_by_trial: Measurements of these trials by trial id.
     """
-    kept, units = _counts_of_kind(kind, records, measured), plan.units
+    kept, units = _counts_of_kind(kind, records, measurements_by_trial), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, each in kept.get(arm.name, ()):
@@ -140,10 +140,10 @@ def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> Dept
 
 
 def expert_uses(
-    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
-    kept = _counts_of_kind("experts", records, measured)
+    kept = _counts_of_kind("experts", records, measurements_by_trial)
     for arm in plan.arms:
         for record, each in kept.get(arm.name, ())[:1]:
             for mixture in each["mixtures"]:
@@ -167,12 +167,12 @@ def expert_uses(
 
 
 def _counts_of_kind(
-    kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+    kind: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> CountsByArm:
     found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
     for record in sorted(done, key=lambda each: each.seed):
-        for last in measured.get(record.trial_id, ())[-1:]:
+        for last in measurements_by_trial.get(record.trial_id, ())[-1:]:
             own = [(record, each) for each in last.examples if each.get("kind") == kind]
             found.setdefault(record.arm, []).extend(own)
     return found

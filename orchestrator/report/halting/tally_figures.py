@@ -79,8 +79,8 @@ def _depth_text(depth: BinnedDepth, quantity: str) -> str:
     return f"{depth.split}: {message}" if depth.split else message
 
 
-def _bin_label(fewest: int, most: int) -> str:
-    return str(fewest) if fewest == most else f"{fewest}-{most}"
+def _bin_label(fewest: int, maximum: int) -> str:
+    return str(fewest) if fewest == maximum else f"{fewest}-{maximum}"
 
 
 def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, top: float) -> None:
@@ -109,9 +109,9 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, to
     draw_key(axes, 0.0, KEY_COLUMNS, drop=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2)
 
 
-def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
+def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
     """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
-    for index, each in enumerate(uses, start=1):
+    for index, each in enumerate(expert_uses, start=1):
         title = f"{shorten(each.arm, 20)}, {each.mixture}, seed {each.seed}"
         of = f"Experts of the {each.mixture} of {each.arm}"
         yield _shares_panel(f"experts-{index}", f"{of} by class of word", title, each.classes, each.shares)

@@ -37,16 +37,16 @@ class CostCurve:
 
 
 def cost_curves(
-    plan: Plan, outcomes: Sequence[str], trained: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, outcomes: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[CostCurve]:
     """Yield the curves of every arm by outcome, declared cost and re-evaluated field."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in reevaluations:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
     for outcome in outcomes:
-        for cost in trained.costs_of(outcome):
+        for cost in seed_results.costs_of(outcome):
             for arm in plan.arms:
-                own = _cost_point("", arm.name, outcome, cost, trained)
+                own = _cost_point("", arm.name, outcome, cost, seed_results)
                 if own is None:
                     continue
                 by_path: dict[str, list[CostPoint]] = defaultdict(list)
@@ -54,7 +54,7 @@ def cost_curves(
                     records = groups.get((arm.name, canonical(dict(overrides))), [])
                     words = setting_words(overrides)
                     found = _cost_point(
-                        words, arm.name, outcome, cost, SeedResults(records, trained.declared)
+                        words, arm.name, outcome, cost, SeedResults(records, seed_results.declared)
                     )
                     if found is not None and len(overrides) == 1:
                         by_path[next(iter(overrides))].append(found)

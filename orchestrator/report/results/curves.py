@@ -39,34 +39,41 @@ class ArmCurve:
 
 
 def learning_curves(
-    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmCurve]:
     """Yield the curves of every arm's best params, metric by metric.
 
     Args:
         plan: Plan of the sweep.
         records: Records of trials.
-        measured: Measurements by trial id, in the order of steps.
+        measurements_by_trial: Measurements by trial id, in the order of steps.
     """
     own = [
-        each for each in records if each.phase == "confirm" and not each.rank and each.trial_id in measured
+        each
+        for each in records
+        if each.phase == "confirm" and not each.rank and each.trial_id in measurements_by_trial
     ]
     of_arms = by_arm(own)
-    for metric in _curve_metrics(plan, own, measured):
+    for metric in _curve_metrics(plan, own, measurements_by_trial):
         for arm in plan.arms:
-            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measured)
+            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measurements_by_trial)
             if curve.steps or curve.failed:
                 yield curve
 
 
 def _arm_curve(
-    arm: str, metric: str, records: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+    arm: str,
+    metric: str,
+    records: Iterable[Record],
+    measurements_by_trial: Mapping[str, Sequence[Measurement]],
 ) -> ArmCurve:
     finished: list[dict[int, float]] = []
     failed: list[Line] = []
     for record in records:
         values = {
-            each.step: each.metrics[metric] for each in measured[record.trial_id] if metric in each.metrics
+            each.step: each.metrics[metric]
+            for each in measurements_by_trial[record.trial_id]
+            if metric in each.metrics
         }
         if values and record.outcome is OutcomeKind.FINISHED:
             finished.append(values)
@@ -94,7 +101,7 @@ def _every_kth(values: Sequence[T]) -> Iterator[T]:
 
 
 def _curve_metrics(
-    plan: Plan, records: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+    plan: Plan, records: Iterable[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> tuple[str, ...]:
     """Return the metrics with curves, in order of preference, among those measured at several steps.
 
@@ -104,7 +111,7 @@ def _curve_metrics(
     counted: dict[str, int] = {}
     for record in records:
         steps: dict[str, int] = {}
-        for each in measured[record.trial_id]:
+        for each in measurements_by_trial[record.trial_id]:
             for name in each.metrics:
                 steps[name] = steps.get(name, 0) + 1
         for name, count in steps.items():

@@ -47,7 +47,7 @@ def details(
     plan: Plan,
     report: Report,
     records: Sequence[Record],
-    measured: Mapping[str, Sequence[Measurement]],
+    measurements_by_trial: Mapping[str, Sequence[Measurement]],
 ) -> Details:
     """Return the details of a report.
 
@@ -55,10 +55,12 @@ def details(
         plan: Plan of the sweep.
         report: The report of these records.
         records: Records of all trials.
-        measured: Measurements of confirm trials by trial id, in the order of steps.
+        measurements_by_trial: Measurements of confirm trials by trial id, in the order of steps.
     """
     records = with_usable_metrics(records)
-    measured = {trial_id: [*map(with_usable, found)] for trial_id, found in measured.items()}
+    measurements_by_trial = {
+        trial_id: [*map(with_usable, found)] for trial_id, found in measurements_by_trial.items()
+    }
     whole = merge_late_splits(plan, records)
     confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
     reevaluations = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
@@ -67,17 +69,17 @@ def details(
         arms=tuple(arm_facts(plan, records)),
         settings=tuple(first_settings(plan)),
         searches=tuple(search_courses(plan, records)),
-        curves=tuple(learning_curves(plan, records, measured)),
+        curves=tuple(learning_curves(plan, records, measurements_by_trial)),
         costs=tuple(
             cost_curves(
                 plan, [*report.outcomes, *_reevaluation_metrics(plan, report)], results, reevaluations
             )
         ),
         depths=tuple(depth_curves(plan, results, plan.confirm.splits if plan.confirm else ())),
-        maps=halting_maps(plan, confirmed, measured),
-        lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
-        operators=tuple(binned_depths("operators", plan, confirmed, measured)),
-        experts=tuple(expert_uses(plan, confirmed, measured)),
+        maps=halting_maps(plan, confirmed, measurements_by_trial),
+        lengths=tuple(binned_depths("lengths", plan, confirmed, measurements_by_trial)),
+        operators=tuple(binned_depths("operators", plan, confirmed, measurements_by_trial)),
+        experts=tuple(expert_uses(plan, confirmed, measurements_by_trial)),
         origin=tuple(origin(plan, records)),
         listings=tuple(listings(records)),
         wall_clock_s=_wall_clock_seconds(records),

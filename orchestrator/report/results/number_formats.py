@@ -66,19 +66,19 @@ def _format_short(value: float, sign: str) -> str:
     return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
 
 
-def choose_text(estimates: Iterable[Estimate], *, intervals: str, means: str, one: str) -> str:
+def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str, one: str) -> str:
     """Return the text that applies to these estimates.
 
     Args:
         estimates: The estimates.
         intervals: Text if some estimate has an interval.
-        means: Text if there is no interval but some estimate has several seeds, or if there are no estimates.
+        mean_text: Text if some estimate without interval has several seeds, or if there are no estimates.
         one: Text if every estimate has one seed.
     """
     shown = [*estimates]
     if any(each.low is not None for each in shown):
         return intervals
-    return one if shown and all(each.n == 1 for each in shown) else means
+    return one if shown and all(each.n == 1 for each in shown) else mean_text
 
 
 def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:

@@ -104,11 +104,11 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
             yield _prior_work(row, names)
 
 
-def _has_result(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
+def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[str, str, str]]) -> bool:
     """Return whether a result exists; results of a front have one cell per point, named after the setting."""
-    arm, metric, setting = place
-    return place in shown or any(
-        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting
+    arm, metric, setting = result_key
+    return result_key in shown_keys or any(
+        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown_keys if setting
     )
 
 

@@ -46,17 +46,17 @@ def estimate(
     return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
 
 
-def paired_estimate(found: Paired, span: tuple[float, float]) -> Estimate:
+def paired_estimate(paired: Paired, span: tuple[float, float]) -> Estimate:
     """Return an estimate with the interval of the family, cut off at `span`, the range of differences."""
-    return clip_interval(Estimate(found.n, found.mean, found.low, found.high), span)
+    return clip_interval(Estimate(paired.n, paired.mean, paired.low, paired.high), span)
 
 
-def clip_interval(found: Estimate, span: tuple[float, float]) -> Estimate:
+def clip_interval(estimate: Estimate, span: tuple[float, float]) -> Estimate:
     """Return the estimate with its interval cut off at `span`."""
-    if found.low is None or found.high is None:
-        return found
-    low, high = max(found.low, span[0]), min(found.high, span[1])
-    return replace(found, low=min(low, found.mean), high=max(high, found.mean))
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    low, high = max(estimate.low, span[0]), min(estimate.high, span[1])
+    return replace(estimate, low=min(low, estimate.mean), high=max(high, estimate.mean))
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
@@ -134,9 +134,9 @@ def win_share(
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
 
 
-def paired_win_share(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
+def paired_win_share(paired: Paired, better: Literal["max", "min"] | None) -> WinShare:
     """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
-    return win_share(found.by_seed.values(), better, has_interval=found.low is not None)
+    return win_share(paired.by_seed.values(), better, has_interval=paired.low is not None)
 
 
 def welch_difference(

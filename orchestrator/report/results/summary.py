@@ -71,13 +71,13 @@ ANSWERS = {
 """Names in the tracking UI by suffix of a metric."""
 
 
-def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
+def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") -> Report:
     """Return the report: confirm results, paired differences to references, and how all trials ended.
 
     Args:
         plan: Plan of the sweep.
         records: Records of its trials.
-        spent: The exhausted part of the budget, if it ended the sweep.
+        budget_reason: The exhausted part of the budget, if it ended the sweep.
     """
     known = with_usable_metrics(given := list(records))
     whole = merge_late_splits(plan, known)
@@ -124,7 +124,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         left=max(0, len(plan.trials) - num_ended(known)),
-        spent=spent,
+        spent=budget_reason,
         searched=searched,
         changes=tuple(
             arm_changes(plan, _chosen_values(searched, tallies), _chosen_values_by_repeat(tallies))
@@ -177,33 +177,33 @@ def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _report_contexts(
-    plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
+    plan: Plan, declared_metrics: Sequence[Metric], confirm_records: Sequence[Record]
 ) -> Iterator[ReportContext]:
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
-        own = [each for each in confirmed if each.arm in names]
+        own = [each for each in confirm_records if each.arm in names]
         context = arms[0].context
-        yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
+        yield ReportContext(assignments(context), dict(context), names, _floors(declared_metrics, own))
 
 
-def _search_fields(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
+def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     """Return the fields of a report about the objectives and reports of its search."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
         "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
-        "search_reports": max((each.reports for each in known), default=0),
-        "unranked": equal_search_counts(plan, known),
-        "read_in_search": splits_seen_by_search(plan, known),
+        "search_reports": max((each.reports for each in records), default=0),
+        "unranked": equal_search_counts(plan, records),
+        "read_in_search": splits_seen_by_search(plan, records),
     }
 
 
 def _chosen_values(
-    searched: Iterable[SearchBest], tallies: Iterable[ArmTally]
+    bests: Iterable[SearchBest], tallies: Iterable[ArmTally]
 ) -> dict[str, Mapping[str, object]]:
     """Return the values that the search of each arm chose."""
-    found = {each.arm: each.assignment for each in searched}
+    found = {each.arm: each.assignment for each in bests}
     return found | {each.arm: each.assignment for each in tallies if each.assignment}
 
 
@@ -217,11 +217,11 @@ def _ended_trials(records: Iterable[Record], phase: str) -> list[Record]:
 
 
 def _factorial_effects(
-    plan: Plan, results: SeedResults, answer: AnswerPlan | None, ended: frozenset[str]
+    plan: Plan, results: SeedResults, answer: AnswerPlan | None, ended_ids: frozenset[str]
 ) -> tuple[FactorialEffect, ...]:
     if answer is None:
         return ()
-    return tuple(factorial_effects(plan, results, answer, answers.open_seeds(plan, ended)))
+    return tuple(factorial_effects(plan, results, answer, answers.open_seeds(plan, ended_ids)))
 
 
 def has_confirmed_front(plan: Plan) -> bool:
@@ -241,7 +241,9 @@ def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
     return measured.declared_metrics()
 
 
-def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
+def _displayed_metrics(
+    plan: Plan, declared_metrics: Sequence[Metric], records: Sequence[Record]
+) -> tuple[str, ...]:
     """Return the displayed metrics that any record measured, quantity by quantity."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     splits = (*names.test, *names.selection, "")
@@ -250,9 +252,9 @@ def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence
     for name in sorted(measured):
         by_place[names.quantity(name), names.split(name)].append(name)
     found = {quantity for quantity, split in by_place if split in splits}
-    shown = [each for each in declared if each.shown]
+    shown = [each for each in declared_metrics if each.shown]
     known = [each.name for each in shown if not each.split]
-    others = sorted(found.difference(each.name for each in declared))
+    others = sorted(found.difference(each.name for each in declared_metrics))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
     ordered = [*others, *known] if plan.trainable is None else [*known, *others]
     wanted = [(quantity, split) for quantity in ordered for split in splits]
@@ -260,12 +262,16 @@ def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence
     return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
 
 
-def _unmeasured_splits(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
+def _unmeasured_splits(
+    plan: Plan, confirm_records: Sequence[Record], expected: Collection[str]
+) -> tuple[str, ...]:
     """Return test splits without a value although some confirm trial finished; custom code may omit them.
 
     Splits in `expected` have still to be evaluated and are left out.
     """
-    done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
+    done = [
+        each.last.metrics for each in confirm_records if each.outcome is OutcomeKind.FINISHED and each.last
+    ]
     if plan.confirm is None or not done:
         return ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
@@ -274,7 +280,7 @@ def _unmeasured_splits(plan: Plan, confirmed: Sequence[Record], expected: Collec
 
 
 def _headlines(
-    plan: Plan, declared: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
+    plan: Plan, declared_metrics: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the headline quantities: the first applicable of the following.
 
@@ -287,20 +293,20 @@ def _headlines(
     if primary:
         return tuple(dict.fromkeys(map(names.quantity, primary)))
     quantities = [names.quantity(metric) for metric in metrics]
-    if made := [each.name for each in declared if "headline" in each.shown]:
+    if made := [each.name for each in declared_metrics if "headline" in each.shown]:
         return tuple(name for name in made if name in quantities)[:1]
     searched = [names.quantity(each.metric) for each in plan.search.objectives] if plan.search else []
-    known = [each.name for each in declared if each.name in quantities]
+    known = [each.name for each in declared_metrics if each.name in quantities]
     return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
 
 
-def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
+def _floors(declared_metrics: Sequence[Metric], confirm_records: Sequence[Record]) -> dict[str, float]:
     """Return the floors by metric, as declared or as measured in the same trial."""
     floors: dict[str, float] = {}
-    for record in confirmed:
+    for record in confirm_records:
         measured = record.last.metrics if record.last else {}
         for name in measured:
-            known = look_up(declared, name)
+            known = look_up(declared_metrics, name)
             beside = measured.get(metric_name(split_and_quantity(name)[0], known.floor_from))
             if (floor := beside if known.floor is None else known.floor) is not None:
                 floors[name] = floor
@@ -342,22 +348,22 @@ def _cell(
 
 
 def _posthoc_cells(
-    plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], trained: SeedResults
+    plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], seed_results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
     for arm, words, overrides, own in _reevaluations_by_setting(plan, reevaluations):
         for metric in metrics:
-            if cell := _cell(plan, arm, metric, replace(trained, records=own), overrides=overrides):
+            if cell := _cell(plan, arm, metric, replace(seed_results, records=own), overrides=overrides):
                 yield replace(cell, setting=words)
 
 
 def _failed_reevaluations(
-    plan: Plan, reevaluations: Sequence[Record], trained: SeedResults, shown: Sequence[Cell]
+    plan: Plan, reevaluations: Sequence[Record], seed_results: SeedResults, shown_cells: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
-    there = {(cell.arm, cell.setting) for cell in shown}
+    there = {(cell.arm, cell.setting) for cell in shown_cells}
     for arm, words, _, own in _reevaluations_by_setting(plan, reevaluations):
-        if (arm, words) not in there and replace(trained, records=own).failed_seeds(arm):
+        if (arm, words) not in there and replace(seed_results, records=own).failed_seeds(arm):
             yield FailedReadings(arm, words, len({each.seed for each in own}))
 
 
@@ -381,14 +387,14 @@ def _reevaluations_by_setting(
 
 
 def _front_cells(
-    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: SeedResults
+    plan: Plan, metrics: Sequence[str], confirm_records: Sequence[Record], seed_results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
-        own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
+        own = [each for each in confirm_records if each.arm == arm.name and each.rank == rank]
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
+            if cell := _cell(plan, arm.name, metric, replace(seed_results, records=own)):
                 chosen = setting_words(own[0].assignment)
                 yield replace(cell, setting=f"{_point_name(rank)}: {chosen}")
 
@@ -472,9 +478,9 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     }
 
 
-def answer_key(name: str, place: int = 0) -> str:
+def answer_key(name: str, index: int = 0) -> str:
     """Return `answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
-    return f"{ANSWER}{place + 1}/{name}" if place else f"{ANSWER}/{name}"
+    return f"{ANSWER}{index + 1}/{name}" if index else f"{ANSWER}/{name}"
 
 
 def _logged_p(report: Report, effect: Effect | None) -> float | None:

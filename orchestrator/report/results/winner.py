@@ -144,25 +144,25 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"{report.sweep} has several contexts, so the best must be chosen inside one: give --context "
+            f"{report.sweep} has several contexts, so choose the best in one of them: give --context "
             f"with one of {', '.join(arms)}, or --arm"
         )
     controls = {each.arm for each in report.controls}
     every = arms[context] if context is not None else report.arms
     rivals = tuple(each for each in every if each not in controls or each == arm)
     if arm is not None and arm not in rivals:
-        raise InputError(f"{arm} is not in the context {context}: leave out --context or --arm")
+        raise InputError(f"{arm} is not in the context {context}: omit --context or --arm")
     return rivals if arm is None else (arm,)
 
 
 def _best_confirmed(
-    plan: Plan, finished: Sequence[Record], report: Report, failed_params: Collection[tuple[str, int]]
+    plan: Plan, records: Sequence[Record], report: Report, failed_params: Collection[tuple[str, int]]
 ) -> Winner | None:
     if plan.confirm is None or not report.outcomes:
         return None
     metric = report.outcomes[0]
     groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for each in finished:
+    for each in records:
         if each.phase == "confirm" and each.last is not None and metric in each.last.metrics:
             groups[each.arm, each.rank or 0].append(each)
     if not groups:
@@ -185,7 +185,7 @@ def _best_confirmed(
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
     value, repeat, seeds = _mean_of_metric(chosen, metric), None, plan.confirm.seeds
     if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan, finished, best[0], {each.repeat for each in chosen})
+        repeat = _best_repeat(plan, records, best[0], {each.repeat for each in chosen})
         chosen = tuple(each for each in chosen if each.repeat == repeat)
         seeds = plan.unit_seeds[repeat]
     worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
@@ -195,10 +195,10 @@ def _best_confirmed(
     return Winner(best[0], "confirm", *made, repeat=repeat, seeds=() if repeat is None else seeds)
 
 
-def _best_repeat(plan: Plan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
+def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
     """Return which of the `repeats` of an arm found the best value in its search."""
     assert plan.search is not None
-    trials = [trial for trial in finished_trials(plan, finished)[arm] if trial.repeat in repeats]
+    trials = [trial for trial in finished_trials(plan, records)[arm] if trial.repeat in repeats]
     best_trials = rank_trials(trials, partial(objective_values, plan), plan.search.objectives)
     return best_trials[0].repeat if best_trials else min(repeats)
 
@@ -207,12 +207,12 @@ def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
     return fmean(each.last.metrics[metric] for each in records if each.last is not None)
 
 
-def _best_searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
+def _best_searched(plan: Plan, records: Sequence[Record]) -> Winner | None:
     if plan.search is None:
         return None
     objective = plan.search.objectives[0]
     sign = 1.0 if objective.goal == "max" else -1.0
-    searches = finished_trials(plan, finished)
+    searches = finished_trials(plan, records)
     bests = [
         rank_trials(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
         for arm in plan.arms

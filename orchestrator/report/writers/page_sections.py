@@ -160,13 +160,13 @@ def outcome_caption(report: Report) -> str:
         squares=choose_text(
             report.estimates,
             intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
-            means=f"Squares are means over {unit}, grey points the {unit} themselves",
+            mean_text=f"Squares are means over {unit}, grey points the {unit} themselves",
             one=f"A square is the one {report.unit} of an arm",
         ),
         differences=choose_text(
             report.differences,
             intervals=f"{by_unit}, with the interval that the verdict rests on; grey ones support no claim",
-            means=f"{by_unit}, without an interval: they support no claim",
+            mean_text=f"{by_unit}, without an interval: they support no claim",
             one=f"in that {report.unit}: one {report.unit} supports no claim",
         ),
     )
@@ -201,15 +201,15 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
 
 
-def _card_facts(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
     if facts.why:
         yield "why", facts.why
     if facts.reference:
         yield "compared with", facts.reference
-    if changed:
+    if changed_fields:
         titles = ("changes", "chosen by its search", "not searched")
         # Browsers break lines inside "->".
-        texts = (words.replace(" -> ", " → ") for words in changed[2:])
+        texts = (words.replace(" -> ", " → ") for words in changed_fields[2:])
         yield from ((title, words) for title, words in zip(titles, texts, strict=True) if words != "-")
     if facts.parameters is not None:
         yield "parameters", count(facts.parameters)

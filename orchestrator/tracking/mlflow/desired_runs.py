@@ -125,10 +125,10 @@ class DesiredRuns:
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._hear_trial(event)
 
-    def hold(self, *, held: bool) -> None:
+    def hold(self, *, is_locked: bool) -> None:
         """Set whether a living process holds the sweep; otherwise no run is RUNNING."""
-        if held != self._held:
-            self._held = held
+        if is_locked != self._held:
+            self._held = is_locked
             self.dirty |= dict.fromkeys(
                 key for key, desired in self.runs.items() if desired.status == "RUNNING"
             )
@@ -282,16 +282,16 @@ class DesiredRuns:
                 self.runs[key].tags |= tags
                 self.dirty[key] = None
 
-    def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
+    def _with_counted(self, measurement: Measurement, planned_trial: PlannedTrial) -> Measurement:
         """Add the value of each objective over earlier reports, e.g. as `valid/accuracy.best`.
 
         Only objectives whose scope is not the last report are added.
         """
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [objective for objective in objectives if objective.scope != "last"]
-        if planned.phase != "search" or not unusual:
+        if planned_trial.phase != "search" or not unusual:
             return measurement
-        reports = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        reports = self._counted.setdefault(planned_trial.trial_id, CountedReports(objectives))
         reports.add(measurement)
         values = reports.measurement.metrics if reports.measurement is not None else {}
         values_by_scope = {
@@ -428,8 +428,8 @@ def _change_text(value: Any) -> str:
     return markdown_line(_cut(_text(value), MAX_NAME))
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: str, maximum: int) -> str:
+    return text if len(text) <= maximum else text[: maximum - 1] + "…"
 
 
 def _differing(arms: Sequence[Arm]) -> frozenset[str]:

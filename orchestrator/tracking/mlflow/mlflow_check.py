@@ -28,7 +28,7 @@ def compare(
     stored_runs: Sequence[StoredRun],
     means: Mapping[str, Mapping[str, float]],
     *,
-    settled: bool,
+    is_final: bool,
     sync: str,
 ) -> list[Finding]:
     """Return one finding per run that differs from the ledger, and one for all other runs.
@@ -37,7 +37,7 @@ def compare(
         desired_runs: Desired runs, from at least as many ledger events as MLflow contains.
         stored_runs: Runs in MLflow.
         means: Metrics of the arms in a report.
-        settled: Whether everything was written, so that a missing item is lost and not just late.
+        is_final: Whether everything was written, so that a missing item is lost and not just late.
         sync: Command that brings MLflow up to date.
     """
     keys = Counter(stored.run.key for stored in stored_runs)
@@ -60,7 +60,7 @@ def compare(
         at_close = desired_runs.at_close.get(key, ())
         differing = list(differences(desired, stored, parent, reported.get(key, {}), at_close))
         # If a process died before it closed a run, the last points of that run may be missing, too.
-        complete = settled and desired_runs.runs[key].status != "RUNNING"
+        complete = is_final and desired_runs.runs[key].status != "RUNNING"
         damage = [text for kind, text in differing if kind == "wrong" or (complete and kind == "missing")]
         if damage:
             findings.append(Finding(WHAT, "damaged", f"{name}: {_listed(damage)}", remedy))
@@ -117,13 +117,15 @@ def differences(
         yield "wrong", f"dataset {name} ({context}, {digest}) is none that was read"
 
 
-def _points(points: Sequence[Point], stored: StoredRun, reported: set[str], *, retried: bool) -> Differences:
+def _points(
+    points: Sequence[Point], stored: StoredRun, metric_names: set[str], *, retried: bool
+) -> Differences:
     expected: dict[str, list[tuple[int, float]]] = {}
     for point in points:
         expected.setdefault(point.key, []).append((point.step, point.value))
     for name in sorted(expected.keys() | stored.histories.keys()):
         history, wanted = stored.histories.get(name, []), sorted(expected.get(name, []))
-        if name in reported and not wanted:
+        if name in metric_names and not wanted:
             continue
         # A retried trial may have measured earlier steps again.
         is_part = Counter(history) <= Counter(wanted) if retried else history == wanted[: len(history)]
@@ -131,7 +133,7 @@ def _points(points: Sequence[Point], stored: StoredRun, reported: set[str], *, r
             yield "wrong", f"points of {name} differ"
         elif len(history) < len(wanted):
             lacking = amount(len(wanted) - len(history), "point")
-            yield "unreported" if name in reported else "missing", f"{name} lacks {lacking}"
+            yield "unreported" if name in metric_names else "missing", f"{name} lacks {lacking}"
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -231,9 +231,9 @@ class RunStore:
         return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
 
     def log(
-        self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+        self, run_state: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Write points, parameters and tags, and record them in `stored`.
+        """Write points, parameters and tags, and record them in `run_state`.
 
         Steps of a metric must increase. The client writes them in order. So the newest stored step of a
         metric shows which points are written, even after an outage between two requests.
@@ -243,22 +243,22 @@ class RunStore:
         cut = {name: value[:MAX_PARAM] for name, value in params.items()}
         with outages(self._uri):
             self._client.log_batch(
-                stored.run_id,
+                run_state.run_id,
                 [Metric(point.key, point.value, point.at_ms, point.step) for point in points],
                 [Param(name, value) for name, value in cut.items()],
                 [RunTag(name, value) for name, value in tags.items()],
                 synchronous=True,
             )
-            stored.latest |= {point.key: (point.step, point.value, point.at_ms) for point in points}
-            stored.params |= cut
-            stored.tags |= tags
+            run_state.latest |= {point.key: (point.step, point.value, point.at_ms) for point in points}
+            run_state.params |= cut
+            run_state.tags |= tags
             for name, value in params.items():
                 if len(value) > MAX_PARAM:  # store the full text as an artifact
-                    self._require_known(stored)
+                    self._require_known(run_state)
                     file = f"params/{name.replace('/', '_')}.txt"
-                    self._client.log_text(stored.run_id, value, file)
+                    self._client.log_text(run_state.run_id, value, file)
 
-    def log_inputs(self, stored: Stored, inputs: Sequence[Input]) -> None:
+    def log_inputs(self, run_state: Stored, inputs: Sequence[Input]) -> None:
         """Write the datasets that a run read."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -270,28 +270,28 @@ class RunStore:
             for dataset in inputs
         ]
         with outages(self._uri):
-            self._client.log_inputs(stored.run_id, dataset_inputs)
-        stored.inputs |= {(dataset.name, dataset.digest, dataset.context) for dataset in inputs}
+            self._client.log_inputs(run_state.run_id, dataset_inputs)
+        run_state.inputs |= {(dataset.name, dataset.digest, dataset.context) for dataset in inputs}
 
-    def set_status(self, stored: Stored, status: Status, end_ms: int | None) -> None:
+    def set_status(self, run_state: Stored, status: Status, end_ms: int | None) -> None:
         """Set the status of a run; RUNNING reopens it."""
         with outages(self._uri):
             if status == "RUNNING":
-                self._client.update_run(stored.run_id, status)
+                self._client.update_run(run_state.run_id, status)
             else:
-                self._client.set_terminated(stored.run_id, status, end_ms)
-        stored.status = status
-        stored.end_ms = stored.end_ms if end_ms is None else end_ms
+                self._client.set_terminated(run_state.run_id, status, end_ms)
+        run_state.status = status
+        run_state.end_ms = run_state.end_ms if end_ms is None else end_ms
 
-    def upload(self, stored: Stored, file: Path, folder: str) -> None:
+    def upload(self, run_state: Stored, file: Path, folder: str) -> None:
         """Add `file` to the artifacts of a run, in `folder`; at the top if `folder` is empty."""
-        self._require_known(stored)
+        self._require_known(run_state)
         with outages(self._uri):
-            self._client.log_artifact(stored.run_id, str(file), folder or None)
+            self._client.log_artifact(run_state.run_id, str(file), folder or None)
 
-    def _require_known(self, stored: Stored) -> None:
+    def _require_known(self, run_state: Stored) -> None:
         if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
-            require_known(stored.artifact_uri, "--tracking")
+            require_known(run_state.artifact_uri, "--tracking")
 
     def _open_experiment(self, name: str, folder: Path | None, mode: int, view: str) -> str:
         """Return the id of the experiment; a new one stores artifacts in `folder`, created with `mode`."""
@@ -340,10 +340,10 @@ def outages(uri: str) -> Iterator[None]:
         # MLflow raises its own exceptions and those of its database driver and HTTP library.
         if (refusal := _REFUSED.search(str(error))) is not None:
             raise TrackingOutage(
-                f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
-                f"({refusal['code'] or refusal['word']}); give others, as http://USER:PASSWORD@HOST:PORT in "
-                "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, "
-                "`haltsweep sync` catches up"
+                f"MLflow at {redact_url(uri)} refuses the user and password "
+                f"({refusal['code'] or refusal['word']}); set others, as http://USER:PASSWORD@HOST:PORT in "
+                "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: no result is "
+                "lost, `haltsweep sync` writes the missing runs"
             ) from error
         remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(

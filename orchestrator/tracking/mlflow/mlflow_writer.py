@@ -100,7 +100,7 @@ class MlflowWriter:
             self.position = batch[-1].seq or self.position
             if len(batch) == EVENTS_AT_ONCE:
                 self._write_points()
-        self._desired.hold(held=held)
+        self._desired.hold(is_locked=held)
         for key in list(self._desired.dirty):
             self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
             self._write(self._desired.current(key))
@@ -200,30 +200,30 @@ class MlflowWriter:
 
     def _fill(
         self,
-        stored: Stored,
+        run_state: Stored,
         points: Sequence[Point],
         params: Mapping[str, str],
         tags: Mapping[str, str],
         retried_ms: int = 0,
     ) -> None:
         """Write points, parameters and tags that the run in MLflow lacks."""
-        points = [point for point in points if _is_new(point, stored, retried_ms)]
-        params = {name: value for name, value in params.items() if name not in stored.params}
-        tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
+        points = [point for point in points if _is_new(point, run_state, retried_ms)]
+        params = {name: value for name, value in params.items() if name not in run_state.params}
+        tags = {name: value for name, value in tags.items() if run_state.tags.get(name) != value}
         if points or params or tags:
-            self._store.log(stored, points, params, tags)
+            self._store.log(run_state, points, params, tags)
         self._counts.points += len(points)
         self._counts.params += len(params)
         self._counts.tags += len(tags)
 
 
-def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
+def _is_new(point: Point, run_state: Stored, retried_ms: int) -> bool:
     """Return whether a point may be missing in MLflow.
 
     The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores duplicate
     points.
     """
-    step, _, at_ms = stored.latest.get(point.key, NOT_LOGGED)
+    step, _, at_ms = run_state.latest.get(point.key, NOT_LOGGED)
     return point.step > step or at_ms < retried_ms <= point.at_ms
 
 

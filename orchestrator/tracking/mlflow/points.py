@@ -77,6 +77,6 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def milliseconds(at: float) -> int:
+def milliseconds(time: float) -> int:
     """Return a time in Unix milliseconds, the unit of MLflow."""
-    return round(at * 1000)
+    return round(time * 1000)

@@ -149,8 +149,7 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
 
 def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:
     return StoreError(
-        f"MLflow's server must run until it is asked to end, and ended with code {process.returncode}; "
-        f"it said:\n{_tail(log)}"
+        f"MLflow's server ended unexpectedly with code {process.returncode}; its output:\n{_tail(log)}"
     )
 
 

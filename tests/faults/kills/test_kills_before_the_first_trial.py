@@ -152,7 +152,7 @@ def test_the_command_while_it_builds_data(tmp_path, end):
     runs = SweepFolder(shell.folder / "runs")
     if end == "interrupt":
         assert process.returncode == 130
-        assert "interrupted before the first trial of 'tiny': nothing is left of it; launch it again" in shown
+        assert "interrupted before the first trial of 'tiny': no files remain; launch it again" in shown
         assert not runs.root.exists()
     done = shell.run(*launch)
     assert done.code == 0, done.err

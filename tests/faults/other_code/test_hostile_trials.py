@@ -164,29 +164,32 @@ def test_so_it_is_in_postgresql(tmp_path: Path, raised: BaseException | None) ->
             Measurement(1, 1.0, {"valid": {"x": 1.0}}),
             r"a metric must be a number, got a dict for 'valid'",
         ),
-        (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float, got one beyond for"),
+        (
+            Measurement(1, 1.0, {"x": 10**400}),
+            r"a metric must fit into a 64-bit float, got a larger number for",
+        ),
         (
             Measurement(1, 1.0, {"x": np.zeros(2)}),
             r"a metric must be one number, got a ndarray of shape \(2,\) for 'x'",
         ),
         (
             Measurement(1, 1.0, {" ": 1.0}),
-            r"a metric must have a name, got the text ' '; mend the code",
+            r"a metric must have a name, got the text ' '; fix the code",
         ),
-        (Measurement(1, 1.0, {3: 1.0}), r"a metric must have a name, got a int; mend the code"),
-        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType; mend the code"),
+        (Measurement(1, 1.0, {3: 1.0}), r"a metric must have a name, got a int; fix the code"),
+        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType; fix the code"),
         (Measurement(1, None, {}), r"a metric must be a number, got null for 'seconds'"),
-        (Measurement(True, 1.0, {}), r"a step must be a whole number, got a bool; mend the code"),  # noqa: FBT003
-        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float; mend the code"),
+        (Measurement(True, 1.0, {}), r"a step must be a whole number, got a bool; fix the code"),  # noqa: FBT003
+        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float; fix the code"),
         (
             Measurement(-1, 1.0, {}),
-            r"a step must be from 0 to 2\*\*63 - 1, got one beyond; mend the code",
+            r"a step must be from 0 to 2\*\*63 - 1, got a number outside; fix the code",
         ),
         (
             Measurement(2**63, 1.0, {}),
-            r"a step must be from 0 to 2\*\*63 - 1, got one beyond; mend the code",
+            r"a step must be from 0 to 2\*\*63 - 1, got a number outside; fix the code",
         ),
-        ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict; mend the code"),
+        ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict; fix the code"),
     ],
 )
 def test_what_is_no_number_ends_its_trial_with_the_reason(report: Any, reason: str) -> None:

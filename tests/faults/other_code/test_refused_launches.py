@@ -48,8 +48,8 @@ def test_what_no_node_of_a_cluster_has(tmp_path):
             shown = shell.run("launch", "tiny.yaml", "--address", address, asked, given, **TOKEN)
             assert shown.code == 2, shown.err
             said = " ".join(shown.err.split())
-            assert "a trial must fit on one node: it asks for cpus=" in said
-            assert "and there is a node with CPU=2 GPU=0; ask for less" in said
+            assert "a trial must fit on one node: it needs cpus=" in said
+            assert "but a node with CPU=2 GPU=0 is available; request less" in said
             assert "Traceback" not in shown.err
             assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
 

@@ -82,7 +82,7 @@ def written(folder, *changes):
     [
         (
             IDS,
-            "train must be as the task announces them: tokens are ids from 0 to 3, got 1 to 8",
+            "train must match the declaration of the task: tokens are ids from 0 to 3, got 1 to 8",
         ),
         (("integers(1, 4, ", "integers(0, 4, "), "no token is the padding's, 0, got one that is"),
         (("len(row) % 2", "len(row)"), "label holds classes from 0 to 1, got 1 to 4"),

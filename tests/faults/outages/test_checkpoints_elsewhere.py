@@ -73,7 +73,7 @@ def test_the_secret_is_written_nowhere_and_a_lost_store_is_told(shell, s3):
     s3.kill()
     second = shell.run("resume", "tiny", "--driver", "inline")
     assert second.code == 1
-    assert "--checkpoints must be a place that can be written, read and deleted from" in second.err
+    assert "--checkpoints must be a location that allows writing, reading and deleting" in second.err
     assert "Traceback" not in first.err + second.err
     setup = json.loads((shell.folder / "runs" / "tiny" / "launch.json").read_text())
     assert s3.uri in json.dumps(setup)

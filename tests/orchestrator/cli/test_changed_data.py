@@ -83,7 +83,7 @@ def test_changed_data_are_refused_or_reported(anew, tmp_path):
     shown = anew(*more)
     assert shown.code == 2
     assert (tmp_path / "runs/tossed/plan.json").read_bytes() == before
-    assert "trials of one sweep must read the same data, and those of tossed are not what" in shown.err
+    assert "trials of one sweep must read the same data, but those of tossed have changed" in shown.err
     for split in ("test", "train", "valid"):
         assert f"tosses.coin/{split} was of digest " in shown.err
     assert shown.err.count("(6 trials), and is ") == 3

@@ -58,7 +58,7 @@ def test_the_default_tracking_store_is_in_the_runs_folder(here, monkeypatch):
 
 def test_only_a_launch_may_disable_tracking(here, monkeypatch):
     assert tracked_by_launch("none", Path("runs")) is None
-    with pytest.raises(InputError, match="--tracking none goes with launch alone"):
+    with pytest.raises(InputError, match="--tracking none is an option of launch only"):
         tracking_uri("none", Path("runs"))
     beside = tracking_uri(None, Path("runs"))
     assert tracked_by_launch(None, Path("runs")) == beside
@@ -83,7 +83,7 @@ def test_a_password_in_a_sqlite_url_is_refused(here, monkeypatch, by):
 def test_a_file_instead_of_a_folder_is_refused(here, root):
     (here / "file").write_text("")
     for given in (Path("file"), Path("file") / "below"):
-        with pytest.raises(InputError, match=rf"must be kept in a folder, and {here}/file is a file; choose"):
+        with pytest.raises(InputError, match=rf"need a folder, but {here}/file is a file; choose"):
             root(given)
 
 
@@ -91,7 +91,7 @@ def test_a_file_instead_of_a_folder_is_refused(here, root):
 def test_unusable_paths_are_refused(here, root):
     (here / "loop").symlink_to("loop")
     for given in (Path("loop"), Path("loop") / "below", Path("a" * 300)):
-        with pytest.raises(InputError, match="must have a path that can be followed"):
+        with pytest.raises(InputError, match="must have a valid path"):
             root(given)
 
 
@@ -150,10 +150,10 @@ def test_a_name_that_no_folder_can_have_is_no_sweep():
     [
         ("--runs", "folder"),
         ("--data", "folder"),
-        ("--tracking", "place"),
-        ("--storage", "place"),
-        ("--checkpoints", "place"),
-        ("--address", "place"),
+        ("--tracking", "location"),
+        ("--storage", "location"),
+        ("--checkpoints", "location"),
+        ("--address", "location"),
     ],
 )
 def test_an_option_without_a_name_is_refused(haltsweep, tmp_path, monkeypatch, option, what):
@@ -161,5 +161,5 @@ def test_an_option_without_a_name_is_refused(haltsweep, tmp_path, monkeypatch, o
     monkeypatch.chdir(tmp_path)
     found = haltsweep("launch", "any.yaml", option, "")
     assert (found.code, found.out) == (2, "")
-    assert found.err == f"a {what} must have a name, got an empty one; leave the option out instead\n"
+    assert found.err == f"a {what} must not be empty; omit the option instead\n"
     assert not [*tmp_path.iterdir()]

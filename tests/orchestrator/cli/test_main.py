@@ -146,7 +146,7 @@ def test_a_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatc
     for command in ("list", "launch"):
         answer = haltsweep(command, str(tmp_path / "some.yaml"))
         assert (answer.code, answer.out) == (2, "")
-        assert "must be run in a folder that is there, and that of this shell was deleted; chan" in answer.err
+        assert "the working directory of this shell was deleted; chan" in answer.err
     monkeypatch.chdir(tmp_path)
 
 

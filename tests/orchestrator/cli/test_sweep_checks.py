@@ -21,7 +21,7 @@ from tests.support.sweeps.driving import run_in_turn
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ({"name": "gone_kit.majority"}, "'gone_kit.majority' must be a module that is there"),
+        ({"name": "gone_kit.majority"}, "'gone_kit.majority' must be an existing module"),
         ({"name": "gone"}, "no task named 'gone'"),
         ({"name": "listops", "of_another_version": 1}, "1 validation error"),
     ],

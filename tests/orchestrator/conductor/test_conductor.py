@@ -405,7 +405,7 @@ def test_progress_counts_every_ending():
 
 def test_a_ledger_of_another_plan_is_refused():
     stranger = Conductor(make_plan(1, seed=5)).next_trial()
-    with pytest.raises(StoreError, match=f"trials of the plan only, got {stranger.trial_id}"):
+    with pytest.raises(StoreError, match=f"only trials of the plan, got {stranger.trial_id}"):
         Conductor(make_plan(1)).replay(asked(0.0, stranger))
 
 

@@ -80,7 +80,7 @@ def test_a_running_trial_is_watched_by_the_first_objective():
     (seen,) = recorder.outlook().running
     assert (seen.step, seen.steps, seen.rate, seen.left_s) == (2, 4, 0.5, 4.0)
     assert (seen.metric, seen.value) == ("valid/score", 0.75)
-    assert overview(plan, records(log.written, plan)).outlook(held=True, now=0.0) == recorder.outlook()
+    assert overview(plan, records(log.written, plan)).outlook(is_locked=True, now=0.0) == recorder.outlook()
 
 
 def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
@@ -95,7 +95,7 @@ def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
     )
     clock.now = 1030.0
     assert [each.silent_s for each in recorder.outlook().running] == [900.0]
-    seen = overview(plan, records(log.written, plan)).outlook(held=True, now=1030.0)
+    seen = overview(plan, records(log.written, plan)).outlook(is_locked=True, now=1030.0)
     assert [each.silent_s for each in seen.running] == [900.0]
 
 

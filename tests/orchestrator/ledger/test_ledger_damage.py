@@ -137,8 +137,8 @@ def test_a_projection_that_goes_on_finds_what_is_wrong_behind_it(any_url: str, w
     execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 9")
     with Ledger.open(any_url, SWEEP) as ledger:
         with pytest.raises(StoreError, match=r"event 9 \("):
-            list(ledger.events(after=8))
-        assert len(list(ledger.events(after=9))) == len(written) - 9
+            list(ledger.events(after_seq=8))
+        assert len(list(ledger.events(after_seq=9))) == len(written) - 9
 
 
 @pytest.mark.parametrize(

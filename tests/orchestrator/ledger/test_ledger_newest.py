@@ -49,7 +49,7 @@ def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step):
     )
     ledger.append([log.measured(2.0, name, measurement(1, 0.1)), log.checkpointed(2.0, name, 1, "x")], lease)
     ledger.append(
-        [log.measured(3.0, name, measurement(2, 0.9)), log.ended(4.0, name, crashed, saved=1)], lease
+        [log.measured(3.0, name, measurement(2, 0.9)), log.ended(4.0, name, crashed, saved_step=1)], lease
     )
     ledger.append([log.retried(5.0, name, step), log.started(5.0, name, 2)], lease)
 

@@ -94,7 +94,7 @@ def test_a_grid_has_as_many_trials_as_each_arm_has_combinations() -> None:
         ),
         (
             {"sampler": "no.such.Sampler"},
-            r"search\.sampler: a sampler's module must be a module that is there",
+            r"search\.sampler: a sampler's module must be an existing module",
         ),
     ],
 )

@@ -62,9 +62,9 @@ def test_a_precision_that_needs_a_gpu_is_planned_and_not_timed() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("model.halt.threshold", "model.halt.threshold is nowhere: model.halt is null"),
-        ("model.memory.slots", "model.memory.slots is nowhere: model.memory is not there"),
-        ("model.width.more.still", "model.width.more.still is nowhere: model.width is 8"),
+        ("model.halt.threshold", "model.halt.threshold does not exist: model.halt is null"),
+        ("model.memory.slots", "model.memory.slots does not exist: model.memory is not there"),
+        ("model.width.more.still", "model.width.more.still does not exist: model.width is 8"),
     ],
 )
 def test_a_path_through_nothing_is_refused(path: str, message: str) -> None:

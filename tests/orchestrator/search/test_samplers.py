@@ -310,14 +310,14 @@ def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
     ("given", "message"),
     [
         ({"name": "mine_of_samplers.Main"}, "mine_of_samplers has no Main"),
-        ({"name": "mine_of_sampler.Mine"}, "a sampler's module must be a module that is there"),
+        ({"name": "mine_of_sampler.Mine"}, "a sampler's module must be an existing module"),
         ({"name": "mine_of_samplers.number"}, "must be a class, got int"),
         (
             {"name": "mine_of_samplers.NoSampler"},
             r"it must be an optuna\.samplers\.BaseSampler, got NoSampler",
         ),
         ({"name": "mine_of_samplers.Late"}, r"it must be an optuna\.samplers\.BaseSampler, got Late"),
-        ({"name": "mine_of_samplers.Restless"}, "made again with the same seed it draws other values"),
+        ({"name": "mine_of_samplers.Restless"}, "a second instance with the same seed draws other values"),
         ({"name": "mine_of_samplers.Mine", "spread": "wide"}, "spread must be float, got 'wide'"),
         ({"name": "mine_of_samplers.Mine", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
         ({"name": "mine_of_samplers.Mine", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),

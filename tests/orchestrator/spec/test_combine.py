@@ -101,7 +101,7 @@ def test_the_plan_knows_what_each_arm_lacks(tmp_path: Path) -> None:
             "leave-one-out",
             "[gate]",
             "arms: {minus-gate: {why: x, set: {model.gate: false}}}",
-            r"arms\.minus-gate: is made by combine, of gate, and written here otherwise",
+            r"arms\.minus-gate: is also created by combine, which removes gate, with other settings",
         ),
     ],
 )

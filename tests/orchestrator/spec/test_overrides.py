@@ -70,10 +70,13 @@ def test_resolve(key: str, keys: tuple[str | int, ...]) -> None:
         ("sampler", r"a spec has no key 'sampler'. Did you mean 'search.sampler'\? Known: name, question, "),
         ("seeds[0]", r"a spec has no key 'seeds'. Did you mean 'confirm.seeds'\? Known: name, question, "),
         ("confirm.seeds[2]", r"confirm.seeds has no position 2, it is a list of 2"),
-        ("confirm.seeds.first", r"confirm.seeds is a list of 2: say which by a position like \[0\]"),
+        ("confirm.seeds.first", r"confirm.seeds is a list of 2: select an item by a position like \[0\]"),
         ("arms.minus-gat.why", r"no arm named 'minus-gat'. Did you mean 'minus-gate'\?"),
-        ("name.first", "name is null and has no parts: set it as a whole"),
-        ("baseline.model.sizes[1].x", r"baseline.model.sizes\[1\] is 3 and has no parts: set it as a whole"),
+        ("name.first", "name is null and has no parts: set it as one value"),
+        (
+            "baseline.model.sizes[1].x",
+            r"baseline.model.sizes\[1\] is 3 and has no parts: set it as one value",
+        ),
         ("confirm..seeds", r"must be names joined by single dots and positions like \[0\], got '..seeds'"),
         ("", r"must be names joined by single dots and positions like \[0\], got '.'"),
     ],
@@ -204,7 +207,7 @@ def test_profile_then_overrides(whole: Path) -> None:
                 ),
                 "override 'bad': an override must be key=value, got 'bad'",
                 (
-                    "override 'arms.x=null': arms.x: arms has no 'x' to take away. "
+                    "override 'arms.x=null': arms.x: arms has no 'x' to remove. "
                     "Known: minus-gate, minus-global-halt, no-halt"
                 ),
             ],

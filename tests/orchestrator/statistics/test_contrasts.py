@@ -37,7 +37,7 @@ def test_a_seed_that_one_arm_lacks_is_left_out_and_a_missing_arm_leaves_nothing(
 
 
 def test_unknown_component_is_an_error():
-    with pytest.raises(ValueError, match=r"arms must take away some of gate, got \[\['halt'\]\]"):
+    with pytest.raises(ValueError, match=r"arms must remove some of gate, got \[\['halt'\]\]"):
         contrasts({frozenset({"halt"}): {1: 0.5}}, ("gate",))
 
 

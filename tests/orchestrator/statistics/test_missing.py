@@ -25,7 +25,7 @@ def settle(values, bounds, family=1, **goal) -> Paired:
 def test_a_large_difference_stands_whatever_the_failed_seed_had_measured():
     found = settle(CLEAR, {8: (-0.8, 0.2)})
     assert (found.missing, found.n) == (1, 8)
-    said = verdict(found, failed=1, better="max")
+    said = verdict(found, num_failed=1, better="max")
     assert (said.kind, said.text) == ("worse", "worse, for any value of 1 failed seed")
     ends = [compared({**dict(enumerate(CLEAR)), 8: value}) for value in (-0.8, 0.2)]
     assert found.low == min(each.low for each in ends)
@@ -36,12 +36,12 @@ def test_a_large_difference_stands_whatever_the_failed_seed_had_measured():
 def test_a_difference_that_one_value_could_undo_does_not():
     found = settle([value / 10 for value in CLEAR], {8: (-0.8, 0.2)})
     assert found.missing == 0
-    assert verdict(found, failed=1).withheld
+    assert verdict(found, num_failed=1).withheld
 
 
 def test_no_difference_can_hold_too():
     values = (0.001, -0.002, 0.0, 0.001, -0.001, 0.002, -0.001, 0.0)
-    said = verdict(settle(values, {8: (-0.01, 0.01)}, margin=0.02), failed=1, margin=0.02)
+    said = verdict(settle(values, {8: (-0.01, 0.01)}, margin=0.02), num_failed=1, margin=0.02)
     assert said.text == "no difference larger than 0.02, for any value of 1 failed seed"
 
 

@@ -52,9 +52,9 @@ def test_wide_interval_is_undecided() -> None:
 
 
 def test_failures_leave_it_undecided_however_good_the_others_are() -> None:
-    found = verdict(paired(CLEAR), failed=3, better="max")
+    found = verdict(paired(CLEAR), num_failed=3, better="max")
     assert (found.kind, found.text) == ("undecided", "undecided: 3 seeds failed")
-    assert verdict(None, failed=1).text == "undecided: 1 seed failed"
+    assert verdict(None, num_failed=1).text == "undecided: 1 seed failed"
     assert verdict(None).text == "undecided: no pairs of seeds"
 
 

@@ -56,7 +56,7 @@ def test_what_are_no_overrides_is_told(overrides: Any, message: str) -> None:
     [
         (None, TypeError, "a spec must be named by its path, got None"),
         (".", FileNotFoundError, "a spec must be a file to be tested, got the folder"),
-        ("no.yaml", FileNotFoundError, "a spec must be there to be tested, found no /"),
+        ("no.yaml", FileNotFoundError, "a test of a spec needs a spec, found no /"),
     ],
 )
 def test_where_no_spec_is_is_told(path: Any, error: type[Exception], message: str, tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ def test_runs_have_their_datasets_and_verify_checks_them(
         desired = DesiredRuns(plan, ledger.uid, **known)
         for event in ledger.events():
             desired.hear(event)
-        desired.hold(held=False)
+        desired.hold(is_locked=False)
         kept = read_runs(uri, plan.name, ledger.uid)
         assert kept is not None
-        return [each.verdict for each in compare(desired, kept, {}, settled=False, sync="sync")]
+        return [each.verdict for each in compare(desired, kept, {}, is_final=False, sync="sync")]
 
     assert verdicts() == ["behind"], "curves come with a report"
     write_inputs(folder, inputs)

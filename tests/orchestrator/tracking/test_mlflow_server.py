@@ -85,7 +85,7 @@ def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_no
         with pytest.raises(TrackingOutage) as refused:
             sync(folder, ledger, wrong)
         shown = str(refused.value)
-        assert "must take the user and password it is given, and refuses them (401)" in shown
+        assert "refuses the user and password (401)" in shown
         assert "wrong-and-long-enough" not in shown
         assert runs(database, plan.name) == {}
         follower = start_follower(folder, folder.ledger_url, wrong)

@@ -168,7 +168,7 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
         ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
         ("def train(", "mine:train", "SyntaxError"),
-        ("def train(settings): ...", "mine:train", "and it cannot: too many"),
+        ("def train(settings): ...", "mine:train", "too many"),
         ("def train(s, t): yield 1", "mine:train", "it only returns a generator: write a plain function"),
         ("async def train(s, t): ...", "mine:train", "it only returns a coroutine: write a plain"),
         ("async def train(s, t): yield", "mine:train", "only returns an asynchronous generator: write"),
@@ -180,17 +180,17 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         (
             f"class train:\n{METHODS}",
             "mine:train",
-            r"called as train\(job\), and it cannot: too many",
+            r"called as train\(job\): too many",
         ),
         (
             f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
             "mine:train",
-            "must be a class that can be instantiated, and it leaves x abstract",
+            "must be a class that can be instantiated, but x is abstract",
         ),
         (
             f"class train:\n def __init__(self, job): ...\n def finished(self): ...\n{METHODS}",
             "mine:train",
-            r"finished of mine:train must be a truth value, and it is a method, .*: write @property above",
+            r"finished of mine:train must be a bool, but is a method, .*: write @property above",
         ),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
         (
@@ -221,17 +221,17 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         (
             "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
             "mine:train",
-            r"evaluate of mine:train must be called as evaluate\(settings, folder\), and it cannot",
+            r"evaluate of mine:train cannot be called as evaluate\(settings, folder\)",
         ),
         (
             "",
             "no/such/script.py",
-            "must be a script that is there, got no/such/script.py; it is looked for from",
+            "must be an existing script, got no/such/script.py; it is looked for from",
         ),
         (
             "",
             "elsewhere_at_all:train",
-            "must be a module that is there, got elsewhere_at_all; it is looked for where",
+            "must be an existing module, got elsewhere_at_all; it is looked for where",
         ),
     ],
 )

@@ -131,7 +131,7 @@ def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], chang
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"window": 4}, "window must be odd, as many to the left as to the right, got window=4"),
+        ({"window": 4}, "window must be odd, to extend equally to both sides, got window=4"),
         (
             {"cell": "lstm"},
             "cell_width, activation and shared_norm belong to cell: grc, got cell='lstm' with cell_width=20",

@@ -225,7 +225,7 @@ def test_parameters_of_the_published_systems_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"recurrence": "unshared"}, "needs a number of loops to make blocks for, got loops='task'"),
+        ({"recurrence": "unshared"}, "needs a fixed number of loops, got loops='task'"),
         ({"loops": 0}, "greater than or equal to 1"),
         ({"loops": "twenty"}, "'task'"),
         ({"loops": True}, "valid integer"),
@@ -279,7 +279,9 @@ def test_what_a_batch_lacks_is_named() -> None:
     with pytest.raises(ValueError, match="from 1 to max_loops, got 0 to 3"):
         model(Batch(given.tokens, given.mask, given.labels, torch.tensor([2, 0, 3])))
     x = torch.zeros(3, 9, 12, dtype=torch.float64)
-    with pytest.raises(ValueError, match="stop: batch needs a head that asks at positions, got none"):
+    with pytest.raises(
+        ValueError, match="stop: batch needs a head that predicts at given positions, got none"
+    ):
         build(stop="batch").eval().encoder(x, given.mask)
 
 

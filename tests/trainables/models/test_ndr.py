@@ -58,9 +58,7 @@ def test_biases_start_as_in_the_released_layer() -> None:
 
 
 def test_a_proposal_without_a_gate_is_refused() -> None:
-    with pytest.raises(
-        ValidationError, match="proposal must be norm without a gate to propose to, got gate=False"
-    ):
+    with pytest.raises(ValidationError, match="proposal must be norm if there is no gate, got gate=False"):
         model_config(SMALL | {"gate": False, "proposal": "tanh"})
 
 

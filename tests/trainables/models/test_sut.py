@@ -201,7 +201,7 @@ def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], chang
         ({"halt": {"threshold": 0.0}}, "greater than 0"),
         (
             {"absolute_positions": False, "position_layout": "halves"},
-            "position_layout is that of absolute positions, got absolute_positions=False and",
+            "position_layout requires absolute positions, got absolute_positions=False and",
         ),
         ({"feedforward": {"heads": 2}}, "Extra inputs are not permitted"),
     ],

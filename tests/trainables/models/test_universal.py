@@ -104,10 +104,10 @@ def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], remov
             {"gate": False, "gate_width": 64},
             "gate_width needs gate=True, got gate=False and gate_width=64; drop it",
         ),
-        ({"halt": None, "kv": "mixture"}, "kv: mixture needs halting to mix by, got halt=None"),
+        ({"halt": None, "kv": "mixture"}, "kv: mixture needs halting probabilities, got halt=None"),
         (
             {"early_exit": "compact", "halt": {"halted_proposals": True}},
-            "early_exit must not be compact where positions that have halted are still run, got",
+            "early_exit must not be compact if halted positions are still computed, got",
         ),
         ({"halt": {"threshold": 0.0}}, "greater than 0"),
         ({"halt": {"threshold": 1.5}}, "less than or equal to 1"),

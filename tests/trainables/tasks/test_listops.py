@@ -147,13 +147,14 @@ def test_test_splits_leave_out_what_the_corpus_holds() -> None:
     [
         (
             {"trees": 11_000},
-            "trees must exceed near_iid_examples + valid_examples, what is left is trained on",
+            "trees must exceed near_iid_examples + valid_examples, because the rest are the training trees",
         ),
         (
             {**SMALL, "depth_max": 2, "arguments_max": 2, "trees": 400},
             (
-                "trees must be at most a quarter of the 410 different trees of this law, got trees=400 with "
-                "depth_max=2, arguments_max=2; allow deeper trees or more arguments, or ask for at most 102"
+                "trees must be at most a quarter of the 410 different trees of this distribution, got "
+                "trees=400 with "
+                "depth_max=2, arguments_max=2; allow deeper trees or more arguments, or request at most 102"
             ),
         ),
         ({"depth_max": 20, "arguments_max": 10}, "corpus trees must have at most 500 tokens on average, got"),

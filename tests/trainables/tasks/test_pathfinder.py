@@ -131,7 +131,7 @@ def test_what_is_missing_is_said(originals: Path, tmp_path: Path) -> None:
     (place / "imgs/2/sample_3.png").unlink()
     with pytest.raises(ValueError, match=r"sample_3\.png"):
         open_split(pathfinder.Config(folder=str(originals)), "train", tmp_path / "data")
-    with pytest.raises(ValueError, match=r"imgs/2/sample_3\.png is listed in .* and"):
+    with pytest.raises(ValueError, match=r"imgs/2/sample_3\.png is missing, but .* lists it"):
         pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
     for file in (place / "metadata").iterdir():
         file.unlink()

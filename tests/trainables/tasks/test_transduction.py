@@ -49,7 +49,7 @@ def test_symbols_have_their_marks_and_order() -> None:
         ({"test_lengths": [9, 9]}, r"test_lengths must differ and exceed length_max=6, .*, got \[9, 9\]"),
         (
             {"train_examples": 9999},
-            "2 times as many strings as examples, got 5456 of 4 symbols and lengths 2 to",
+            "2 times as many possible strings as examples, got 5456 with 4 symbols and lengths 2 to",
         ),
     ],
 )

@@ -193,7 +193,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
             "states": "from trainables.layers.host import upload; "
             "states = states + upload(mask.sum(1).numpy(), x.device)[:, None, None]"
         },
-        "tables that the host makes must not depend on the batch",
+        "tables created on the host must not depend on the batch",
     ),
     "a mean over the rows of a batch": (
         "test_filler_rows_change_nothing",

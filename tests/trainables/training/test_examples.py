@@ -164,4 +164,4 @@ def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
     ).advance()
     assert not found.examples
     assert found.metrics["near-iid/accuracy"] == kept.metrics["near-iid/accuracy"]
-    assert "could not be looked at: RuntimeError('rows of another kind')" in caplog.text
+    assert "could not be recorded: RuntimeError('rows of another kind')" in caplog.text

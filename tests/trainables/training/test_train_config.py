@@ -55,7 +55,7 @@ from trainables.training.config import train_config
             {"accumulate": 4, "ranks": 3, "batch_size": 8},
             r"accumulate \* ranks must be at most batch_size, got accumulate=4, ranks=3 and batch_size=8",
         ),
-        ({"ranks": 2, "precision": "fp16"}, "precision must be bf16 or fp32 where ranks share a batch, got"),
+        ({"ranks": 2, "precision": "fp16"}, "precision must be bf16 or fp32 if ranks share a batch, got"),
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )

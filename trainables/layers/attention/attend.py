@@ -56,13 +56,13 @@ class WeightDropout:
         cls,
         draws: MaskDraws,
         dropout: KeyedDropout,
-        place: Int[Tensor, "B T"],
+        positions: Int[Tensor, "B T"],
         heads: int,
         keys: int,
     ) -> None:
         """Schedule the mask of the next call."""
-        rows, width = place.shape
-        dropout.schedule(draws, place, (rows, 1, width, 1), _words(heads, keys))
+        rows, width = positions.shape
+        dropout.schedule(draws, positions, (rows, 1, width, 1), _words(heads, keys))
 
     @property
     def rate(self) -> float:
@@ -87,7 +87,7 @@ def _words(heads: int, keys: int) -> tuple[int, int, int]:
 
 def attend_packed(
     q: Float[Tensor, "M H E"],
-    seen: KeysValues,
+    keys_values: KeysValues,
     queries: Packing,
     *,
     reach: Int[Tensor, " M"] | None = None,
@@ -95,14 +95,15 @@ def attend_packed(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `seen`.
+    """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `keys_values`.
 
-    With `reach`, `queries` must be a subset of the tokens in `seen`, in order, each reaching up to itself.
+    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each
+    reaching up to itself.
     `flash` then requires that they are all of these tokens.
 
     Args:
         q: Packed queries, (tokens, heads, head width).
-        seen: Keys and values.
+        keys_values: Keys and values.
         queries: Packing of the queries.
         reach: Number of first keys of its row that each query attends to; None: all.
         bias: Added to the padded logits; not supported by `flash`.
@@ -112,19 +113,23 @@ def attend_packed(
     Raises:
         ValueError: If `backend` names a kernel that cannot run here.
     """
-    keys = seen.packing
-    whole = (reach is None or q.shape[0] == seen.keys.shape[0]) and not keys.padded
+    keys = keys_values.packing
+    whole = (reach is None or q.shape[0] == keys_values.keys.shape[0]) and not keys.padded
     kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
     if kernel == "flash":
-        return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
+        return _flash(
+            q, keys_values.keys, keys_values.values, (queries, keys), drop, causal=reach is not None
+        )
     barred = _barred(queries, keys, reach, q)
-    if kernel == "math" and bias is None and seen.both is not None:
+    if kernel == "math" and bias is None and keys_values.both is not None:
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
-        return explicit_packed(q[:, None], queries, seen.padded_both, keys, barred=barred, kept=kept)
-    rows = (spread(q, queries), *seen.padded)
+        return explicit_packed(
+            q[:, None], queries, keys_values.padded_both, keys, attention_mask=barred, weight_dropout=kept
+        )
+    rows = (spread(q, queries), *keys_values.padded)
     if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
-        found = explicit_by_offset(*rows, bias, (queries, keys), barred=barred, kept=kept)
+        found = explicit_by_offset(*rows, bias, (queries, keys), attention_mask=barred, weight_dropout=kept)
         return gather(found, queries)
     table = None if bias is None else bias.table()
     return gather(_padded(kernel, rows, barred, drop, table), queries)
@@ -154,7 +159,9 @@ def attend_among(
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
     if kernel == "math":
         kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
-        return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
+        return explicit_packed(
+            qkv, tokens.packing, factors=tokens.factors, attention_mask=barred, weight_dropout=kept
+        )
     q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
     return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
 
@@ -273,7 +280,7 @@ def chosen_kernel(
 def _padded(
     kernel: Kernel,
     qkv: tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]],
-    barred: Barred | None,
+    attention_mask: Barred | None,
     drop: WeightDropout | None,
     bias: Float[Tensor, "B H T K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
@@ -281,12 +288,12 @@ def _padded(
     q, k, v = qkv
     if kernel == "math":
         kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
-        return explicit(q, k, v, barred=barred, bias=bias, kept=kept)
+        return explicit(q, k, v, attention_mask=attention_mask, bias=bias, weight_dropout=kept)
     if bias is not None:
-        barred = bias if barred is None else bias + barred
+        attention_mask = bias if attention_mask is None else bias + attention_mask
     with _kernel_stream(drop):
         return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=barred, dropout_p=0.0 if drop is None else drop.rate
+            q, k, v, attn_mask=attention_mask, dropout_p=0.0 if drop is None else drop.rate
         )
 
 

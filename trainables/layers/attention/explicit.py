@@ -60,12 +60,12 @@ class _Explicit(Function):
         k: Tensor,
         v: Tensor,
         bias: Tensor | None,
-        barred: Tensor | None,
+        attention_mask: Tensor | None,
         keep: Tensor | None,
         keep_scale: float,
     ) -> Tensor:
         scale = q.shape[-1] ** -0.5
-        weights = _weights(q, k, scale, bias, barred)
+        weights = _weights(q, k, scale, bias, attention_mask)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
         return product(left(weights, keep, v.dtype), v, keep_scale)
@@ -80,8 +80,10 @@ class _Explicit(Function):
         return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
 
 
-def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
-    scores = _scores(q, k, scale, bias, barred)
+def _weights(
+    q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_mask: Tensor | None
+) -> Tensor:
+    scores = _scores(q, k, scale, bias, attention_mask)
     return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
 
 
@@ -110,9 +112,13 @@ class RowMasks(NamedTuple):
     """Factor of the kept weights."""
 
     @classmethod
-    def of(cls, barred: Barred | None, kept: KeptWeights | None) -> "RowMasks":
+    def of(cls, attention_mask: Barred | None, weight_dropout: KeptWeights | None) -> "RowMasks":
         """Build the masks of all rows."""
-        return cls(barred, None, 1.0) if kept is None else cls(barred, kept.keep, kept.scale)
+        return (
+            cls(attention_mask, None, 1.0)
+            if weight_dropout is None
+            else cls(attention_mask, weight_dropout.keep, weight_dropout.scale)
+        )
 
     def bar(self, part: RowPart) -> Tensor | None:
         """Return the mask of keys of one part."""
@@ -150,9 +156,9 @@ class _Packed(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, given: Tensor | None, moves: _Moves) -> Tensor:
+    def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
         ours = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
-        q, k, v = _three(ours, given)
+        q, k, v = _three(ours, keys_values)
         scale, masks, needed = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
         kept: list[Tensor] = []
         found = v.new_empty(q.shape) if len(moves.parts) > 1 else None
@@ -164,7 +170,7 @@ class _Packed(Function):
             if needed:
                 kept.append(weights)
         found = made if found is None else found
-        ctx.save_for_backward(ours, given, masks.kept, *kept)
+        ctx.save_for_backward(ours, keys_values, masks.kept, *kept)
         ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
         rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
@@ -217,24 +223,28 @@ def _of_part(  # noqa: PLR0917 in the order of the pass
     return grad_q, grad_k, _of_values(grad, v, weights, keep, moves.masks.scale, of_v)
 
 
-def _three(parts: Tensor, given: Tensor | None) -> _Three:
-    if given is None:
+def _three(parts: Tensor, keys_values: Tensor | None) -> _Three:
+    if keys_values is None:
         q, k, v = parts.flatten(1, 2).unbind(0)
     else:
-        q, (k, v) = parts.view(-1, *parts.shape[3:]), given.flatten(1, 2).unbind(0)
+        q, (k, v) = parts.view(-1, *parts.shape[3:]), keys_values.flatten(1, 2).unbind(0)
     return q, k, v
 
 
-def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
+def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_mask: Tensor | None) -> Tensor:
     """Return the logits, by one fused product and sum if the shapes permit it."""
     keys = k.transpose(1, 2)
-    if bias is None and barred is not None and barred.shape[0] * barred.shape[1] == q.shape[0]:
-        first = barred.flatten(0, 1).expand(-1, q.shape[1], -1)
+    if (
+        bias is None
+        and attention_mask is not None
+        and attention_mask.shape[0] * attention_mask.shape[1] == q.shape[0]
+    ):
+        first = attention_mask.flatten(0, 1).expand(-1, q.shape[1], -1)
         return torch.baddbmm(first, q, keys, alpha=scale)
     scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
-    if barred is not None:
-        rows = barred.shape[0]
-        scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(barred)
+    if attention_mask is not None:
+        rows = attention_mask.shape[0]
+        scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(attention_mask)
     return scores
 
 
@@ -273,9 +283,9 @@ def explicit(
     k: Float[Tensor, "B H K E"],
     v: Float[Tensor, "B H K E"],
     *,
-    barred: Barred | None = None,
+    attention_mask: Barred | None = None,
     bias: Float[Tensor, "B H T K"] | None = None,
-    kept: KeptWeights | None = None,
+    weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of every query to the keys of its row, in the padded layout.
 
@@ -283,42 +293,42 @@ def explicit(
         q: Queries, (rows, heads, queries, head width).
         k: Keys, (rows, heads, keys, head width).
         v: Values, (rows, heads, keys, head width).
-        barred: Added to logits: minus infinity for keys that are masked, else zero.
+        attention_mask: Added to logits: minus infinity for keys that are masked, else zero.
         bias: Added to logits, with a gradient.
-        kept: Dropout mask and scale.
+        weight_dropout: Dropout mask and scale.
     """
     flat = [x.flatten(0, 1) for x in (q, k, v)]
     bias = None if bias is None else bias.flatten(0, 1)
-    keep = None if kept is None else kept.keep.flatten(0, 1)
-    scale = 1.0 if kept is None else kept.scale
-    out: Tensor = _Explicit.run(*flat, bias, barred, keep, scale)
+    keep = None if weight_dropout is None else weight_dropout.keep.flatten(0, 1)
+    scale = 1.0 if weight_dropout is None else weight_dropout.scale
+    out: Tensor = _Explicit.run(*flat, bias, attention_mask, keep, scale)
     return out.view(q.shape)
 
 
 def explicit_packed(
     x: Float[Tensor, "M P H E"],
     packing: Packing,
-    given: Float[Tensor, "2 B H K E"] | None = None,
+    keys_values: Float[Tensor, "2 B H K E"] | None = None,
     keys: Packing | None = None,
     *,
     factors: tuple[Factor, Factor] | None = None,
-    barred: Barred | None = None,
-    kept: KeptWeights | None = None,
+    attention_mask: Barred | None = None,
+    weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "M H E"]:
     """Return attention of packed tokens.
 
     Args:
         x: Packed queries only, or queries, keys and values, (tokens, parts, heads, head width).
         packing: Packing of `x`.
-        given: Padded keys and values, (2, rows, heads, keys, head width), if `x` holds only queries.
-        keys: Packing of `given`, if known.
+        keys_values: Padded keys and values, (2, rows, heads, keys, head width), if `x` holds only queries.
+        keys: Packing of `keys_values`, if known.
         factors: Complex factors of parts of `x`, and their conjugates (`layers.head_rows`).
-        barred: Added to logits.
-        kept: Dropout mask and scale.
+        attention_mask: Added to logits.
+        weight_dropout: Dropout mask and scale.
     """
-    places, at_once = _arranged(packing, packing if given is None else keys, x.shape[2], x.shape[1])
-    moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
-    found: Tensor = _Packed.run(x, given, moves)
+    places, at_once = _arranged(packing, packing if keys_values is None else keys, x.shape[2], x.shape[1])
+    moves = _Moves(places, factors, RowMasks.of(attention_mask, weight_dropout), at_once)
+    found: Tensor = _Packed.run(x, keys_values, moves)
     return found
 
 

@@ -63,22 +63,26 @@ class _Around:
 class _ByOffset(Function):
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, found: Tensor, around: _Around
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, arguments: _Around
     ) -> Tensor:
         out, kept, scale = torch.empty_like(q), [], q.shape[-1] ** -0.5
-        for part in around.parts:
+        for part in arguments.parts:
             asking, seen = part.of_queries(q), part.of_keys(k)
-            some = found[part.rows, :, : part.queries]
-            scores = some.gather(-1, around.offsets(part, found.shape[1]))
+            some = logits[part.rows, :, : part.queries]
+            scores = some.gather(-1, arguments.offsets(part, logits.shape[1]))
             flat = scores.flatten(0, 1)
             torch.baddbmm(flat, asking, seen.transpose(1, 2), alpha=scale, out=flat)
-            around.bar(scores, part)
+            arguments.bar(scores, part)
             weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
-            used = left(weights, around.masks.keep(part), v.dtype)
-            product(used, part.of_keys(v), around.masks.scale, part.of_queries(out))
+            used = left(weights, arguments.masks.keep(part), v.dtype)
+            product(used, part.of_keys(v), arguments.masks.scale, part.of_queries(out))
             kept += [weights] if any(ctx.needs_input_grad) else []
-        ctx.save_for_backward(q, k, v, around.masks.kept, *kept)
-        ctx.around, ctx.scale, ctx.found = replace(around, masks=around.masks.without()), scale, found.shape
+        ctx.save_for_backward(q, k, v, arguments.masks.kept, *kept)
+        ctx.around, ctx.scale, ctx.found = (
+            replace(arguments, masks=arguments.masks.without()),
+            scale,
+            logits.shape,
+        )
         return out
 
     @staticmethod
@@ -110,15 +114,15 @@ def explicit_by_offset(
     bias: OffsetBias,
     packings: tuple[Packing, Packing],
     *,
-    barred: Barred | None = None,
-    kept: KeptWeights | None = None,
+    attention_mask: Barred | None = None,
+    weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return attention of the tokens of one packing to those of the other.
 
     Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
     """
     parts = tuple(row_parts(*packings, q.shape[1], MAX_PAIRS))
-    around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
+    around = _Around(parts, bias.offset, RowMasks.of(attention_mask, weight_dropout))
     flat = (x.flatten(0, 1) for x in (q, k, v))
     out: Tensor = _ByOffset.run(*flat, bias.found, around)
     return out.view(q.shape)

@@ -63,11 +63,17 @@ class Portion:
 
     @classmethod
     def of(
-        cls, barred: Float[Tensor, "R 1 W W"], rows: slice = slice(None), heads: slice = slice(None)
+        cls, attention_mask: Float[Tensor, "R 1 W W"], rows: slice = slice(None), heads: slice = slice(None)
     ) -> "Portion":
         """Build a portion from its mask; by default it holds all rows."""
-        width, device = barred.shape[-1], barred.device
-        return cls(rows, heads, barred, *_key_order(width, device), _later(width, barred.dtype, device))
+        width, device = attention_mask.shape[-1], attention_mask.device
+        return cls(
+            rows,
+            heads,
+            attention_mask,
+            *_key_order(width, device),
+            _later(width, attention_mask.dtype, device),
+        )
 
     def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
         """Return the slice of these rows of a tensor with rows and heads flattened."""
@@ -152,7 +158,7 @@ def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor,
 
 
 def _of_logits(
-    grad: Tensor, tried: Tensor, weights: Tensor, part: Portion, *, normalise: bool
+    grad: Tensor, values_to_try: Tensor, weights: Tensor, part: Portion, *, normalise: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of the logits and a spare tensor of its size; overwrites `grad`.
 
@@ -163,7 +169,7 @@ def _of_logits(
     grad = _permuted(logs, part.order, grad)
     behind = torch.cumsum(grad, -1, out=logs)
     total = behind[..., -1:].clone()
-    behind = torch.sub(total, behind, out=behind).add_(grad).mul_(tried.sigmoid())
+    behind = torch.sub(total, behind, out=behind).add_(grad).mul_(values_to_try.sigmoid())
     return _permuted(grad.sub_(behind), part.back, behind), grad
 
 
@@ -276,12 +282,12 @@ class RoutingAttention(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, x: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
+        self, x: Float[Tensor, "M D"], packing: Packing, positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """Return the attention output of each token over its row."""
         queries = self.split(self.query(x))
         asking = self.biased(queries, self.content_bias())
-        keys = self.split(self.key_dropout(self.key(x), place))
+        keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
         asking, keys, values = (spread(each, packing, self.sorts) for each in (asking, keys, values))
         found = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)

@@ -69,54 +69,56 @@ class ExpertAttention(nn.Module):
         return self._split(self.key(z)), self._split(self.value(z))
 
     def forward(
-        self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues
+        self, z: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
     ) -> tuple[Float[Tensor, "M D"], Routing]:
-        """Return the attention output of each token over its row of `seen`, and the routing of tokens."""
-        routing: Routing = self.router(z, placed)
+        """Return the attention output of each token over its row of `keys_values`, and its routing."""
+        routing: Routing = self.router(z, placed_tokens)
         asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
-        queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
-        pairs = _pairs(placed.packing, routing.active)
+        queries = self._split(asking.flatten(0, 1)).to(keys_values.values.dtype)
+        pairs = _pairs(placed_tokens.packing, routing.active)
         gathered = attend_packed(
             queries,
-            seen,
+            keys_values,
             pairs,
-            reach=self._reach(placed, routing.active),
-            bias=self._bias(queries, placed, pairs, seen.packing),
-            drop=self._drop(placed, seen.packing),
+            reach=self._reach(placed_tokens, routing.active),
+            bias=self._bias(queries, placed_tokens, pairs, keys_values.packing),
+            drop=self._drop(placed_tokens, keys_values.packing),
             backend=self.kernel,
         )
         answers = routing.sort(gathered.reshape(*asking.shape))
         return routing.mix(self.output(answers, routing.counts)), routing
 
-    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
+    def _reach(self, placed_tokens: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
         return None
 
     def _bias(
         self,
         queries: Float[Tensor, "P H E"],  # noqa: ARG002 no positions
-        placed: Placed,  # noqa: ARG002
+        placed_tokens: Placed,  # noqa: ARG002
         pairs: Packing,  # noqa: ARG002
         keys: Packing,  # noqa: ARG002
     ) -> OffsetBias | None:
         return None
 
-    def schedule(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
+    def schedule(self, draws: MaskDraws, placed_tokens: Placed, keys: Packing) -> None:
         """Schedule the mask of attention weights, if it is a keyed mask."""
-        if self.weight_dropout.active and (self.kernel == "math" or not placed.place.is_cuda):
-            WeightDropout.schedule(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
+        if self.weight_dropout.active and (self.kernel == "math" or not placed_tokens.place.is_cuda):
+            WeightDropout.schedule(
+                draws, self.weight_dropout, self._places(placed_tokens), self.heads, keys.width
+            )
 
-    def _drop(self, placed: Placed, keys: Packing) -> WeightDropout | None:
+    def _drop(self, placed_tokens: Placed, keys: Packing) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
-        places = self._places(placed)
+        places = self._places(placed_tokens)
         keep = dropout.take_scheduled(places, keys.width)
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
 
-    def _places(self, placed: Placed) -> Int[Tensor, "B T"]:
+    def _places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
         """Return the places of all pairs of a token and one of its experts, in the padded form."""
-        active, packing = self.router.active, placed.packing
-        place = pair_places(placed, active)
+        active, packing = self.router.active, placed_tokens.packing
+        place = pair_places(placed_tokens, active)
 
         def build() -> tuple[Tensor, Tensor]:
             return place, _pairs(packing, active).pad(place.flatten())
@@ -143,18 +145,18 @@ class ExpertSelfAttention(ExpertAttention):
         self.offsets = Constant(mixture.heads, mixture.head_width, 2 * mixture.window + 1, value=0.0)
         self.window = mixture.window
 
-    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:
-        assert isinstance(placed, Tokens)
-        return None if placed.reach is None else placed.reach.repeat_interleave(active)
+    def _reach(self, placed_tokens: Placed, active: int) -> Int[Tensor, " P"] | None:
+        assert isinstance(placed_tokens, Tokens)
+        return None if placed_tokens.reach is None else placed_tokens.reach.repeat_interleave(active)
 
     def _bias(
-        self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
+        self, queries: Float[Tensor, "P H E"], placed_tokens: Placed, pairs: Packing, keys: Packing
     ) -> OffsetBias:
         """Return the logits of the offset of every key to every query, in the padded form."""
-        assert isinstance(placed, Tokens)
+        assert isinstance(placed_tokens, Tokens)
         scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
         found = scaled @ self.offsets().to(scaled.dtype)
-        return OffsetBias(found, self._offset(placed, pairs, keys))
+        return OffsetBias(found, self._offset(placed_tokens, pairs, keys))
 
     def _offset(self, placed: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
         """Return the index of the offset of every key to every query, cached for all layers."""

@@ -171,7 +171,7 @@ def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
         assert shown.code in {0, 1}
         assert not (tmp_path / "ran").exists()
         assert "evil" not in sys.modules
-    assert "which is not run here" in shown.out
+    assert "does not run the code of tasks" in shown.out
 
 
 @pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
@@ -191,8 +191,8 @@ def test_what_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
     shown = haltsweep("verify", "text.zip")
     assert shown.code == 2
-    assert "must be an archive as `haltsweep bundle` writes it" in shown.err
-    assert "--repair is for sweeps" in haltsweep("verify", "text.zip", "--repair").err
+    assert "must be an archive that `haltsweep bundle` wrote" in shown.err
+    assert "--repair works only on sweeps" in haltsweep("verify", "text.zip", "--repair").err
 
 
 def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_path):
@@ -237,7 +237,7 @@ def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(halt
     assert {each.phase for each in sample_trials(records, 100)} == {"confirm"}
     shown = haltsweep("verify", "synthetic", "--rerun", "1")
     assert shown.code == 2
-    assert "--rerun is for bundles, and synthetic is no file" in shown.err
+    assert "--rerun works only on bundles, but synthetic is not a file" in shown.err
 
 
 def read_all(name):

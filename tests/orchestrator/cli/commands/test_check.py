@@ -60,7 +60,7 @@ def test_an_override_is_no_spec(haltsweep, spec):
     answer = haltsweep("check", spec(), "search.seed=1")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == (
-        "check must be given spec files alone, got the text 'search.seed=1'; an override goes with one spec: "
+        "check accepts only spec files, got the text 'search.seed=1'; give overrides with a single spec: "
         "`haltsweep plan SPEC KEY=VALUE`\n"
     )
 
@@ -159,7 +159,7 @@ def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monke
     shown = haltsweep("plan", *changed)
     assert (shown.code, "8 trials" in shown.out) == (0, True)
     said = " ".join(shown.err.split())
-    assert "launch will not start here: a trial must fit on one node: it asks for cpus=1 and gpus=0.5" in said
+    assert "launch will not start here: a trial must fit on one node: it needs cpus=1 and gpus=0.5" in said
     refused = haltsweep("launch", *changed, "--driver", "inline")
     assert refused.code == 2
     assert "train.precision 'fp16' must run on a CUDA device, and PyTorch finds none on this" in refused.err

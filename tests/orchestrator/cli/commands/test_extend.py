@@ -70,7 +70,7 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
     assert len(read_records(folder_of("tiny"))) == 18
     assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
     again = haltsweep("extend", "tiny", "confirm.seeds=[101, 102, 103, 104]", *INLINE)
-    assert "to be extended tiny must be asked for something more" in again.err
+    assert "nothing to extend: tiny already has these settings" in again.err
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
     monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (None, plan))
     shown = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
     assert shown.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
 
 
 def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
@@ -257,7 +257,7 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
     sync = ["sync", "synthetic", "--runs", str(tmp_path / "copied")]
     shown = haltsweep(*sync)
     assert shown.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
     assert not (tmp_path / "team.db").exists()
     assert "both have" not in haltsweep(*sync, "--tracking", f"sqlite:///{tmp_path / 'other.db'}").err
 

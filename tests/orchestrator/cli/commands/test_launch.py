@@ -37,7 +37,7 @@ def handed_on(monkeypatch):
         (("--tracking", "mlruns"), 2, "an MLflow store must be a database or a server"),
         (("--storage", "mysql://a/b"), 2, "a ledger must be at sqlite:///FILE or postgresql"),
         (("--storage", "sqlite:///tiny.yaml"), 1, "file is not a database"),
-        (("--storage", "sqlite:///nowhere/x.db"), 2, "a ledger must be kept in a folder that is there"),
+        (("--storage", "sqlite:///nowhere/x.db"), 2, "the folder of the ledger, "),
         (("--tracking", "ftp://host"), 2, "an MLflow store must be one of http, https, databricks, sqlite"),
         (("--tracking", "http://"), 2, "an MLflow store must be one of http, https, databricks, sqlite"),
         (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
@@ -46,7 +46,7 @@ def handed_on(monkeypatch):
         (
             ("--pdb",),
             2,
-            "--pdb goes with --driver inline, where a trial runs in this process, got",
+            "--pdb requires --driver inline, which runs trials in this process, got",
         ),
         (("--address", "local"), 2, "got 'local': it is not of the form HOST:PORT"),
         (("--address", "http://host:8265"), 2, "got 'http://host:8265': it is not of the form HOST:PORT"),
@@ -68,7 +68,7 @@ def handed_on(monkeypatch):
         (
             ("--cpus", "9999"),
             2,
-            "a trial must fit on one node: it asks for cpus=9999 and gpus=0, and there is",
+            "a trial must fit on one node: it needs cpus=9999 and gpus=0, but ",
         ),
         (
             ("--gpus", "1000"),
@@ -86,12 +86,12 @@ def handed_on(monkeypatch):
             2,
             "search.also.train.precision: fp16 must run on a CUDA device",
         ),
-        (("--runs", "tiny.yaml"), 2, "the sweeps must be kept in a folder"),
-        (("--data", "tiny.yaml"), 2, "the datasets must be kept in a folder"),
+        (("--runs", "tiny.yaml"), 2, "sweeps need a folder"),
+        (("--data", "tiny.yaml"), 2, "datasets need a folder"),
         (
             ("--driver", "inline", "--address", "h:1"),
             2,
-            "--address goes with --driver ray, got --driver inline",
+            "--address requires --driver ray, got --driver inline",
         ),
         (("--cpus", "-1"), 2, "resources.cpus"),
         (("--gpus", "nan"), 2, "resources.gpus"),
@@ -184,7 +184,7 @@ def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypat
 def test_resume_refuses_what_is_no_sweep(haltsweep):
     answer = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
     assert answer.code == 2
-    assert "--address goes with --driver ray" in answer.err
+    assert "--address requires --driver ray" in answer.err
     answer = haltsweep("resume", "tiny")
     assert answer.code == 2
     assert "no sweep named 'tiny' in runs" in answer.err

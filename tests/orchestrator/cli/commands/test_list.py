@@ -70,7 +70,7 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     ],
 )
 def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
-    assert sweep_state(held=held, planned=planned, ended=ended, failed=failed) is state
+    assert sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed) is state
 
 
 def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
@@ -176,7 +176,7 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
 def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
     shown = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
     assert shown.code == 1
-    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' must be there, and is not\n"
+    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
 
 
 @pytest.mark.parametrize(

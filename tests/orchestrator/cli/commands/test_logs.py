@@ -38,7 +38,9 @@ def crashed_twice(sweep):
         sweep,
         log.asked(1.0, trial),
         log.started(2.0, trial.trial_id, 1),
-        log.ended(3.0, trial.trial_id, Outcome(OutcomeKind.STOPPED, "worker died, time 1 of 4"), lost=True),
+        log.ended(
+            3.0, trial.trial_id, Outcome(OutcomeKind.STOPPED, "worker died, time 1 of 4"), death_cause=True
+        ),
         log.started(4.0, trial.trial_id, 2),
         log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")),
         log.asked(6.0, trial_of(PLAN, 1)),

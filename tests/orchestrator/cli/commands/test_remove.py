@@ -134,7 +134,7 @@ def test_a_copy_takes_nothing_of_its_original_with_it(haltsweep, tmp_path):
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     shown = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
     assert shown.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
     assert [each.name for each in summaries(url)] == ["synthetic"]
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
@@ -147,7 +147,7 @@ def test_a_copy_leaves_the_runs_of_its_original_in_their_mlflow(tmp_path):
     copy = SweepFolder(tmp_path / "copied" / "synthetic")
     tracked = replace(read_setup(copy), tracking_uri="http://user:secret@host:5000")
     publish_setup(folder, tracked)
-    with pytest.raises(InputError, match=r"both have http://[^ ]*@host:5000; use that") as refused:
+    with pytest.raises(InputError, match=r"both use http://[^ ]*@host:5000; use that") as refused:
         removal.remove(copy, tracked, "http://host:5000")
     assert "secret" not in str(refused.value)
     removal.remove(copy, tracked)
@@ -237,7 +237,10 @@ def test_a_folder_that_is_a_link_is_refused(haltsweep, tmp_path):
     folder.root.symlink_to(real)
     shown = haltsweep("remove", "synthetic", "--yes")
     assert shown.code == 2
-    assert f"must be no link, and {folder.root} leads to {real}; remove it there" in shown.err
+    assert (
+        f"cannot remove a sweep through a symbolic link: {folder.root} points to {real}; remove it there"
+        in shown.err
+    )
     assert (real / "plan.json").exists()
 
 

@@ -38,10 +38,10 @@ def stopped_early() -> Plan:
 def shown(of: Overview) -> tuple[object, ...]:
     failures = sorted((each.trial_id, each.place, each.standing, each.reason) for each in of.ended.failures)
     return (
-        of.progress(held=True),
-        of.progress(held=False),
-        of.outlook(held=True, now=2000.0),
-        of.outlook(held=False, now=2000.0),
+        of.progress(is_locked=True),
+        of.progress(is_locked=False),
+        of.outlook(is_locked=True, now=2000.0),
+        of.outlook(is_locked=False, now=2000.0),
         of.ended.skipped,
         of.ended.infeasible,
         failures if len(failures) < FAILURES_KEPT else len(failures),
@@ -96,7 +96,7 @@ def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
     recorder.retry(failed[:1], lambda *_: False)
     before, again = (overview(plan, records(log.written[:end], plan)) for end in (at, None))
     assert shown(seen(tmp_path, plan, log.written, at)) == shown(again)
-    failures = [sum(each.failed for each in of.progress(held=False)) for of in (before, again)]
+    failures = [sum(each.failed for each in of.progress(is_locked=False)) for of in (before, again)]
     assert failures[1] < failures[0]
 
 

@@ -61,10 +61,10 @@ def test_records_tell_what_the_conductor_knows(goal):
         conductor = Conductor(plan)
         for event in log.written[:cut]:
             conductor.replay(event)
-        seen = overview(plan, records(log.written[:cut], plan)).progress(held=True)
+        seen = overview(plan, records(log.written[:cut], plan)).progress(is_locked=True)
         known = conductor.progress()
         ledger, live = (
-            overview(plan, records(log.written[:cut], plan)).outlook(held=False, now=0.0),
+            overview(plan, records(log.written[:cut], plan)).outlook(is_locked=False, now=0.0),
             conductor.outlook(),
         )
         assert ledger.phases == live.phases
@@ -77,8 +77,8 @@ def test_without_a_session_no_trial_counts_as_running():
     for _ in range(2):
         assert recorder.ask() is not None
     found = records(log.written, plan)
-    assert sum(each.running for each in overview(plan, found).progress(held=True)) == 2
-    assert sum(each.running for each in overview(plan, found).progress(held=False)) == 0
+    assert sum(each.running for each in overview(plan, found).progress(is_locked=True)) == 2
+    assert sum(each.running for each in overview(plan, found).progress(is_locked=False)) == 0
 
 
 def made(outcome, *, last=None, best=None, judged=None, number=0):
@@ -97,10 +97,10 @@ def test_the_best_is_the_last_value_of_finished_search_trials():
         made(OutcomeKind.PRUNED, last=early, best=early, number=1),
         made(OutcomeKind.DIVERGED, number=2),
     ]
-    assert overview(plan, found).progress(held=False)[0].best == 0.5
+    assert overview(plan, found).progress(is_locked=False)[0].best == 0.5
     unfinished = made(OutcomeKind.FINISHED, last=without, best=early, judged=late, number=3)
-    assert overview(plan, [*found[1:], unfinished]).progress(held=False)[0].best == 0.5
-    assert overview(plan, found[1:]).progress(held=False)[0].best is None
+    assert overview(plan, [*found[1:], unfinished]).progress(is_locked=False)[0].best == 0.5
+    assert overview(plan, found[1:]).progress(is_locked=False)[0].best is None
 
 
 ARMS = (Progress("[red]odd[/red]", 9, 1, 3, 2, 1, 0.12345, 75.0), Progress("plain", 4, 0, 0, 0, 0, None, 0.0))

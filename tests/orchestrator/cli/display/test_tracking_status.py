@@ -19,7 +19,7 @@ def test_a_deleted_mlflow_database_counts_as_empty(tmp_path: Path, there: bool) 
     (tmp_path / "sweep").mkdir()
     folder = SweepFolder(tmp_path / "sweep")
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store=uri))
-    line = tracked(folder, uri, newest=7).line("haltsweep sync it", held=False)
+    line = tracked(folder, uri, newest=7).line("haltsweep sync it", is_locked=False)
     if there:
         assert line == f"MLflow: has everything ({uri})"
     else:

@@ -54,7 +54,7 @@ def test_extend_refuses_changed_code_and_the_report_discloses_it(code, anew, tmp
     before = kept(tmp_path)
     shown = anew("extend", "changing", IDLE, *INLINE)
     assert shown.code == 2
-    assert "changing:train of changing was changed since trials ran: digest " in shown.err
+    assert "changing:train of changing changed after trials had run: digest " in shown.err
     assert " (6 trials), now " in shown.err
     assert "--changed-code" in shown.err
     assert kept(tmp_path) == before

@@ -153,12 +153,12 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "torch",
             [("def evaluate(settings, folder)", "def evaluate(model, loader, device)")],
-            "trainable: evaluate of digits:train must be called as evaluate(settings, folder), and it can",
+            "trainable: evaluate of digits:train cannot be called as evaluate(settings, folder): ",
         ),
         (
             "torch",
             [("def evaluate(", "async def evaluate(")],
-            "trainable: evaluate of digits:train must measure when it is called, and it only returns a cor",
+            "trainable: evaluate of digits:train must measure when it is called, but it only returns a cor",
         ),
         ("torch", [("import time", "import no_such_library")], "No module named 'no_such_library'"),
         (

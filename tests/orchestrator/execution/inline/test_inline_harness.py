@@ -117,10 +117,10 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([{"number": {1}}], "examples must be JSON values .*; mend the code"),
-        ([{"number": float("nan")}], "examples must be JSON values .*; mend the code"),
-        (["a"], "examples must be a list of mappings, got a list; mend the code"),
-        ({"a": 1}, "examples must be a list of mappings, got a dict; mend the code"),
+        ([{"number": {1}}], "examples must be JSON values .*; fix the code"),
+        ([{"number": float("nan")}], "examples must be JSON values .*; fix the code"),
+        (["a"], "examples must be a list of mappings, got a list; fix the code"),
+        ({"a": 1}, "examples must be a list of mappings, got a dict; fix the code"),
         ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 1,048,576 characters as JSON, got"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_state_the_workload_refuses_is_passed_over_with_a_fresh_workload(tmp_p
     monkeypatch.setattr(Synthetic, "restore", refuse)
     harness.start(job(tmp_path), tmp_path / "trial")
     assert harness.advance().measurement.step == 1
-    assert caplog.text.count("is passed over: RuntimeError('unexpected key in state')") == 2
+    assert caplog.text.count("is skipped: RuntimeError('unexpected key in state')") == 2
 
 
 def test_checkpoints_are_spaced_by_time(tmp_path):
@@ -250,7 +250,7 @@ def test_a_workload_whose_steps_do_not_increase_has_crashed(tmp_path, monkeypatc
     harness.start(job(tmp_path), tmp_path / "trial")
     ended = replies(harness)[-1].ended
     assert ended.kind is OutcomeKind.CRASHED
-    assert "steps must increase, got 1 after 1; mend the code" in ended.reason
+    assert "steps must increase, got 1 after 1; fix the code" in ended.reason
 
 
 def test_a_workload_that_cannot_close_has_ended_all_the_same(tmp_path, monkeypatch, caplog):
@@ -295,7 +295,7 @@ def test_a_reread_gets_the_state_of_the_last_checkpoint_and_of_no_older_one(tmp_
         assert ended.kind is OutcomeKind.CRASHED
         shown = f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {why}"
         assert ended.reason.startswith(shown)
-        assert ended.reason.endswith("; put that right, then `haltsweep resume NAME --retry failed`")
+        assert ended.reason.endswith("; fix this, then `haltsweep resume NAME --retry failed`")
 
 
 def test_leftovers_of_a_killed_worker_go_when_the_trial_starts_again(tmp_path):

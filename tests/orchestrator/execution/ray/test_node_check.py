@@ -76,7 +76,9 @@ def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
         assert check_node(raised).lacks == ()
     (tmp_path / "taken").touch()
     (lack,) = check_node(replace(needs, store=f"file://{tmp_path}/taken")).lacks
-    assert "it cannot use the store of checkpoints (--checkpoints must be a place that can be written" in lack
+    assert (
+        "it cannot use the store of checkpoints (--checkpoints must be a location that allows writing" in lack
+    )
 
 
 def test_other_code_is_told_and_nothing_else_is_looked_at(needs):

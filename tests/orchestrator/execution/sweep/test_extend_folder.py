@@ -76,14 +76,14 @@ def test_what_killed_sessions_left_half_written_is_cleared_away(folder):
         file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
     commit_extension(folder, NEW, "new: 1\n", {})
     assert not list(place.glob(".*"))
-    opening = open_sweep(NEW, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())
+    opening = open_sweep(NEW, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
     with opening:
         assert not list(folder.root.rglob("*.tmp"))
 
 
 def test_who_read_the_plan_before_it_was_extended_runs_nothing(folder):
     commit_extension(folder, NEW, "new: 1\n", {})
-    opening = open_sweep(OLD, folder, Setup(folder.root), {}, heard=Interrupts(print), watch=Listeners())
+    opening = open_sweep(OLD, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
     with pytest.raises(StoreError, match="synthetic was extended meanwhile; nothing was run"), opening:
         pass
     with Ledger.open(folder.ledger_url, OLD.name) as ledger:

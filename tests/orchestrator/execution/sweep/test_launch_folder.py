@@ -86,7 +86,9 @@ def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch)
         return read(file)
 
     monkeypatch.setattr(launch_folder, "read_regular", refuse)
-    with pytest.raises(NotAllowed, match=r"is for its owner alone \(.+\): it may hold passwords; run the"):
+    with pytest.raises(
+        NotAllowed, match=r"is readable only for its owner \(.+\): it may hold passwords; run the"
+    ):
         read_setup(folder)
     (found,) = [each for each in sweep_checks.check_files(folder) if each.verdict != "sound"]
     assert (found.what, found.verdict) == ("files", "unknown")
@@ -141,7 +143,7 @@ def test_another_spec_under_the_same_name_is_refused(folder):
 def test_a_folder_of_somebody_else_is_left_alone(folder):
     folder.root.mkdir(parents=True)
     (folder.root / "thesis.tex").write_text("a year of work")
-    with pytest.raises(InputError, match="holds files that are no sweep; choose another name"):
+    with pytest.raises(InputError, match="contains other files; choose another name"):
         made(folder)
     assert (folder.root / "thesis.tex").read_text() == "a year of work"
 
@@ -211,7 +213,7 @@ def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(fol
 
 
 def test_what_was_never_launched_cannot_be_resumed(folder):
-    with pytest.raises(InputError, match=r"must have been launched before it is resumed, and .* holds none"):
+    with pytest.raises(InputError, match=r"contains no launched sweep to resume"):
         read_launched_plan(folder)
 
 
@@ -224,11 +226,11 @@ def test_a_damaged_setup_is_named(folder, text):
     else:
         file.write_text(text)
         with pytest.raises(
-            StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"
+            StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"
         ):
             read_setup(folder)
         (folder.root / "manifest.json").unlink()  # as before there were any
-    with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"):
+    with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"):
         read_setup(folder)
 
 
@@ -239,7 +241,7 @@ def test_a_setup_with_a_sound_digest_and_fields_of_another_type_is_named(folder,
     file = folder.root / launch_folder.SETUP
     file.write_text(seal_json(unseal_json(file.read_bytes()) | {field: value}))
     with pytest.raises(
-        StoreError, match=r"launch.json must be as haltsweep wrote it, and cannot be read"
+        StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"
     ) as caught:
         read_setup(folder)
     assert "\n" not in str(caught.value)

@@ -209,7 +209,7 @@ def test_a_copy_that_shares_the_ledger_of_its_original_is_not_resumed(folder, se
     setup = replace(setup, storage=f"sqlite:///{tmp_path}/team.db")
     run_sweep(small(), folder, setup, SPEC, driver="inline")
     shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
-    with pytest.raises(InputError, match=f"is a copy of {folder.root}: both have .*team.db; use that folder"):
+    with pytest.raises(InputError, match=f"is a copy of {folder.root}: both use .*team.db; use that folder"):
         resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
     folder.root.rename(tmp_path / "away")
     assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
@@ -269,6 +269,6 @@ HEARTBEAT = open_sweep.Heartbeat
 
 def test_what_this_machine_has_no_room_for_is_refused_before_anything_is_made(folder, setup):
     greedy = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
-    with pytest.raises(InputError, match="a trial must fit on one node: it asks for cpus=100000"):
+    with pytest.raises(InputError, match="a trial must fit on one node: it needs cpus=100000"):
         run_sweep(greedy, folder, setup, "")
     assert not folder.root.exists()

@@ -76,7 +76,7 @@ def test_an_interrupt_before_the_first_trial_leaves_nothing(folder, setup, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", interrupted)
-        shown = "interrupted before the first trial of 'synthetic': nothing is left of it; launch it again"
+        shown = "interrupted before the first trial of 'synthetic': no files remain; launch it again"
         with pytest.raises(Withdrawn, match=shown) as raised:
             go(folder, setup)
     assert raised.value.exit_code == 130

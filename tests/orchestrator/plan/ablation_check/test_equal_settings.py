@@ -133,4 +133,4 @@ def test_what_defaults_hold_is_not_missed_where_another_setting_is_wrong(part: s
 def test_what_is_nowhere_is_told_beside_another_fault() -> None:
     with pytest.raises(PlanError) as caught:
         plan_quickly(one_arm({"model.hallt.unit": "token"}, baseline=FAULTY["task"]))
-    assert any("model.hallt.unit is nowhere" in fault.message for fault in caught.value.faults)
+    assert any("model.hallt.unit does not exist" in fault.message for fault in caught.value.faults)

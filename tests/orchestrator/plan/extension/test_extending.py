@@ -125,7 +125,7 @@ def test_all_that_is_refused_is_told_at_once_and_nothing_else():
 
 
 def test_what_was_asked_for_already():
-    with pytest.raises(InputError, match="to be extended one must be asked for something more"):
+    with pytest.raises(InputError, match="nothing to extend: one already has these settings"):
         changes_allowed("one", SPEC, dict(SPEC), DONE)
 
 

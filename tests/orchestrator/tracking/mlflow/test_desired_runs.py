@@ -229,9 +229,9 @@ def test_verify_expects_no_killed_status_before_it_was_written(
         desired = DesiredRuns(plan, ledger.uid)
         for event in ledger.events():
             desired.hear(event)
-        desired.hold(held=False)
+        desired.hold(is_locked=False)
         kept = list(read_runs(uri, plan.name, ledger.uid) or ())
-        return {each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")}
+        return {each.verdict for each in compare(desired, kept, {}, is_final=True, sync="sync")}
 
     assert any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
     assert verdicts() == {"behind"}

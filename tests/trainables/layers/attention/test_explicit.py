@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_the_formula(
     barred = None if causal is None else masks(causal=causal)
     keep = tensor(ROWS, HEADS, QUERIES, KEYS, seed=4) > -0.6
     kept = KeptWeights(keep, 1 / SHARE) if dropping else None
-    out = explicit(q, k, v, barred=barred, bias=bias, kept=kept)
+    out = explicit(q, k, v, attention_mask=barred, bias=bias, weight_dropout=kept)
     logits = q @ k.mT / width**0.5
     for added in (bias, barred):
         logits = logits if added is None else logits + added
@@ -115,8 +115,8 @@ def test_packed_rows_attend_as_padded_ones(width: int, given: bool, dropping: bo
     kept = KeptWeights(keep, 1 / SHARE) if dropping else None
     parts = spread_parts(x, PACKING, turns)
     q, k, v = parts.unbind(0) if others is None else (parts[0], *others.unbind(0))
-    expected = gather(explicit(q, k, v, barred=barred, kept=kept), PACKING)
-    found = explicit_packed(x, PACKING, others, factors=turns, barred=barred, kept=kept)
+    expected = gather(explicit(q, k, v, attention_mask=barred, weight_dropout=kept), PACKING)
+    found = explicit_packed(x, PACKING, others, factors=turns, attention_mask=barred, weight_dropout=kept)
     torch.testing.assert_close(found, expected)
     inputs = [x] if others is None else [x, others]
     for one, other in zip(
@@ -154,7 +154,7 @@ def test_rows_at_once_give_what_all_rows_give(
     def found() -> list[Tensor]:
         others = spread_parts(source, keys) if given else None
         kept = KeptWeights(keep, 1 / SHARE)
-        out = explicit_packed(x, packing, others, keys, barred=barred, kept=kept)
+        out = explicit_packed(x, packing, others, keys, attention_mask=barred, weight_dropout=kept)
         return [out, *torch.autograd.grad(out.square().sum(), [x, source] if given else [x])]
 
     whole = found()

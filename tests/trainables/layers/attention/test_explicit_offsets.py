@@ -47,13 +47,15 @@ class OffsetRows:
             torch.where(real, each, 0) for real, each in ((self.real, q), (self.seen, k), (self.seen, v))
         )
         bias = OffsetBias(found, self.offset)
-        given = {"barred": self.barred, "kept": self.kept}
+        given = {"attention_mask": self.barred, "weight_dropout": self.kept}
         return torch.where(self.real, explicit_by_offset(q, k, v, bias, self.packings, **given), 0)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, found: Tensor) -> Tensor:
         """The same by the padded form."""
         table = OffsetBias(found, self.offset).table()
-        return torch.where(self.real, explicit(q, k, v, barred=self.barred, bias=table, kept=self.kept), 0)
+        return torch.where(
+            self.real, explicit(q, k, v, attention_mask=self.barred, bias=table, weight_dropout=self.kept), 0
+        )
 
 
 @pytest.mark.parametrize("most", [1, 100, 1 << 15])
