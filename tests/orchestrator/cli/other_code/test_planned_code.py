@@ -59,6 +59,7 @@ def test_the_second_ctrl_c_ends_a_command_whose_code_ignores_the_first(tmp_path)
     shell = Shell.at(tmp_path)
     code = """
 import time
+from pathlib import Path
 while True:
     try:
         Path("is-imported").touch()

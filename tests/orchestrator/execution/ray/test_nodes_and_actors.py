@@ -106,14 +106,14 @@ def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tm
     from orchestrator.execution.ray.tune import run_session
 
     mark, refused = tmp_path / "mark", []
-    pass_on = Session.refused
+    pass_on = Session.reassign
 
     def shown(session, key):
         refused.append(key)
         mark.write_text("nonce")  # from now on it is seen
         pass_on(session, key)
 
-    monkeypatch.setattr(Session, "refused", shown)
+    monkeypatch.setattr(Session, "reassign", shown)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
     orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
