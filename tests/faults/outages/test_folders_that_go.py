@@ -25,8 +25,8 @@ TOLD = {
     "delete": "it was deleted|has been deleted or moved|it was replaced by another",  # whichever goes first
     "move": "it was moved to",
     "replace": "it was moved to .*what is at .* now must be moved away first",
-    "unlink ledger": "has been deleted or moved; put it back",
-    "replace ledger": "has been replaced by another file; put it back",
+    "unlink ledger": "has been deleted or moved",
+    "replace ledger": "has been replaced by another file",
 }
 
 
