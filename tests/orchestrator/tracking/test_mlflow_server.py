@@ -91,7 +91,7 @@ def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_no
         follower = start_follower(folder, folder.ledger_url, wrong)
         behind = follower.drain(120, outage_s=0.0)
         assert behind is not None
-        assert "refuses them (401)" in behind.error
+        assert "refuses the user and password (401)" in behind.error
         assert sync(folder, ledger, right, SUMMARY).runs > 0
         assert sync(folder, ledger, right, SUMMARY).total == 0
     finally:

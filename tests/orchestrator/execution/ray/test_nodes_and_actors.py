@@ -105,20 +105,20 @@ def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_pa
 def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tmp_path, monkeypatch):
     from orchestrator.execution.ray.tune import run_session
 
-    mark, refused = tmp_path / "mark", []
+    mark, reassigned = tmp_path / "mark", []
     pass_on = Session.reassign
 
-    def shown(session, key):
-        refused.append(key)
+    def record_reassigned(session, key):
+        reassigned.append(key)
         mark.write_text("nonce")  # from now on it is seen
         pass_on(session, key)
 
-    monkeypatch.setattr(Session, "reassign", shown)
+    monkeypatch.setattr(Session, "reassign", record_reassigned)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
     orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
     run_session(Session(recorder, threading.Event()), orders, connected, lambda: 1)
-    assert refused
+    assert reassigned
     assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2
     assert len(log.of(EventKind.STARTED)) == 2
 
