@@ -87,4 +87,4 @@ def test_specs_are_tests(tmp_path):
     (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
     code, shown, _ = pytest_in(shell.folder, asked, shell.environment)
     assert code == 1
-    assert "the first report of baseline must come, got crashed: AttributeError" in shown
+    assert "baseline: the first report must come, got crashed: AttributeError" in shown
