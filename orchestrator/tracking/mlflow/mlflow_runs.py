@@ -99,11 +99,6 @@ class Stored:
         }.get(kind or "", str(kind))
 
 
-def default_uri(sweep_folder: Path) -> str:
-    """Return the URI of the SQLite store that all sweeps of one runs folder share."""
-    return sqlite_url(sweep_folder.resolve().parent / "mlflow.db")
-
-
 def is_server(uri: str) -> bool:
     """Return whether `uri` denotes an MLflow server rather than a database."""
     return uri == "databricks" or urlsplit(uri).scheme in SERVER_SCHEMES
