@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -69,9 +69,9 @@ def test_what_is_saved_later_than_a_report_is_not_in_its_checkpoint(tmp_path: Pa
         (trial.folder / "late.txt").write_text("after the report")
         trial.report(2, {"valid/score": 0.0})
 
-    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
-    workload.advance()
-    workload.save(tmp_path)
+    with closing(FunctionWorkload(train, Job(SETTINGS, seed=0))) as workload:
+        workload.advance()
+        workload.save(tmp_path)
     assert not list(tmp_path.rglob("late.txt"))
 
 
@@ -110,7 +110,8 @@ def test_what_a_function_does_to_its_settings_is_its_own() -> None:
         trial.report(1, {"valid/score": 0.0})
 
     settings = {"inner": {"width": 3}}
-    FunctionWorkload(train, Job(settings, seed=0)).advance()
+    with closing(FunctionWorkload(train, Job(settings, seed=0))) as workload:
+        workload.advance()
     assert settings == {"inner": {"width": 3}}
 
 
@@ -217,9 +218,9 @@ def test_named_streams_are_of_seed_and_name_alone() -> None:
         drawn[settings["arm"]] = (trial.seed_of("weights"), trial.seed_of("data", 1), trial.seed)
         trial.report(1, {"valid/score": 0.0})
 
-    for arm in ("one", "other"):
-        FunctionWorkload(train, Job({"arm": arm}, seed=3)).advance()
-    FunctionWorkload(train, Job({"arm": "elsewhere"}, seed=4)).advance()
+    for arm, seed in {"one": 3, "other": 3, "elsewhere": 4}.items():
+        with closing(FunctionWorkload(train, Job({"arm": arm}, seed=seed))) as workload:
+            workload.advance()
     assert drawn["one"] == drawn["other"] != drawn["elsewhere"]
     assert len(set(drawn["one"])) == 3
     assert all(0 <= seed < 2**32 for seed in drawn["one"])
@@ -232,6 +233,7 @@ def test_a_copy_of_the_process_cannot_report_and_is_told(capfd: pytest.CaptureFi
         copy.join()
         trial.report(2, {"valid/score": float(copy.exitcode)})
 
-    measured = FunctionWorkload(train, Job(SETTINGS, seed=0)).advance()
+    with closing(FunctionWorkload(train, Job(SETTINGS, seed=0))) as workload:
+        measured = workload.advance()
     assert measured.metrics == {"valid/score": 1.0}
     assert "RuntimeError: trial.report must be called in the process" in capfd.readouterr().err
