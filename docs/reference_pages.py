@@ -113,27 +113,24 @@ def _type(value: Mapping[str, Any]) -> str:
 
 
 def exit_codes() -> str:
-    """Return tables of the error classes with their exit codes, and of the outcomes of a trial."""
-    rows = [
-        f"| `{each.__name__}` | {each.exit_code} | {_first_line(each)} |"
+    """Return tables of error classes, codes of faults in a spec, and outcomes of a trial."""
+    classes = [
+        f"| `{each.__name__}` | `{each.code}` | {each.exit_code} | {_first_line(each)} |"
         for each in (errors.HaltsweepError, *_subclasses(errors.HaltsweepError))
     ]
+    faults = [f"| `{each}` | {each.sentence} |" for each in errors.FaultCode]
     outcomes = [f"| `{each}` | {each.sentence} |" for each in OutcomeKind]
-    return "\n".join(
-        [
-            "## Error classes",
-            "",
-            "| class in `orchestrator.errors` | exit code | meaning |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "## Outcomes of a trial",
-            "",
-            "| outcome | meaning |",
-            "|---|---|",
-            *outcomes,
-            "",
-        ]
+    tables = {
+        "Error classes": (
+            "| class in `orchestrator.errors` | `code` | exit code | meaning |\n|---|---|---|---|",
+            classes,
+        ),
+        "Codes of faults in a spec": ("| `code` | meaning |\n|---|---|", faults),
+        "Outcomes of a trial": ("| outcome | meaning |\n|---|---|", outcomes),
+    }
+    return (
+        "\n\n".join("\n".join([f"## {title}", "", header, *rows]) for title, (header, rows) in tables.items())
+        + "\n"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.errors import HaltsweepError, SpecError
+from orchestrator.errors import FaultCode, HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.spec.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
@@ -134,7 +134,9 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     try:
         known = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
-        raise SpecError([source.fault(str(error), "answer", "spread")]) from error
+        raise SpecError(
+            [source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)]
+        ) from error
     made = answer.model_copy(update={"spread": known})
     return replace(source, spec=source.spec.model_copy(update={"answer": made}))
 
@@ -156,9 +158,16 @@ def check_answer(
     known = sorted({name for each in metric_names for name in _on_splits(each, spec)})
     for keys, name in primary_outcomes(asked):
         if known and name not in known:
-            faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
+            faults.add(
+                f"no metric named {name!r}. {hint(name, known)}", "answer", *keys, code=FaultCode.UNKNOWN_NAME
+            )
         elif (given := look_up(metrics, name).given) != "":
-            faults.add(f"must differ between arms, got {name}, which {given}", "answer", *keys)
+            faults.add(
+                f"must differ between arms, got {name}, which {given}",
+                "answer",
+                *keys,
+                code=FaultCode.METRIC_DOES_NOT_VARY,
+            )
     default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
     primary = asked.metric or default or ""
     low, high = look_up(metrics, primary).span
@@ -184,6 +193,7 @@ def check_stop(
             "needs to know what decides, and no metric is declared: name it in answer.metric",
             "confirm",
             "stop",
+            code=FaultCode.CONFLICTING_FIELDS,
         )
 
 

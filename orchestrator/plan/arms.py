@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.training_code.settings import (
     SettingFault,
@@ -174,7 +175,7 @@ def resolve_by(
     plain = checked(raw)
     base_faults = set(plain) if isinstance(plain, list) else set()
     for problem in sorted(base_faults, key=lambda each: each.path):
-        faults.add(problem.message, *in_baseline(problem.path))
+        faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
     read = readable(raw) if isinstance(plain, list) else plain.settings
     base = {**raw, **read} if isinstance(plain, list) else read
     known_roots = set(read) if base_faults else None
@@ -222,6 +223,7 @@ def _compared(
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
             f"{shown(change.after)} with it: set {change.path} too, or leave it as it is",
             *request.keys(path),
+            code=FaultCode.CONFLICTING_FIELDS,
         )
     if request.is_baseline:
         if first is None:
@@ -249,6 +251,7 @@ def _refuse_what_is_there(
             faults.add(
                 f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
                 *request.keys(path),
+                code=FaultCode.ARM_HAS_NO_EFFECT,
             )
 
 
@@ -273,7 +276,7 @@ def _changed(
             if known_roots is None or path.split(".")[0] in known_roots:
                 near = nearest(path, [known for known, _ in leaves(home)])
                 question = f". Did you mean {near!r}?" if near is not None else ""
-                faults.add(f"{error}{question}", *request.keys(path))
+                faults.add(f"{error}{question}", *request.keys(path), code=FaultCode.UNKNOWN_FIELD)
     return settings if right else None
 
 
@@ -297,4 +300,4 @@ def _tell(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> 
         beside = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
         path = next(iter(under or beside), problem.path)
         place = "" if path == problem.path or problem.path in problem.message else f"{problem.path}: "
-        faults.add(f"{place}{problem.message}", *request.keys(path))
+        faults.add(f"{place}{problem.message}", *request.keys(path), code=problem.code)

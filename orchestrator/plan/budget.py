@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.display.format import amount
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
@@ -100,6 +101,7 @@ def _check_binding(
             f"must be fewer than the trials of a search, at most {searched:,}, got {each.no_improvement}: it "
             "ends no search before its last trial; lower it, or leave it out",
             *("budget", "each_arm", "no_improvement"),
+            code=FaultCode.CONFLICTING_FIELDS,
         )
 
 

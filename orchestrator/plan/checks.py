@@ -5,6 +5,7 @@ from itertools import product
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import confirm_seeds, search_seed
@@ -52,6 +53,7 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
                 "search",
                 "sampler",
                 keyword,
+                code=FaultCode.CONFLICTING_FIELDS,
             )
     return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
 
@@ -100,6 +102,7 @@ def check_stopper(
         "search",
         "stopper",
         about=("stopper", steps, between),
+        code=FaultCode.CONFLICTING_FIELDS,
     )
 
 
@@ -122,6 +125,7 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
             f"it (resources.gpus: 0.25), or {remedy}",
             *keys,
             about=(field, *keys),
+            code=FaultCode.CONFLICTING_FIELDS,
         )
 
 
@@ -134,6 +138,7 @@ def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
             f"{arm.name}: leave train.ranks out and set resources.gpus",
             *arm.request.keys(path),
             about=("ranks", *arm.request.keys(path)),
+            code=FaultCode.CONFLICTING_FIELDS,
         )
 
 
@@ -149,6 +154,7 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
                 "confirm",
                 "splits",
                 place,
+                code=FaultCode.UNKNOWN_NAME,
             )
 
 
@@ -166,4 +172,5 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
                 "confirm",
                 "seeds",
                 places[seed] % len(listed),
+                code=FaultCode.CONFLICTING_FIELDS,
             )

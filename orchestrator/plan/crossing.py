@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.types import Arm
 from orchestrator.spec.types import Spec
@@ -14,16 +15,21 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
     if asked is None or not asked.cross:
         return
     if spec.search is None:
-        faults.add("needs a search, whose choices the arms exchange", "confirm", "cross")
+        faults.add(
+            "needs a search, whose choices the arms exchange",
+            "confirm",
+            "cross",
+            code=FaultCode.CONFLICTING_FIELDS,
+        )
     elif asked.best > 1:
         message = f"needs confirm.best of 1, got {asked.best}: several assignments have no one verdict"
-        faults.add(message, "confirm", "cross")
+        faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif asked.stop is not None:
         message = "must be left out with confirm.stop: a decided arm runs no more seeds to compare with"
-        faults.add(message, "confirm", "cross")
+        faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif not any(crossed_pairs(arms)):
         message = "needs an arm that searches a field which the arm it is compared with searches too"
-        faults.add(message, "confirm", "cross")
+        faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:

@@ -1,6 +1,6 @@
 """Collect all faults of a spec with their places, so that they can be reported together."""
 
-from orchestrator.errors import Fault, PlanError
+from orchestrator.errors import Fault, FaultCode, PlanError
 from orchestrator.spec.document import dotted
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Spec
@@ -20,7 +20,13 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, message: str, *keys: str | int, about: tuple[object, ...] = ()) -> None:
+    def add(
+        self,
+        message: str,
+        *keys: str | int,
+        about: tuple[object, ...] = (),
+        code: FaultCode = FaultCode.INVALID_VALUE,
+    ) -> None:
         """Add a fault.
 
         Args:
@@ -28,15 +34,16 @@ class Faults:
             keys: Place in the spec.
             about: Subject of the fault; only the first fault with the same subject is kept. Use it for one
                 line of the spec that causes the same fault in many arms.
+            code: Kind of the problem.
         """
         if about:
             if about in self._subjects:
                 return
             self._subjects.add(about)
         if isinstance(self._source, SpecFile):
-            fault = self._source.fault(message, *keys)
+            fault = self._source.fault(message, *keys, code=code)
         else:
-            fault = Fault(message, path=dotted(keys))
+            fault = Fault(message, path=dotted(keys), code=code)
         self._found[fault] = None
 
     @property

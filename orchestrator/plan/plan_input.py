@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-from orchestrator.errors import OversizedSpec, SpecError
+from orchestrator.errors import FaultCode, OversizedSpec, SpecError
 from orchestrator.plan.consistency import MOST_ARMS, MOST_TRIALS
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import SpecFile, read_spec
@@ -23,7 +23,7 @@ def read_plannable_spec(path: Path, overrides: Sequence[str] = (), profile: str 
     try:
         source = read_spec(path, overrides, profile)
     except SpecError as error:
-        if any(fault.oversized for fault in error.faults):
+        if any(fault.code is FaultCode.OVERSIZED_VALUE for fault in error.faults):
             raise OversizedSpec(error.faults) from None
         raise
     check_size(source.spec, Faults(source))
@@ -43,6 +43,7 @@ def check_size(spec: Spec, faults: Faults) -> None:
             f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
             "leave some values out",
             "grid" if spec.grid else "contexts",
+            code=FaultCode.OVERSIZED_VALUE,
         )
     repeats = spec.search.repeats if spec.search else 1
     searched = repeats * spec.search.trials_per_arm if spec.search else 0
@@ -51,6 +52,8 @@ def check_size(spec: Spec, faults: Faults) -> None:
     if trials > MOST_TRIALS >= arms:
         key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
         faults.add(
-            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer", *key
+            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer",
+            *key,
+            code=FaultCode.OVERSIZED_VALUE,
         )
     faults.raise_if_any()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
 from orchestrator.plan import checks
@@ -196,7 +197,7 @@ def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnP
     try:
         return CustomTrainable(load(spec.trainable), on_progress)
     except ValueError as error:
-        faults.add(str(error), "trainable")
+        faults.add(str(error), "trainable", code=FaultCode.CUSTOM_CODE)
         faults.raise_if_any()
         raise AssertionError("a fault was added") from error
 
@@ -234,7 +235,9 @@ def _searched(
             )
         check_grid(arm, found.space, spec, search, faults)
     except PredicateFailed as error:
-        faults.add(str(error), *constraints.PLACE, about=("predicate", str(error)))
+        faults.add(
+            str(error), *constraints.PLACE, about=("predicate", str(error)), code=FaultCode.CUSTOM_CODE
+        )
         return found
     if runs:
         trainable.check_space(arm, found.space, search, faults)

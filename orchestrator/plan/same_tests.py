@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
@@ -42,6 +43,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
                 f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
                 f"arms on both, write contexts: {{task.{field}: [...]}}",
                 *keys,
+                code=FaultCode.DIFFERENT_TEST_DATA,
                 about=("same tests", *keys),
             )
 
@@ -57,6 +59,7 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
                 "task.data_seed. Delete resample_data, or choose a generated task",
                 "confirm",
                 "resample_data",
+                code=FaultCode.CONFLICTING_FIELDS,
                 about=("resampled", name),
             )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from orchestrator.errors import Fault
+from orchestrator.errors import Fault, FaultCode
 from orchestrator.spec import scalars
 from search_spaces.wording import nearest
 
@@ -63,7 +63,7 @@ class Document:
         faults, added = list(self.faults), set(self.added)
         return Document(copied, self.origin, dict(self.origins), faults, added, self.left_out)
 
-    def fault(self, keys: Keys, message: str, *, oversized: bool = False) -> Fault:
+    def fault(self, keys: Keys, message: str, code: FaultCode = FaultCode.INVALID_VALUE) -> Fault:
         """Return a fault at `keys`, located at the nearest enclosing value that was written."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.origins:
@@ -71,7 +71,7 @@ class Document:
                 break
         else:
             origin = self.origin
-        return Fault(message, dotted(keys), origin.file, origin.line, oversized)
+        return Fault(message, dotted(keys), origin.file, origin.line, code)
 
 
 def read_file(path: Path) -> Document:
@@ -79,11 +79,16 @@ def read_file(path: Path) -> Document:
     try:
         text = _bytes(path).decode("utf-8-sig")
     except _NotReadable as error:
-        return Document(None, Origin(str(path)), faults=[Fault(str(error), file=str(path))])
+        return Document(
+            None,
+            Origin(str(path)),
+            faults=[Fault(str(error), file=str(path), code=FaultCode.UNREADABLE_FILE)],
+        )
     except UnicodeDecodeError as error:
         message = f"must be UTF-8 text, got the byte {error.object[error.start]:#04x} at offset {error.start}"
         line = error.object.count(b"\n", 0, error.start) + 1
-        return Document(None, Origin(str(path)), faults=[Fault(message, file=str(path), line=line)])
+        fault = Fault(message, file=str(path), line=line, code=FaultCode.INVALID_YAML)
+        return Document(None, Origin(str(path)), faults=[fault])
     return read_text(text, str(path))
 
 
@@ -160,7 +165,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
         reader.refuse((), "is nested too deeply to be read", 0)
     except _TooLarge:
         message = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
-        reader.refuse((), message, 0, oversized=True)
+        reader.refuse((), message, 0, FaultCode.OVERSIZED_VALUE)
     return document
 
 
@@ -203,10 +208,10 @@ class _NodeReader:
         self.count = 0
         self.open: set[int] = set()
 
-    def refuse(self, keys: Keys, message: str, line: int, *, oversized: bool = False) -> None:
+    def refuse(self, keys: Keys, message: str, line: int, code: FaultCode = FaultCode.INVALID_YAML) -> None:
         """Record a fault on `line`, counted from 0."""
         place = line + 1 if self.lines else None
-        self.document.faults.append(Fault(message, dotted(keys), self.file, place, oversized))
+        self.document.faults.append(Fault(message, dotted(keys), self.file, place, code))
 
     def value(self, node: yaml.Node, keys: Keys, line: int | None = None) -> Any:
         """Return the value of `node`; its origin is `line` (the line of its key), or else its own line."""
@@ -255,7 +260,7 @@ class _NodeReader:
             value = self.value(value_node, (*keys, key), line)
             if key in found:
                 also = f", also on line {first_lines[key] + 1}" if self.lines else f", got {key} twice"
-                self.refuse((*keys, key), f"must be given once{also}", line)
+                self.refuse((*keys, key), f"must be given once{also}", line, FaultCode.DUPLICATE_KEY)
                 continue
             found[key] = value
             first_lines[key] = line
@@ -282,13 +287,15 @@ class _NodeReader:
             value = scalars.value_of(node.tag, node.value)
         except ValueError:
             message = f"cannot be read as a number, got {node.value[:40]!r}"
-            self.refuse(keys, message, line, oversized=True)  # a number with thousands of digits
+            self.refuse(keys, message, line, FaultCode.OVERSIZED_VALUE)  # a number with thousands of digits
             return None
         if isinstance(value, float) and not math.isfinite(value):
-            self.refuse(keys, f"must be a finite number, got {node.value}", line)
+            self.refuse(keys, f"must be a finite number, got {node.value}", line, FaultCode.INVALID_VALUE)
             return None
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            self.refuse(keys, f"must fit into 64 bits, got {node.value[:40]}", line, oversized=True)
+            self.refuse(
+                keys, f"must fit into 64 bits, got {node.value[:40]}", line, FaultCode.OVERSIZED_VALUE
+            )
             return None
         return value
 

@@ -1,14 +1,14 @@
 """Loads a `Spec` from a YAML file, a profile and overrides, or reports all faults together."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from orchestrator.errors import Fault, SpecError
+from orchestrator.errors import Fault, FaultCode, SpecError
 from orchestrator.files.redact import escape_unstorable, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
@@ -19,6 +19,12 @@ from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec,
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
 
+PYDANTIC_CODES: Final[Mapping[str, FaultCode]] = {
+    "extra_forbidden": FaultCode.UNKNOWN_FIELD,
+    "missing": FaultCode.MISSING_FIELD,
+}
+"""Codes of faults by the type of pydantic's error; all other types are invalid values."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
@@ -27,9 +33,9 @@ class SpecFile:
     spec: Spec
     document: Document
 
-    def fault(self, message: str, *keys: str | int) -> Fault:
+    def fault(self, message: str, *keys: str | int, code: FaultCode = FaultCode.INVALID_VALUE) -> Fault:
         """Return a fault at `keys`, e.g. ("arms", "minus-gate", "set", "model.gate")."""
-        return self.document.fault(keys, message)
+        return self.document.fault(keys, message, code)
 
 
 def load_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> Spec:
@@ -58,7 +64,10 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     _, known_faults = validate(copy.deepcopy(written))
     spec, faults = validate(found)
     if not faults:
-        faults += [found.fault(keys, message) for keys, message in combine.unused(found, written)]
+        faults += [
+            found.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
+            for keys, message in combine.unused(found, written)
+        ]
     faults += _profile_faults(written, profile, [*known_faults, *faults])
     if faults or spec is None:
         raise SpecError(in_order(faults))
@@ -85,14 +94,20 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
     """Return the spec that `document` describes (None if it is invalid), and all faults of `document`."""
     spec = None
     faults = sizes.check(document)
-    faults += [document.fault(keys, message) for keys, message in combine.expand(document)]
+    faults += [
+        document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
+        for keys, message in combine.expand(document)
+    ]
     try:
         own = names_trainable(document.data)
         spec = spec_class(document.data).model_validate(document.data, context={OWN: own})
     except ValidationError as error:
         faults = [*_faults_of(error, document), *faults]
     else:
-        faults += [document.fault(keys, message) for keys, message in checks.find_conflicts(spec)]
+        faults += [
+            document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
+            for keys, message in checks.find_conflicts(spec)
+        ]
     # Values that cannot be parsed are null in the document; the resulting errors are not second faults.
     unreadable = {fault.path for fault in document.faults if fault.path}
     return spec, [*document.faults, *(fault for fault in faults if fault.path not in unreadable)]
@@ -111,7 +126,7 @@ def _apply_profile(document: Document, name: str) -> None:
     try:
         chosen = profile_overrides(document, name)
     except BadOverride as error:
-        document.faults.append(document.fault(("profiles",), str(error)))
+        document.faults.append(document.fault(("profiles",), str(error), error.code))
     else:
         apply(document, chosen)
         own = document.data.get("name")
@@ -124,14 +139,16 @@ def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
         try:
             apply(document, [parse(text)])
         except BadOverride as error:
-            document.faults.append(Fault(str(error), file=said(text), oversized=error.oversized))
+            document.faults.append(Fault(str(error), file=said(text), code=error.code))
 
 
 def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults of profiles that were not chosen, except faults in `known_faults`."""
     profiles = original.data.get("profiles")
     messages: list[Fault] = []
-    if any(fault.oversized for fault in known_faults):  # oversized values slow down further checks
+    if any(
+        fault.code is FaultCode.OVERSIZED_VALUE for fault in known_faults
+    ):  # oversized values slow down further checks
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != profile:
@@ -155,14 +172,17 @@ def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
         keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
         if CONTROL_ARM in one["loc"] and one["type"] == "extra_forbidden":
             known = ", ".join(ControlSpec.model_fields)
-            faults.append(document.fault(keys, f"is not a key of a control. Known: {known}"))
+            faults.append(
+                document.fault(keys, f"is not a key of a control. Known: {known}", FaultCode.UNKNOWN_FIELD)
+            )
             continue
         given = one["input"]
         if one["type"] == FAULTS:
             faults += [document.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
         elif one["type"] != "too_short" or not given:  # otherwise the items are wrong and reported one by one
             message = _sentence(one["type"], one["msg"], given, keys, spec_class(document.data))
-            faults.append(document.fault(keys, message, oversized=sizes.is_absurd(given)))
+            oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(given) else FaultCode.INVALID_VALUE
+            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(one["type"], oversized)))
     return faults
 
 
@@ -195,7 +215,9 @@ def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
     found = []
     for keys, text, field in _texts(document.data, ()):
+        code = FaultCode.INVALID_VALUE
         if (shown_as := redact_setting(field, text)) != text:
+            code = FaultCode.SECRET
             message = (
                 "must hold no password or token, for a spec is stored and shown as it is, got "
                 f"{shown_as!r}; leave it out, or give it in the environment of what reads it"
@@ -206,7 +228,7 @@ def find_secrets(document: Document) -> list[Fault]:
             )
         else:
             continue
-        found.append(document.fault(keys, message))
+        found.append(document.fault(keys, message, code))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.errors import Fault
+from orchestrator.errors import Fault, FaultCode
 from orchestrator.files.redact import MASK, is_named_secret, redact_setting
 from orchestrator.spec import field_paths, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
@@ -45,10 +45,9 @@ class Override:
 class BadOverride(ValueError):
     """An override cannot be parsed, or its key names no place in the spec."""
 
-    def __init__(self, message: str, *, oversized: bool = False) -> None:
+    def __init__(self, message: str, code: FaultCode = FaultCode.INVALID_OVERRIDE) -> None:
         super().__init__(message)
-        self.oversized = oversized
-        """Whether the override requests a size that no setting can have."""
+        self.code = code
 
 
 def parse(text: str) -> Override:
@@ -63,8 +62,9 @@ def parse(text: str) -> Override:
     written = parts[2]
     found = read_text(written, said(text), lines=False)
     if found.faults:
-        messages, oversized = zip(*((fault.message, fault.oversized) for fault in found.faults), strict=True)
-        raise BadOverride("; ".join(messages), oversized=any(oversized))
+        is_oversized = any(fault.code is FaultCode.OVERSIZED_VALUE for fault in found.faults)
+        code = FaultCode.OVERSIZED_VALUE if is_oversized else FaultCode.INVALID_OVERRIDE
+        raise BadOverride("; ".join(fault.message for fault in found.faults), code)
     return Override(key, found.data, Origin(said(text)))
 
 
@@ -92,7 +92,7 @@ def profile_overrides(document: Document, name: str) -> list[Override]:
     profiles = document.data.get("profiles")
     profiles = profiles if isinstance(profiles, dict) else {}
     if name not in profiles:
-        raise BadOverride(f"no profile named {name!r}. {hint(name, profiles)}")
+        raise BadOverride(f"no profile named {name!r}. {hint(name, profiles)}", FaultCode.UNKNOWN_NAME)
     entries = profiles[name] if isinstance(profiles[name], dict) else {}
     return [
         Override(key, copy.deepcopy(value), document.origins[("profiles", name, key)])
@@ -107,7 +107,7 @@ def apply(document: Document, overrides: Iterable[Override]) -> None:
             _apply(document, resolve(override.key, document.data), override)
         except BadOverride as error:
             origin = override.origin
-            document.faults.append(Fault(str(error), path=override.key, file=origin.file, line=origin.line))
+            document.faults.append(Fault(str(error), override.key, origin.file, origin.line, error.code))
 
 
 def resolve(key: str, data: Any) -> Keys:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, get_args
 
-from orchestrator.errors import Fault
+from orchestrator.errors import Fault, FaultCode
 from orchestrator.spec import combine
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.types import names_trainable
@@ -29,14 +29,16 @@ def check(document: Document) -> list[Fault]:
     """
     faults: list[Fault] = []
     problems = [combine.too_many(document), _too_many_profiles(document)]
-    faults += [document.fault(*problem, oversized=True) for problem in problems if problem is not None]
+    faults += [
+        document.fault(*problem, FaultCode.OVERSIZED_VALUE) for problem in problems if problem is not None
+    ]
     if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
     written = list(_written(document.data))
     ours = {root for root in ROOTS if not _is_outside(root, written)}
     for keys, path, value in written:
         if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
-            faults.append(document.fault(keys, beyond(most, value), oversized=True))
+            faults.append(document.fault(keys, beyond(most, value), FaultCode.OVERSIZED_VALUE))
     return faults
 
 

@@ -83,7 +83,8 @@ def test_every_error_and_outcome(pages: ModuleType) -> None:
     }
     assert {name for name in raised if f"| `{name}` | " not in text} == set()
     assert {each for each in OutcomeKind if f"| `{each}` | " not in text} == set()
-    assert "| `InputError` | 2 |" in text
+    assert {each for each in errors.FaultCode if f"| `{each}` | " not in text} == set()
+    assert "| `InputError` | `invalid-input` | 2 |" in text
 
 
 def test_every_key_of_report_json(pages: ModuleType) -> None:

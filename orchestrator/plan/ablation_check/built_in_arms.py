@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import (
     FUNCTIONAL,
@@ -69,13 +70,19 @@ def prove(
         found = _found(arm, reference, probe, sweep)
         noted = tuple(_notes(arm, reference, found, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
     except ValueError as error:
-        faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
+        faults.add(
+            f"{arm.name} cannot be trained: {error}",
+            *place,
+            about=("trained", str(error)),
+            code=FaultCode.ARM_CANNOT_BE_TRAINED,
+        )
         return None
     if not isfinite(first.loss) or not isfinite(first.norm):
         faults.add(
             f"{arm.name} must begin with a finite loss and gradient, got loss={first.loss} and "
             f"gradient={first.norm}",
             *place,
+            code=FaultCode.ARM_CANNOT_BE_TRAINED,
         )
         return None
     if reference is not None and arm.changes and not shows(found):
@@ -139,6 +146,7 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[
         f"gradients, layers and counted operations are equal at several weights and input lengths.{unused} "
         f"Remove the arm, or change a setting that has an effect{override}",
         *arm.request.keys(paths[0]),
+        code=FaultCode.ARM_HAS_NO_EFFECT,
     )
 
 
@@ -211,10 +219,13 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
             faults.add(
                 f"{arm.name} has the same settings as {other.name}: remove one of them",
                 *arm.request.keys(axis),
+                code=FaultCode.ARM_HAS_NO_EFFECT,
             )
         elif not other.request.is_baseline:
             faults.add(
-                f"has the same settings as {other.name}: remove one of them", "arms", arm.request.label
+                f"has the same settings as {other.name}: remove one of them",
+                *("arms", arm.request.label),
+                code=FaultCode.ARM_HAS_NO_EFFECT,
             )
 
 

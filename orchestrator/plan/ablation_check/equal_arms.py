@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
+from orchestrator.errors import FaultCode
 from orchestrator.identity import canonical
 from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
 from orchestrator.plan.ablation_check.differences import FIRST, differ, evidence_at_searched_values
@@ -35,6 +36,7 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
                     f"behaves like {other.name} although its settings differ: remove one of them",
                     *(("grid",) if one.request.is_baseline else ("arms", one.request.label)),
                     about=("twin", one.request.label),
+                    code=FaultCode.ARM_HAS_NO_EFFECT,
                 )
 
 

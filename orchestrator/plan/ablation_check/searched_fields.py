@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import differ, differences, draws
 from orchestrator.plan.ablation_check.passes import LENGTH, synthetic_examples
@@ -63,6 +64,7 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
             faults.add(
                 f"varies {dimension.path}, which changes {why} in {arm.name}",
                 *dimension_keys(dimension.path, arm_space.search),
+                code=FaultCode.PARAM_HAS_NO_EFFECT,
             )
         elif why == NOTHING:
             faults.add(
@@ -70,6 +72,7 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
                 f"add {dimension.path} to the arm's drop",
                 "arms",
                 arm.request.label,
+                code=FaultCode.PARAM_HAS_NO_EFFECT,
             )
 
 

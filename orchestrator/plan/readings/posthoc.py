@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
 from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
 from orchestrator.plan.ablation_check.probe import Probe
@@ -23,14 +24,24 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
             known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
-            faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+            faults.add(
+                f"the baseline has no field {path}. {hint(path, known)}",
+                "posthoc",
+                path,
+                code=FaultCode.UNKNOWN_FIELD,
+            )
             continue
         having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
         refused = [_check_value(spec, having, (path, place), probe, faults) for place in range(len(values))]
         if any(refused):
             continue
         if why := _unread(spec, having, path, values, probe):
-            faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
+            faults.add(
+                f"changes nothing that is read: {why}; leave it out",
+                "posthoc",
+                path,
+                code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
+            )
         else:
             _check_each(spec, having, path, probe, faults)
 

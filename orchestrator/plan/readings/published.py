@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
@@ -58,7 +59,11 @@ def _check_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
         for split in row.values:
             if split not in known:
                 keys = ("published", place, "values", split)
-                faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
+                faults.add(
+                    f"no split named {split!r}. {hint(split, sorted(known))}",
+                    *keys,
+                    code=FaultCode.UNKNOWN_NAME,
+                )
 
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
@@ -110,6 +115,7 @@ def _check_distinct(spec: Spec, faults: Faults) -> None:
                 faults.add(
                     f"{row.metric} of {row.name} must be given once, also in published[{before}]{remedy}",
                     *("published", place, "values", split),
+                    code=FaultCode.DUPLICATE_KEY,
                 )
 
 
@@ -125,6 +131,7 @@ def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> Non
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
             "else tell it apart by reference.variant",
             *("published", index, "reference", "system"),
+            code=FaultCode.CONFLICTING_FIELDS,
         )
 
 
@@ -137,6 +144,7 @@ def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]
                 f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
                 "stand beside nothing: leave the row out, or give the arm that it belongs to",
                 *("published", index, "posthoc", path),
+                code=FaultCode.UNKNOWN_FIELD,
             )
 
 
@@ -157,4 +165,5 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
                 faults.add(
                     f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, known)}",
                     *("published", place, "metric"),
+                    code=FaultCode.UNKNOWN_NAME,
                 )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, product
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.draws import candidates
@@ -36,7 +37,7 @@ def check_predicates(search: Search, faults: Faults) -> None:
             try:
                 predicate_at(rule.predicate)
             except PredicateFailed as error:
-                faults.add(str(error), *PLACE, place)
+                faults.add(str(error), *PLACE, place, code=FaultCode.CUSTOM_CODE)
                 faults.raise_if_any()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isclose
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.spaces import common_space, dimension_keys, may_exist, related
@@ -95,6 +96,7 @@ def _unknown_condition(
             f"depends on {path}, a field of no arm. {hint(path, known)}",
             *dimension_keys(dimension.path, search),
             "when",
+            code=FaultCode.UNKNOWN_FIELD,
         )
     return refused
 

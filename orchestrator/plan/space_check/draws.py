@@ -13,6 +13,7 @@ from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.display.format import among
 from orchestrator.plan.faults import Faults
@@ -110,6 +111,7 @@ def check_draws(
             f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
             "search",
             about=("nothing satisfies", broken),
+            code=FaultCode.NOTHING_TO_DRAW,
         )
         return space
     many = sum(map(drawing.admits, draws))
@@ -119,6 +121,7 @@ def check_draws(
             "confirm",
             "best",
             about=("best", many),
+            code=FaultCode.NOTHING_TO_DRAW,
         )
     return space
 
@@ -337,6 +340,7 @@ def _check_alone(
             f"{arm.name} cannot be trained with {dimension.path} = {drawn}: {found[places[0]]}{remedy}",
             *dimension_keys(dimension.path, search),
             about=("bounds", dimension.path, kind, drawn),
+            code=FaultCode.NOTHING_TO_DRAW,
         )
     return not found
 
@@ -363,4 +367,9 @@ def _tell_together(
     fitting = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
     remedy = f". With {rest}, {last} may be {among(fitting)}" if fitting and rest else ""
-    faults.add(f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}", "search", about=about)
+    faults.add(
+        f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}",
+        "search",
+        about=about,
+        code=FaultCode.NOTHING_TO_DRAW,
+    )

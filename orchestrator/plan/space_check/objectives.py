@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import systems
 from orchestrator.plan.ablation_check.weights import Weights
@@ -51,10 +52,18 @@ def check_objectives(
         if faults.has(*about):
             continue
         if metric not in known and arm.request.is_baseline:
-            faults.add(f"no metric named {metric!r}. {hint(metric, known)}", *keys, "metric", about=about)
+            faults.add(
+                f"no metric named {metric!r}. {hint(metric, known)}",
+                *keys,
+                "metric",
+                about=about,
+                code=FaultCode.UNKNOWN_NAME,
+            )
         elif metric not in known:
             message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
-            faults.add(f"{message}. {hint(metric, known)}", *keys, "metric", about=about)
+            faults.add(
+                f"{message}. {hint(metric, known)}", *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME
+            )
         elif fault := against_declared(objective, metrics):
             faults.add(fault[1], *keys, fault[0], about=about)
 
@@ -87,6 +96,7 @@ def check_movement(
                 place,
                 "metric",
                 about=("objective", place),
+                code=FaultCode.METRIC_DOES_NOT_VARY,
             )
 
 
@@ -117,6 +127,7 @@ def check_answer_moves(
                 "choose another, or let something halt",
                 "answer",
                 *keys,
+                code=FaultCode.METRIC_DOES_NOT_VARY,
             )
 
 

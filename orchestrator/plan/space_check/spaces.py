@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.display.format import domain_words
 from orchestrator.plan.faults import Faults, Keys
@@ -58,10 +59,15 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     lacking = [dimension.path for dimension in kept.dimensions if not _is_field(dimension, kept, arm)]
     for path in lacking:
         if arm.request.is_baseline:
-            faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
+            faults.add(
+                _lacks(arm, path),
+                *dimension_keys(path, search),
+                about=("lacks", path),
+                code=FaultCode.UNKNOWN_FIELD,
+            )
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
-            faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label)
+            faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
     return ArmSpace(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from orchestrator.errors import InputError
+from orchestrator.errors import FaultCode, InputError
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBuilder, compare_fingerprints
 from orchestrator.plan.answer import check_answer
@@ -95,7 +95,7 @@ class CustomTrainable:
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
             for path in added:
                 message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
-                faults.add(message, *in_baseline(path))
+                faults.add(message, *in_baseline(path), code=FaultCode.UNKNOWN_FIELD)
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
                 fields = known if self._trainable.config is None else arm.system.settings
@@ -111,6 +111,7 @@ class CustomTrainable:
                 "haltsweep = {'several_gpus': True} in its module if it uses all",
                 "resources",
                 "gpus",
+                code=FaultCode.CONFLICTING_FIELDS,
             )
         if spec.confirm is not None and spec.confirm.resample_data:
             faults.add(
@@ -118,6 +119,7 @@ class CustomTrainable:
                 "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
                 "confirm",
                 "resample_data",
+                code=FaultCode.CONFLICTING_FIELDS,
             )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
@@ -137,7 +139,12 @@ class CustomTrainable:
             again = self._look_again(arm if reference is None else reference)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
-            faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
+            faults.add(
+                f"{arm.name} cannot be built: {error}",
+                *place,
+                about=("built", str(error)),
+                code=FaultCode.ARM_CANNOT_BE_TRAINED,
+            )
             return None
         return compare_fingerprints(
             arm.name, before, after, has_reference=reference is not None, repeated_fingerprint=again
@@ -244,7 +251,7 @@ class CustomTrainable:
 
     def _tell_no_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
-        faults.add(message, *keys, about=("no field", path, *keys))
+        faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
     def _no_fields(
         self, sets: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -301,13 +308,19 @@ class CustomTrainable:
                 "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
                 f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
                 "posthoc",
+                code=FaultCode.CUSTOM_CODE,
             )
             return
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
             if (had := lookup(base, path)) is MISSING:
                 known = [field for field, _ in leaves(base)]
-                faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+                faults.add(
+                    f"the baseline has no field {path}. {hint(path, known)}",
+                    "posthoc",
+                    path,
+                    code=FaultCode.UNKNOWN_FIELD,
+                )
                 continue
             for place, value in enumerate(values):
                 found = self._checked(with_value(base, path, value))
@@ -320,6 +333,7 @@ class CustomTrainable:
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
+                        code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
                     )
 
 

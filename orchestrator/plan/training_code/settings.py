@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from orchestrator.errors import FaultCode
 from orchestrator.plan.types import Change
 from orchestrator.spec.field_paths import bare
 from orchestrator.spec.retired import RETIRED
@@ -58,6 +59,7 @@ class SettingFault:
     path: str
     """Dotted path, e.g. `model.halt.threshold`; a root alone for a fault of a complete part."""
     message: str
+    code: FaultCode = FaultCode.INVALID_VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,11 @@ def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFaul
         settings = config.model_dump(mode="json")
         return _too_many(root, config) or ReadPart(config, settings)
     except BadName as error:
-        return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
+        return [
+            SettingFault(
+                f"{root}.name", str(error) + _other_kind(root, raw.get("name")), FaultCode.UNKNOWN_NAME
+            )
+        ]
     except ValidationError as error:
         kind = _config_class(root, raw)
         return [described(kind, (root,), one) for one in error.errors(include_url=False)]
@@ -233,7 +239,7 @@ def _too_many(root: str, config: Settings) -> list[SettingFault]:
     if not _MAYBE_MORE.search(config.model_dump_json()):
         return []
     return [
-        SettingFault(path, beyond(MOST, value))
+        SettingFault(path, beyond(MOST, value), FaultCode.OVERSIZED_VALUE)
         for path, value in _numbers(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]
@@ -268,9 +274,9 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
         case "extra_forbidden":
             fields = _fields_at(config, loc[:-1])
             unknown = f"no field {path}. {hint(str(loc[-1]), fields)}"
-            return SettingFault(path, RETIRED.get(path, unknown))
+            return SettingFault(path, RETIRED.get(path, unknown), FaultCode.UNKNOWN_FIELD)
         case "missing":
-            return SettingFault(path, "is required")
+            return SettingFault(path, "is required", FaultCode.MISSING_FIELD)
         case "value_error":
             return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _WORDS:

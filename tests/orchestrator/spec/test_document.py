@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import Fault
+from orchestrator.errors import Fault, FaultCode
 from orchestrator.spec import document, scalars
 from orchestrator.spec.document import MAX_BYTES, Origin, dotted, read_file, read_text
 
@@ -102,7 +102,7 @@ def test_what_is_larger_than_anybody_writes_is_left_before_its_end(monkeypatch: 
     for text in ("[" + "x," * 500, "".join(f"k{number}: 1\n" for number in range(250)) + "]"):
         (fault,) = read_text(text, "s.yaml").faults  # what is wrong at the end is not read
         assert fault.message.startswith("must hold at most 500 keys and values")
-        assert fault.oversized
+        assert fault.code == FaultCode.OVERSIZED_VALUE
     assert read_text("".join(f"k{number}: 1\n" for number in range(249)), "s.yaml").faults == []
 
 
@@ -161,10 +161,9 @@ def test_a_mapping_that_merges_itself_is_a_fault() -> None:
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
-    assert read_file(missing).faults == [
-        Fault("cannot be read: no such file or directory", file=str(missing))
-    ]
-    assert read_file(tmp_path).faults == [Fault("cannot be read: is a directory", file=str(tmp_path))]
+    for path, reason in {missing: "no such file or directory", tmp_path: "is a directory"}.items():
+        (fault,) = read_file(path).faults
+        assert fault == Fault(f"cannot be read: {reason}", file=str(path), code=FaultCode.UNREADABLE_FILE)
     marked = tmp_path / "marked.yaml"
     marked.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_file(marked).data == {"a": 1, "b": 2}
