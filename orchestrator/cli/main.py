@@ -123,6 +123,7 @@ app.command(rich_help_panel=AFTER)(ui.ui)
 app.command(rich_help_panel=AFTER)(remove.remove)
 app.command(rich_help_panel=CATALOGUE)(catalogue.models)
 app.command(rich_help_panel=CATALOGUE)(catalogue.tasks)
+app.command(rich_help_panel=CATALOGUE)(catalogue.training)
 app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
 app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 

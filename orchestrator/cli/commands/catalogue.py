@@ -1,4 +1,4 @@
-"""Implement `haltsweep models`, `tasks` and `spaces`, which list the names, fields and defaults for specs."""
+"""Implement `haltsweep models`, `tasks`, `training` and `spaces`, which list names and settings for specs."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from search_spaces.dimensions import Space
     from trainables.catalog import Kind
     from trainables.task_protocol import SplitInfo
+    from trainables.types import HeadKind
 
 LONG = 10**6
 """Limit on lengths in tokens, above which an upper bound is not displayed."""
@@ -27,8 +28,19 @@ def models(name: Name = None, as_json: Json = False) -> None:
 
 
 def tasks(name: Name = None, as_json: Json = False) -> None:
-    """List the tasks, or show the settings and splits of one."""
+    """List the tasks, or show the settings, splits and metrics of one."""
     _show("tasks", name, as_json)
+
+
+def training(as_json: Json = False) -> None:
+    """Show the settings of training: the fields of `baseline.train`."""
+    from orchestrator.cli.display.fields import rows
+    from trainables.training.config import TrainConfig
+
+    if as_json:
+        emit_json(TrainConfig.model_json_schema())
+    else:
+        _print_table(("field", "type", "default", "meaning"), rows(TrainConfig))
 
 
 def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
@@ -80,10 +92,10 @@ def _print_settings(kind: "Kind", name: str) -> None:
         say(f"from {display_path(module.__file__ or outside[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
-        _print_splits(module, config)
+        _print_splits(name, module, config)
 
 
-def _print_splits(module: Any, config: Any) -> None:
+def _print_splits(name: str, module: Any, config: Any) -> None:
     from pydantic import ValidationError
 
     say("\nsplits, by default:")
@@ -93,6 +105,23 @@ def _print_splits(module: Any, config: Any) -> None:
         say("none: it has settings without defaults")
         return
     _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
+    _print_metrics(name, module.shape(default).head)
+
+
+def _print_metrics(task: str, head: "HeadKind") -> None:
+    """Print the metrics that need an explanation; the others are parts or attributes of these."""
+    from trainables.training.measured import declared_metrics
+
+    say("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
+    better = {"max": "higher", "min": "lower", None: ""}
+    _print_table(
+        ("metric", "better", "meaning"),
+        (
+            (f"{each.split}/{each.name}" if each.split else each.name, better[each.better], each.meaning)
+            for each in declared_metrics([task], [head])
+            if each.meaning
+        ),
+    )
 
 
 def _split_row(split: "SplitInfo") -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def faults_of(file: Path) -> list[tuple[str, str, int | None]]:
             11,
         ),
         ("valid/accuracy", "valid/acuracy", FaultCode.UNKNOWN_NAME, "search.objectives[0].metric", 13),
-        ("[near-iid]", "[near-idd]", FaultCode.UNKNOWN_NAME, "confirm.splits[0]", 14),
+        ("[near-iid]", "[near-iid, near-idd]", FaultCode.UNKNOWN_NAME, "confirm.splits[1]", 14),
         ("[near-iid]", "[near-iid], cross: true, best: 2", FaultCode.CONFLICTING_FIELDS, "confirm.cross", 14),
         ("max_layers: 6}", "max_layers: 6, halt: null}", FaultCode.METRIC_DOES_NOT_VARY, "answer.metric", 15),
         (
