@@ -11,6 +11,7 @@ from pydantic import Field
 from orchestrator.cli.display.fields import rows, type_text
 from orchestrator.search import space_catalog
 from trainables import catalog
+from trainables.training.config import TrainConfig
 from trainables.settings import Settings
 
 MODULES = [(kind, name) for kind in ("models", "tasks") for name in catalog.names(kind)]
@@ -58,6 +59,19 @@ def test_tasks_tell_their_splits(haltsweep, name):
     shown = haltsweep("tasks", name).out
     for split in module.splits(module.Config()):
         assert re.search(rf"│ {split.name} +│ {split.role} +│ {split.length_min} ", shown)
+
+
+def test_tasks_list_their_metrics_with_the_better_direction(haltsweep):
+    printed = haltsweep("tasks", "flipflop").out
+    assert re.search(r"│ accuracy_last +│ higher │ share of right answers at the last position", printed)
+    assert re.search(r"│ loss +│ lower ", printed)
+    assert "depth_p10" not in printed, "attributes without an explanation are left out"
+
+
+def test_training_lists_every_setting(haltsweep):
+    printed = haltsweep("training").out
+    assert {name for name in TrainConfig.model_fields if f"│ {name} " not in printed} == set()
+    assert set(json.loads(haltsweep("training", "--json").out)["properties"]) == set(TrainConfig.model_fields)
 
 
 @pytest.mark.parametrize("name", space_catalog.full_names())
