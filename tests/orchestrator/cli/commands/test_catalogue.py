@@ -11,8 +11,8 @@ from pydantic import Field
 from orchestrator.cli.display.fields import rows, type_text
 from orchestrator.search import space_catalog
 from trainables import catalog
-from trainables.training.config import TrainConfig
 from trainables.settings import Settings
+from trainables.training.config import TrainConfig
 
 MODULES = [(kind, name) for kind in ("models", "tasks") for name in catalog.names(kind)]
 PYTHON = re.compile(
