@@ -39,8 +39,8 @@ _ESCAPES = str.maketrans(
 _IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€…\u2212")  # noqa: RUF001
 """Letters beyond Latin-1 that are written as themselves or by an escape, besides accented Latin ones."""
 _GREEK_NAMES = (
-    "alpha beta gamma delta varepsilon epsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma "
-    "tau upsilon varphi phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+    "alpha beta gamma delta varepsilon epsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma "
+    "sigma tau upsilon varphi phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 )
 _GREEK = dict(zip("αβγδεϵζηθικλμνξπρςστυφϕχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK_NAMES.split(), strict=True))
 _SIGN_NAMES = "leq geq neq approx infty rightarrow leftarrow uparrow downarrow in partial nabla sum surd"
