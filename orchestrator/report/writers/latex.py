@@ -33,10 +33,19 @@ _ESCAPES = str.maketrans(
         "]": "{]}",
         "±": r"$\pm$",
         "…": r"\ldots{}",
+        "\u2212": "$-$",
     }
 )
-_IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€…")  # noqa: RUF001
-"""Letters beyond Latin-1 that LaTeX's fonts have, besides the accented ones of Latin Extended-A."""
+_IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€…\u2212")  # noqa: RUF001
+"""Letters beyond Latin-1 that are written as themselves or by an escape, besides accented Latin ones."""
+_GREEK_NAMES = (
+    "alpha beta gamma delta varepsilon epsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma "
+    "sigma tau upsilon varphi phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+_GREEK = dict(zip("αβγδεϵζηθικλμνξπρςστυφϕχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK_NAMES.split(), strict=True))
+_SIGN_NAMES = "leq geq neq approx infty rightarrow leftarrow uparrow downarrow in partial nabla sum surd"
+_MATHS = _GREEK | dict(zip("≤≥≠≈∞→←↑↓∈∂∇∑√", _SIGN_NAMES.split(), strict=True))
+"""LaTeX's mathematical name of each Greek letter and sign."""
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -64,7 +73,7 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
 
 
 def escape(text: str) -> str:
-    """Return `text` escaped for LaTeX; letters that its usual fonts lack are written as code points."""
+    """Return `text` escaped for LaTeX; letters that LaTeX has no name for are written as code points."""
     # Braces keep two hyphens apart, which LaTeX would print as a dash.
     joined = "".join(map(_letter, visible(one_line(text)))).replace("--", "{-}{-}")
     return _MINUS.sub("$-$", joined)
@@ -74,6 +83,8 @@ def _letter(letter: str) -> str:
     is_accented = letter < "\u0180" and unicodedata.decomposition(letter)[:1] not in ("", "<")
     if ord(letter) < 256 or is_accented or letter in _IN_FONT:
         return letter.translate(_ESCAPES)
+    if name := _MATHS.get(letter):
+        return rf"$\{name}$"
     return rf"\texttt{{U+{ord(letter):04X}}}"
 
 

@@ -90,8 +90,12 @@ def test_special_letters_are_escaped():
     assert not unescaped(shown, "%$&#_^~")
     assert r"\input" not in shown
     assert escape("100% é … 中\x1b") == r"100\% é \ldots{} \texttt{U+4E2D}\textbackslash{}x1b"
-    assert escape("Łódź š ő “β−1”") == r"Łódź š ő “\texttt{U+03B2}\texttt{U+2212}1”"
+    assert escape("Łódź š ő “β−1”") == r"Łódź š ő “$\beta$$-$1”"
     assert escape("a-b--c [-0.1, -2] 4-5") == r"a-b{-}{-}c {[}$-$0.1, $-$2{]} 4-5"
+
+
+def test_greek_letters_and_signs_are_mathematics():
+    assert escape("λ→Ω ≤ φ, −0.5") == r"$\lambda$$\rightarrow$$\Omega$ $\leq$ $\varphi$, $-$0.5"
 
 
 def test_long_tables_are_continued():
