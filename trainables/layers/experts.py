@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout, KeyedNoise
 from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
@@ -330,8 +331,7 @@ def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
     return found
 
 
-@cache
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=None)
 def _slots(active: int, device: torch.device) -> Int[Tensor, " k"]:
     # Negative numbers, because places are built from numbers from 0 on.
     return hash_numbers(-1 - torch.arange(active, device=device))

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from tests.trainables.training.support.steps import SHAPES, learner, small
+from trainables.layers import experts
 from trainables.protocol import Job
 from trainables.testing.cases import batch
 from trainables.testing.contract import interrupted, undisturbed
+from trainables.testing.graphs import of_step
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC, Training
@@ -19,6 +21,16 @@ from trainables.types import Batch
 
 SHAPE = SHAPES["classify"]
 GUT = small("universal", SHAPE)
+SUT: dict[str, Any] = {
+    "name": "sut",
+    "width": 16,
+    "max_layers": 3,
+    "attention": {"experts": 4, "active": 2, "heads": 2, "head_width": 8, "window": 2},
+    "feedforward": {"experts": 6, "active": 3, "width": 8},
+    "balance": "none",
+    "kernel": "math",
+}
+"""Sizes are multiples of 16 bytes, and no cost depends on the batch as a whole."""
 BATCHES = ((5, 1, 9, 3, 7, 2, 2), (6, 6, 6, 6, 6, 6, 6), (20, 20, 20, 20, 11, 19, 20), (2, 8, 1, 1, 20, 4, 3))
 """Lengths of rows; filled to 128 and to 256 tokens."""
 
@@ -88,6 +100,21 @@ def test_autocast_casts_anew_in_each_replay() -> None:
     for step in range(4):
         found, expected = (one_step(each, batch(BATCHES[0]), step) for each in (one, other))
         torch.testing.assert_close(found.row(), expected.row(), rtol=0.03, atol=0.03)
+
+
+def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product for each expert would make the host wait for the numbers of rows."""
+    one, other = graphed(SUT), learner(SUT, SHAPE)
+    for each in (one, other):
+        each.model.float()
+    for step, lengths in enumerate(BATCHES):
+        with monkeypatch.context() as patch:
+            patch.setattr(experts, "has_grouped_kernel", lambda *_: True)
+            found = of_step(one, batch(lengths), step)
+        expected = of_step(other, batch(lengths), step)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-5, msg=name)
 
 
 def test_there_are_few_shapes() -> None:
