@@ -6,7 +6,8 @@ Source: Tan et al., Sparse Universal Transformer, s. 3.1, with the router of the
 
 The gates are the k probabilities divided by their sum. In training, some of the k experts can be sampled by
 their probabilities without replacement, as in the released script of the big model. Tokens are sorted by
-expert, so each expert is one matrix product on its tokens. An expert without tokens is not called.
+expert, so each expert is one matrix product on its tokens. An expert without tokens is not called. Where
+PyTorch has a kernel for the products of all experts, that kernel runs instead (`has_grouped_kernel`).
 
 Legend: M tokens, E experts, k experts per token, P = M k pairs of token and expert, sorted by expert.
 """
@@ -22,6 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout, KeyedNoise
 from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
@@ -88,27 +90,86 @@ class ExpertLinear(Initialised):
             if self.bias is not None:
                 self.bias.uniform_(-(outputs**-0.5), outputs**-0.5, generator=stream("bias"))
 
-    def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
+    def forward(self, x: Float[Tensor, "P I"], groups: "ExpertRows") -> Float[Tensor, "P O"]:
         """Apply the map of each expert to its rows.
 
         Args:
             x: Inputs of all pairs, (pairs, inputs), sorted by expert.
-            counts: Number of consecutive rows of each expert.
+            groups: Consecutive rows of each expert.
 
         Returns:
             Outputs, (pairs, outputs), in the same order.
         """
         dtype = dtype_of_products(self.weight)
         bias = None if self.bias is None else self.bias.to(dtype)
-        found: Tensor = _Linears.run(x.to(dtype), self.weight.to(dtype), bias, counts)
+        maps = _GroupedLinears if has_grouped_kernel(self.weight, dtype) else _Linears
+        found: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
         return found
+
+
+@dataclass(frozen=True)
+class ExpertRows:
+    """Consecutive rows of each expert among P rows that are sorted by expert."""
+
+    counts: Int[Tensor, " E"]
+    """Number of rows of each expert."""
+    rows: int
+    """P: number of rows."""
+
+    @cached_property
+    def host_counts(self) -> list[int]:
+        """`counts` on the host, which waits for the device."""
+        found: list[int] = self.counts.tolist()
+        return found
+
+    @cached_property
+    def ends(self) -> Int[Tensor, " E"]:
+        """Index after the last row of each expert."""
+        return self.counts.cumsum(0, dtype=torch.int32)
+
+    @cached_property
+    def expert(self) -> Int[Tensor, " P"]:
+        """Expert of each row."""
+        return torch.repeat_interleave(self.counts, output_size=self.rows)
+
+
+GROUPED_MAJORS = (9, 10)
+"""Major compute capabilities for which PyTorch 2.10 to 2.13 have a kernel of grouped products."""
+GROUPED_ALIGNMENT = 8
+"""Divisor of the sizes of grouped products: 16 bytes in bfloat16."""
+MOST_GROUPED = 1023
+"""Greatest number of experts in one kernel."""
+
+
+def has_grouped_kernel(weight: Float[Tensor, "E O I"], dtype: torch.dtype) -> bool:
+    """Return whether the products of all experts run as one kernel without a wait for the device.
+
+    Elsewhere `torch.nn.functional.grouped_mm` raises an error, or it waits for the numbers of rows and then
+    runs a product for each expert.
+    """
+    experts, *sizes = weight.shape
+    return (
+        dtype == torch.bfloat16
+        and weight.is_cuda
+        and experts <= MOST_GROUPED
+        and all(size % GROUPED_ALIGNMENT == 0 for size in sizes)
+        and _device_has_grouped_kernel(weight.device)
+    )
+
+
+@cache
+def _device_has_grouped_kernel(device: torch.device) -> bool:
+    if torch.version.hip is not None or not hasattr(F, "grouped_mm"):
+        return False
+    return torch.cuda.get_device_capability(device)[0] in GROUPED_MAJORS
 
 
 class _Linears(Function):
     """The maps of all experts, each written to its rows of one output tensor without a concatenation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, counts: list[int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: ExpertRows) -> Tensor:
+        counts = groups.host_counts
         ctx.save_for_backward(x, weight)
         ctx.counts, ctx.has_bias = counts, bias is not None
         out = x.new_empty((x.shape[0], weight.shape[1]))
@@ -135,6 +196,39 @@ class _Linears(Function):
             for expert, into, given in _shares(counts, back, grad):
                 torch.mm(given, weight[expert], out=into)
         return back, of_weight, of_bias, None
+
+
+class _GroupedLinears(Function):
+    """The maps of all experts, each product as one kernel that reads the numbers of rows on the device.
+
+    PyTorch's own gradient leaves the weights of experts without rows undefined on some devices
+    (https://github.com/pytorch/pytorch/issues/172439), and adds gradients of biases in no fixed order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: ExpertRows) -> Tensor:
+        x = x.contiguous()
+        ctx.save_for_backward(x, weight)
+        ctx.groups, ctx.has_bias = groups, bias is not None
+        out = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
+        return out if bias is None else out.add_(bias.index_select(0, groups.expert))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), groups = ctx.saved_tensors, ctx.groups
+        grad = grads[0].contiguous()
+
+        def of_experts(rows: Tensor) -> Tensor:
+            # With other strides the kernel requires that each group has rows.
+            sums = F.grouped_mm(grad.t(), rows, offs=groups.ends)
+            return sums.masked_fill_((groups.counts == 0)[:, None, None], 0)
+
+        back = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
+        of_bias = None
+        if ctx.has_bias:
+            # A product with ones sums the rows of each expert.
+            of_bias = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
+        return back, of_experts(x), of_bias, None
 
 
 def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -188,13 +282,12 @@ class Routing:
         return self.chosen.shape[1]
 
     @cached_property
-    def counts(self) -> list[int]:
-        """Number of pairs of each expert."""
+    def groups(self) -> ExpertRows:
+        """Pairs of each expert."""
         chosen = self.chosen.flatten()
         counts = torch.zeros(self.log_probabilities.shape[1], dtype=chosen.dtype, device=chosen.device)
         # `bincount` would make the host wait one more time.
-        found: list[int] = counts.scatter_add_(0, chosen, torch.ones_like(chosen)).tolist()
-        return found
+        return ExpertRows(counts.scatter_add_(0, chosen, torch.ones_like(chosen)), chosen.shape[0])
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:
@@ -238,8 +331,7 @@ def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
     return found
 
 
-@cache
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=None)
 def _slots(active: int, device: torch.device) -> Int[Tensor, " k"]:
     # Negative numbers, because places are built from numbers from 0 on.
     return hash_numbers(-1 - torch.arange(active, device=device))
@@ -299,11 +391,11 @@ class ExpertFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the outputs of the selected experts, mixed for each token, and the routing."""
         routing: Routing = self.router(x, placed_tokens)
-        inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
+        inner = F.gelu(self.inner(routing.dispatch(x), routing.groups))
         if self.inner_dropout.active:
             places = pair_places(placed_tokens, routing.active).flatten().index_select(0, routing.order)
             inner = self.inner_dropout(inner, places)
-        return routing.mix(self.outer(inner, routing.counts)), routing
+        return routing.mix(self.outer(inner, routing.groups)), routing
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainables import costs
 from trainables.assembly import build_model, initialise, model_config
-from trainables.layers.experts import ExpertLinear
+from trainables.layers.experts import ExpertLinear, ExpertRows
 from trainables.layers.halting import HaltingState, States, decide, keep
 from trainables.models.sut import Config, Decoder, decoder_flops, forward_flops
 from trainables.types import Batch, Encoded, TaskShape
@@ -151,10 +151,10 @@ def test_no_expert_is_called_for_tokens_that_have_halted(monkeypatch: pytest.Mon
     rows: list[int] = []
     forward = ExpertLinear.forward
 
-    def counted(self: ExpertLinear, x: Tensor, counts: list[int]) -> Tensor:
-        assert sum(counts) == x.shape[0]
+    def counted(self: ExpertLinear, x: Tensor, groups: ExpertRows) -> Tensor:
+        assert sum(groups.host_counts) == x.shape[0]
         rows.append(x.shape[0])
-        return forward(self, x, counts)
+        return forward(self, x, groups)
 
     monkeypatch.setattr(ExpertLinear, "forward", counted)
     encoded = lively(halt={"threshold": 0.7})(batch()).encoded

@@ -7,18 +7,33 @@ import pytest
 import torch
 
 from tests.trainables.training.support.steps import SHAPES, learner, small
+from trainables.assembly import build_model
+from trainables.layers import experts
 from trainables.protocol import Job
+from trainables.testing import cases
 from trainables.testing.cases import batch
 from trainables.testing.contract import interrupted, undisturbed
+from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC, Training
+from trainables.training.config import train_config
 from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 
 SHAPE = SHAPES["classify"]
 GUT = small("universal", SHAPE)
+SUT: dict[str, Any] = {
+    "name": "sut",
+    "width": 16,
+    "max_layers": 3,
+    "attention": {"experts": 4, "active": 2, "heads": 2, "head_width": 8, "window": 2},
+    "feedforward": {"experts": 6, "active": 3, "width": 8},
+    "kernel": "math",
+    "early_exit": "none",
+}
+"""Sizes are multiples of 16 bytes."""
 BATCHES = ((5, 1, 9, 3, 7, 2, 2), (6, 6, 6, 6, 6, 6, 6), (20, 20, 20, 20, 11, 19, 20), (2, 8, 1, 1, 20, 4, 3))
 """Lengths of rows; filled to 128 and to 256 tokens."""
 
@@ -88,6 +103,24 @@ def test_autocast_casts_anew_in_each_replay() -> None:
     for step in range(4):
         found, expected = (one_step(each, batch(BATCHES[0]), step) for each in (one, other))
         torch.testing.assert_close(found.row(), expected.row(), rtol=0.03, atol=0.03)
+
+
+def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product for each expert would make the host wait for the numbers of rows."""
+    monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
+
+    def filled(engine: Engine) -> Learner:
+        config = train_config({"steps": 9, "batch_size": len(LENGTHS[0])})
+        one = Learner(build_model(SUT, cases.SHAPE, cases.SEED).train(), config, seed=cases.SEED)
+        filler = Filler.of(len(LENGTHS[0]), cases.SHAPE.length_max, cases.SHAPE.pad_id)
+        one.graphs = GraphedPasses(one, filler, engine)
+        return one
+
+    one, other = filled(RecordingEngine()), filled(RunningEngine())
+    for step, lengths in enumerate(LENGTHS):
+        found, expected = (of_step(each, batch(lengths), step) for each in (one, other))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_there_are_few_shapes() -> None:
