@@ -131,7 +131,7 @@ class CrossAttention(_Heads):
         """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
 
         both = F.linear(z, *self.maps().whole(placed_tokens))
-        return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
+        return KeysValues.from_pair(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
         self,
@@ -171,7 +171,7 @@ class Attention(_Heads):
         """Return rotated keys, and values, of `tokens` with normed states `z`."""
         both = F.linear(z, *self.maps(alone=False).whole(tokens))
         beside = tokens.key_rotation.of_first(both, self.heads).view(z.shape[0], 2, self.heads, -1)
-        return KeysValues.beside(beside, tokens.packing)
+        return KeysValues.from_pair(beside, tokens.packing)
 
     def forward(
         self,

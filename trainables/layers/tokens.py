@@ -32,7 +32,7 @@ class KeysValues:
     """Keys and values in one tensor, (tokens, 2, heads, head width), if they were computed together."""
 
     @classmethod
-    def beside(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
+    def from_pair(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
         """Build from one tensor that holds keys and values side by side."""
         keys, values = both.unbind(1)
         return cls(keys, values, packing, both)
@@ -58,7 +58,7 @@ class KeysValues:
     def with_rows(self, indices: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
         """Return a copy in which the entries at `indices` are replaced by `others`."""
         if self.both is not None and others.both is not None:
-            return KeysValues.beside(self.both.index_copy(0, indices, others.both), self.packing)
+            return KeysValues.from_pair(self.both.index_copy(0, indices, others.both), self.packing)
         keys = self.keys.index_copy(0, indices, others.keys)
         return KeysValues(keys, self.values.index_copy(0, indices, others.values), self.packing)
 
@@ -85,13 +85,13 @@ class KeysValues:
                 return take(x.reshape(packing.num_rows, packing.width, *x.shape[1:]), rows).flatten(0, 1)
 
             if self.both is not None:
-                return KeysValues.beside(of_rows(self.both), kept)
+                return KeysValues.from_pair(of_rows(self.both), kept)
             return KeysValues(of_rows(self.keys), of_rows(self.values), kept)
         stays = np.zeros(packing.num_rows, dtype=bool)
         stays[rows.tolist() if host_rows is None else host_rows] = True
         tokens, _, packed = packing.select(np.repeat(stays, packing.host_counts))
         if self.both is not None:
-            return KeysValues.beside(take(self.both, tokens), packed)
+            return KeysValues.from_pair(take(self.both, tokens), packed)
         return KeysValues(take(self.keys, tokens), take(self.values, tokens), packed)
 
 
