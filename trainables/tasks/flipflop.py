@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import find_new
 from trainables.data.progress import report
 from trainables.data.ragged import list_column
@@ -74,7 +74,7 @@ class Config(Settings):
     """Training strings."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Validation strings of each of the seven laws that are tested."""
-    test_examples: Annotated[int, InSplits("normal", "length-*")] = Field(default=10_000, ge=1)
+    test_examples: Annotated[int, AffectsSplits("normal", "length-*")] = Field(default=10_000, ge=1)
     """Strings of each test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other strings. Trials with different training seeds share one data set."""

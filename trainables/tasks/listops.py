@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
@@ -82,7 +82,7 @@ class Config(Settings):
     """Corpus trees kept for the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Corpus trees kept for the valid split."""
-    test_examples: Annotated[int, InSplits("length-*", "arguments-*", "lra")] = Field(
+    test_examples: Annotated[int, AffectsSplits("length-*", "arguments-*", "lra")] = Field(
         default=2_000, ge=1, le=100_000
     )
     """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
@@ -90,7 +90,7 @@ class Config(Settings):
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)
     """An operator of the corpus takes 2 to `arguments_max` arguments."""
-    length_ranges: Annotated[LengthRanges, InSplits("length-*", each=length_test)] = tuple(
+    length_ranges: Annotated[LengthRanges, AffectsSplits("length-*", each=length_test)] = tuple(
         (low, low + 100) for low in range(200, 1000, 100)
     )
     """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""

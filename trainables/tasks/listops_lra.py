@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 required in every task
@@ -43,7 +43,7 @@ class Config(Settings):
     """Training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
     """Trees of the valid split."""
-    test_examples: Annotated[int, InSplits("test")] = Field(default=2_000, ge=1)
+    test_examples: Annotated[int, AffectsSplits("test")] = Field(default=2_000, ge=1)
     """Trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InForm
+from trainables.acting import AffectsForm
 from trainables.data.files import content_digest
 from trainables.data.ragged import concatenate, list_column
 from trainables.generators.formula_pairs import (
@@ -68,7 +68,7 @@ class Config(Settings):
     B: `( and ( not <anything> ) )`. C: the same after `and` or `or`."""
     folder: str | None = None
     """Folder of the original files train0 .. train12 and test0 .. test12, to be read instead of generated."""
-    form: Annotated[Literal["pair", "sequence"], InForm()] = "pair"
+    form: Annotated[Literal["pair", "sequence"], AffectsForm()] = "pair"
     """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
     label is written as an answer."""
     data_seed: int = Field(default=0, ge=0)

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InForm
+from trainables.acting import AffectsForm
 from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report
 from trainables.readers.byte_text import (
@@ -57,7 +57,7 @@ class Config(Settings):
     name: Literal["lra_retrieval"] = "lra_retrieval"
     folder: str | None = None
     """Folder that holds the three files. Needed for training; a spec can be planned without."""
-    length_max: Annotated[int, InForm()] = Field(default=4096, ge=1, le=65536)
+    length_max: Annotated[int, AffectsForm()] = Field(default=4096, ge=1, le=65536)
     """Bytes that are read of each text; Tay et al. read 4000."""
     quotes: Literal["letters", "fields"] = "letters"
     """`fields`: a text that begins with a quotation mark goes on to the next one, over tabs and lines, and is

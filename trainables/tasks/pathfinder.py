@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
 from trainables.data.files import content_digest
 from trainables.data.progress import report
@@ -68,7 +68,7 @@ class Config(Settings):
     """Training images; if not given 160,000, or 80% of those in `folder`."""
     valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
     """Images of the valid split; if not given 20,000, or 10% of those in `folder`."""
-    test_examples: Annotated[int | None, InSplits("test")] = Field(default=None, ge=1, le=1_000_000)
+    test_examples: Annotated[int | None, AffectsSplits("test")] = Field(default=None, ge=1, le=1_000_000)
     """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
     folder: str | None = None
     """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,

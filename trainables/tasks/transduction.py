@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import InSplits
-from trainables.data.draws import below, find_new
+from trainables.acting import AffectsSplits
+from trainables.data.draws import draw_integers, find_new
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -60,7 +60,7 @@ class Config(Settings):
     """Length of the longest strings in training; all lengths between the two are as frequent."""
     test_lengths: Annotated[
         Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)],
-        InSplits("length-*", each=_test_name),
+        AffectsSplits("length-*", each=_test_name),
     ] = (16, 24)
     """Lengths beyond, each a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
@@ -176,7 +176,7 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
 
 def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:
     """Return `n` random strings with lengths uniform from shortest to longest."""
-    lengths = info.length_min + below(stream, n, info.length_max - info.length_min + 1)
-    drawn = len(MARKS) + below(stream, int(lengths.sum()), symbols)
+    lengths = info.length_min + draw_integers(stream, n, info.length_max - info.length_min + 1)
+    drawn = len(MARKS) + draw_integers(stream, int(lengths.sum()), symbols)
     parts = np.split(drawn, np.cumsum(lengths)[:-1])
     return [tuple(part.tolist()) for part in parts]

@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.files import content_digest, source_folder
 from trainables.metrics import Metric
 from trainables.readers.parallel_text import (
@@ -67,7 +67,7 @@ class Config(Settings):
     folder: str | None = None
     """Folder that holds the sentences and the vocabulary. Needed for training; a spec can be planned without
     if the vocabulary size is given."""
-    vocabulary_size: Annotated[int | None, InSplits()] = Field(default=None, ge=len(MARKS) + 1)
+    vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(default=None, ge=len(MARKS) + 1)
     """Ids of pieces, 3 marks included; must hold the whole vocabulary. If not given, as many as it needs."""
     pieces_max: int = Field(default=250, ge=1)
     """Training pairs with more pieces on a side are left out, as in fairseq's preparation of these data, and

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 from trainables import catalog, costs
 from trainables.assembly import model_config
-from trainables.counting import counted
+from trainables.counting import measure_cost
 from trainables.settings import ModelSettings
 from trainables.testing.arms import EXIT, Raw, having
 from trainables.testing.cases import SHAPE, ModelCases
@@ -47,20 +47,20 @@ class CostContract(ModelCases):
     def test_flops_are_what_is_counted(self, stating: Raw) -> None:
         """Check the FLOPs of an encoder on one input exactly."""
         config = _config(stating)
-        found = counted(config, "Encoder", LENGTH)
+        found = measure_cost(config, "Encoder", LENGTH)
         stated = self._function("forward_flops")(config, LENGTH, round(found.computed))
         check(stated == found.flops, f"forward_flops must be {found.flops:,.0f}, got {stated:,.0f}")
 
     def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
         """Check the memory of an encoder on one input within `FACTOR`."""
         config = _config(keeping)
-        kept = counted(config, "Encoder", LENGTH).activation_bytes
+        kept = measure_cost(config, "Encoder", LENGTH).activation_bytes
         _check_memory(self._function("activation_bytes")(config, 1, LENGTH), kept)
 
     def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
         """Check FLOPs of a decoder exactly and its memory within `FACTOR`."""
         config = _config(deciding)
-        found = counted(config, "Decoder", ANSWER, LENGTH)
+        found = measure_cost(config, "Decoder", ANSWER, LENGTH)
         stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
         check(stated == found.flops, f"decoder_flops must be {found.flops:,.0f}, got {stated:,.0f}")
         _check_memory(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trainables import catalog, task_catalog
-from trainables.acting import InSplits, in_splits
+from trainables.acting import AffectsSplits, in_splits
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.settings import Settings
@@ -178,7 +178,7 @@ class TaskContract(Contract):
             check(same, f"training batches must be the same with settled settings, {settled!r}")
 
     def test_fields_change_the_splits_that_they_name(self) -> None:
-        """Check that a field marked by InSplits leaves other splits unchanged.
+        """Check that a field marked by AffectsSplits leaves other splits unchanged.
 
         Each number is increased by a fifth. A field that changes only tests must have a mark.
         """
@@ -190,11 +190,11 @@ class TaskContract(Contract):
             if mark is None:
                 touched = touched_splits(form, changed)
                 first = next(touched, None)
-                message = f"{field} changes tests alone: mark it with InSplits and their names"
+                message = f"{field} changes tests alone: mark it with AffectsSplits and their names"
                 check(first not in tests or any(name not in tests for name in touched), message)
             else:
                 strange = {*touched_splits(form, changed, _not_among(mark))}
-                message = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
+                message = f"{field} is marked by AffectsSplits{mark.patterns}, and changes {sorted(strange)}"
                 check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
@@ -360,7 +360,7 @@ def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
                 yield field, raw
 
 
-def _not_among(mark: InSplits) -> Callable[[str], bool]:
+def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
     return lambda name: not mark.among([name])
 
 

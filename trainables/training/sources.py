@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainables.acting import fields_of_form
+from trainables.acting import presentation_fields
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
@@ -165,7 +165,7 @@ class Sources:
         fields = type(self.task).model_fields
         form = {
             name: value
-            for name in sorted(fields_of_form(self.task))
+            for name in sorted(presentation_fields(self.task))
             if (value := getattr(self.task, name)) != fields[name].default
         }
         return f"{examples.content_hash}{some}" + (f" {json.dumps(form)}" if form else "")

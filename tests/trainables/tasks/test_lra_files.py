@@ -317,7 +317,7 @@ def test_a_digest_is_of_content_and_asked_again_reads_nothing(
 ) -> None:
     config = lra_text.Config(folder=str(reviews))
     before = lra_text.source_digest(config)
-    read_once = files._read
+    read_once = files._join_contents
     calls = []
     monkeypatch.setattr(files, "_read", lambda *given: (calls.append(given), read_once(*given))[1])
     assert lra_text.source_digest(config) == before
