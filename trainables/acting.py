@@ -1,10 +1,10 @@
 """Determine which fields of the settings can affect a trial, by declarations next to the fields.
 
-A field without a declaration is assumed to have an effect always. `Affects("writing", normal_form)` on a field of
-training declares what the field affects. `normal_form(config, trial)` returns a normal form of its value: the beam
-size of a trial without decoding is 1. Two values with equal normal form have the same effect.
-`AffectsSplits("length-*")` on a field of a task declares which splits it changes. The field has no effect if none
-of them is evaluated.
+A field without a declaration is assumed to have an effect always. `Affects("writing", normal_form)` on a
+field of training declares what the field affects. `normal_form(config, trial)` returns a normal form of its
+value: the beam size of a trial without decoding is 1. Two values with equal normal form have the same effect.
+`AffectsSplits("length-*")` on a field of a task declares which splits it changes. The field has no effect if
+none of them is evaluated.
 """
 
 from collections.abc import Callable, Iterable, Mapping

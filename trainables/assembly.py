@@ -346,8 +346,8 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     able = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
     reason = reason or "the host decides in its passes by what is in a batch"
     return (
-        f"must be false for a model whose steps cannot be captured, got {name}: {reason}; drop train.graph, or "
-        f"take one that can: {', '.join(able)}"
+        f"must be false for a model whose steps cannot be captured, got {name}: {reason}; "
+        f"drop train.graph, or take one that can: {', '.join(able)}"
     )
 
 

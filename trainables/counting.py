@@ -131,7 +131,8 @@ def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
     if COPIES * weights > free_bytes:
         raise ValueError(
             f"model must fit into memory for its costs to be counted, got weights of {weights:,} bytes where "
-            f"{free_bytes:,} are free; make it smaller, or state its costs in its file (see trainables/costs.py)"
+            f"{free_bytes:,} are free; make it smaller, or state its costs in its file "
+            "(see trainables/costs.py)"
         )
     return build_part(config, part, "cpu")
 

@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel
 
 from trainables import catalog
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.settings import Settings
 from trainables.task_protocol import Role, SplitInfo, TaskModule
 from trainables.types import Batch, HeadKind, TaskShape
@@ -135,7 +135,7 @@ def metrics(name: str) -> tuple[Metric, ...]:
         ValueError: The declaration is invalid.
     """
     try:
-        return declared(getattr(task_module(name), "metrics", ()))
+        return parse_metrics(getattr(task_module(name), "metrics", ()))
     except ValueError as error:
         raise ValueError(f"the task {name} has an invalid declaration: {error}") from error
 

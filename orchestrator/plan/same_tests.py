@@ -6,7 +6,7 @@ from typing import Final
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
-from trainables.acting import presentation_fields, in_splits
+from trainables.acting import in_splits, presentation_fields
 from trainables.settings import Settings
 from trainables.task_catalog import (
     settled,

@@ -29,7 +29,7 @@ from trainables.custom.extensions import BadName, describe_error, import_named, 
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
 from trainables.custom.source_files import SCRIPT
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job, Workload
 
 DECLARES: Final = "haltsweep"
@@ -100,7 +100,7 @@ def load(path: str) -> Trainable:
         path=path,
         workload=_workload(target, path, functions["evaluate"]),
         config=_config(declaration.get("config"), path),
-        metrics=declared(declaration.get("metrics", {})),
+        metrics=parse_metrics(declaration.get("metrics", {})),
         several_gpus=several_gpus,
         **functions,
     )
@@ -127,7 +127,8 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     ]
     if not isinstance(declaration, Mapping):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
-            f"{DECLARES} of {path} must be a mapping with some of {', '.join(field_names)}, got {declaration!r}; give it "
+            f"{DECLARES} of {path} must be a mapping with some of {', '.join(field_names)}, got "
+            f"{declaration!r}; give it "
             "another name if it is for something else"
         )
     for key in declaration:
@@ -209,7 +210,8 @@ def _workload(target: Any, path: str, evaluate: Evaluate | None) -> Callable[[Jo
     else:
         if missing_methods := [name for name in METHODS if not callable(getattr(target, name, None))]:
             raise ValueError(
-                f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing_methods)}"
+                f"{path} must have the methods of trainables.protocol.Workload, "
+                f"lacks {', '.join(missing_methods)}"
             )
         _check_class(target, path)
         make_workload = target
@@ -245,7 +247,8 @@ def _check_evaluate(function: Evaluate, path: str) -> None:
     subject = f"evaluate of {path}"
     if kind := _kind_of_iterator(function):
         raise ValueError(
-            f"{subject} must measure when it is called, but it only returns {kind}: write a plain function that "
+            f"{subject} must measure when it is called, but it only returns {kind}: "
+            "write a plain function that "
             "returns metrics"
         )
     _check_call(function, subject, "evaluate(settings, folder)", 2)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from trainables.layers.batch_parts import predictions_in_batch
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
-from trainables.layers.packing import put
+from trainables.layers.packing import put_rows
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
 from trainables.recurrence.watching import record_answers
@@ -138,7 +138,7 @@ class TargetPositions:
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
         """Return the value of each prediction at its position, zero elsewhere."""
-        return put(values, self.places, self.mask.numel()).view(self.mask.shape)
+        return put_rows(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
         """Return the mean over the predictions of each row."""

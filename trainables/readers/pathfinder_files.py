@@ -130,10 +130,10 @@ def _lines(file: Path) -> list[ListedImage]:
         path = PurePosixPath(*fields[:2])
         inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
         if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not inside:
-            shown = line[:200].decode("utf-8", "replace")
+            shown_line = line[:200].decode("utf-8", "replace")
             raise ValueError(
                 f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
-                f"parameters, separated by single spaces, got {shown!r}"
+                f"parameters, separated by single spaces, got {shown_line!r}"
             )
         images.append(ListedImage(str(path), int(fields[3])))
     return images

@@ -64,10 +64,14 @@ class Config(Settings):
     simplify: bool = False
     """Write what the clauses of a query share only once, as the published systems were trained. The files
     then hold queries as they are, but for `ns:` at the beginning of words."""
-    source_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(default=None, ge=len(SOURCE_MARKS) + 1)
+    source_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
+        default=None, ge=len(SOURCE_MARKS) + 1
+    )
     """Ids of question words, 3 marks included; must hold all words of the files. If not given, as many as
     they need."""
-    target_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(default=None, ge=len(TARGET_MARKS) + 1)
+    target_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
+        default=None, ge=len(TARGET_MARKS) + 1
+    )
     """The same for query words, 2 marks included."""
     question_words_max: Annotated[int, AffectsSplits()] = Field(default=64, ge=1)
     """No question of the files has more words."""

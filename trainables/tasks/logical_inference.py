@@ -36,7 +36,7 @@ from trainables.generators.formula_pairs import (
     unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
-from trainables.readers.formula_pair_files import files, read
+from trainables.readers.formula_pair_files import files, read_formula_pairs
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
@@ -201,7 +201,7 @@ def decode(tokens: Sequence[int]) -> str:
 def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     """Return the pairs of each bucket."""
     if config.folder is not None:
-        return read(Path(config.folder), part)
+        return read_formula_pairs(Path(config.folder), part)
     return generate_pairs(config.test_pairs, config.data_seed)[part == "test"]
 
 

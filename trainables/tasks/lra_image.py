@@ -69,7 +69,7 @@ def build(config: Config, split: str) -> pa.Table:
     images, labels = [], []
     for number, name in enumerate(chosen):
         report("files", number, len(chosen))
-        colours, answers = cifar.read(folder / name)
+        colours, answers = cifar.read_images(folder / name)
         images.append(grey(colours))
         labels.append(answers)
     pixels, answers = np.concatenate(images), np.concatenate(labels)

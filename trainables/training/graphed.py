@@ -168,7 +168,9 @@ class GraphedPasses:
         """Compute what `step.compute_gradients` computes, for a batch on the host."""
         learner = self._learner
         parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
-        given = [self._filler.filled(batch.rows(part.first, part.first + part.rows)) for part in parts]
+        given = [
+            self._filler.filled(batch.rows(part.first_row, part.first_row + part.rows)) for part in parts
+        ]
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
         passes = [self._pass_of(*part, step) for part in zip(given, parts, strict=True)]
         sums = []
@@ -211,7 +213,7 @@ class GraphedPasses:
         self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
     ) -> Float[Tensor, " 4"]:
         """Run a forward and a backward pass; parts after the first add to the gradients."""
-        learner, share = self._learner, part.rows / part.whole
+        learner, share = self._learner, part.rows / part.num_rows_in_batch
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if salts is None else shapes.capturing(salts)
@@ -224,7 +226,7 @@ class GraphedPasses:
             if number not in self._gradients:
                 self._gradients[number] = torch.zeros_like(self._weights[number])
         into, given = [self._gradients[number] for number in used], [*used.values()]
-        if part.first:
+        if part.first_row:
             torch._foreach_add_(into, given)
         else:
             torch._foreach_copy_(into, given)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, get_args
 
 from trainables import task_catalog
-from trainables.metrics import Metric, Place, declared
+from trainables.metrics import Metric, Place, parse_metrics
 from trainables.training import accumulator, evaluate, work, workload, writing
 from trainables.types import HeadKind
 
@@ -52,4 +52,4 @@ def _headlines_first(metrics: Iterable[Metric], headlines: Collection[str]) -> t
 
 def _head_metrics(head: HeadKind) -> tuple[Metric, ...]:
     module: Any = importlib.import_module(f"trainables.heads.{head}")
-    return declared(getattr(module, "metrics", ()))
+    return parse_metrics(getattr(module, "metrics", ()))

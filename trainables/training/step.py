@@ -195,7 +195,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     for number, part in enumerate(split_batch(batch, min(learner.config.parts, whole))):
         if number in numbers:
             with running_on(part):
-                rows = batch.rows(part.first, part.first + part.rows)
+                rows = batch.rows(part.first_row, part.first_row + part.rows)
                 sums = _backward_of_part(learner, rows, step, number, part.rows / whole)
             totals += torch.stack([value.double() for value in sums])
     return totals
