@@ -67,7 +67,7 @@ from trainables.models._sut import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import written
+from trainables.recurrence.result import decoder_output
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
 
@@ -138,7 +138,7 @@ class Decoder(StepwiseDecoder):
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
         result = replace(result, states=self.final_norm(result.states))
-        found = written(result, packing, y, config.max_layers)
+        found = decoder_output(result, packing, y, config.max_layers)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
     def extend(

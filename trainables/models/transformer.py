@@ -28,7 +28,7 @@ from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import pack
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import RecurrenceResult, written
+from trainables.recurrence.result import RecurrenceResult, decoder_output
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
@@ -99,7 +99,7 @@ class Decoder(StepwiseDecoder):
             assert isinstance(block, Block)
             states = block(states, replace(tokens, cross_kv=cross_kv))
         result = RecurrenceResult.of_all(self.final_norm(states), packing, self.config.layers)
-        return written(result, packing, y, self.config.layers)
+        return decoder_output(result, packing, y, self.config.layers)
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState

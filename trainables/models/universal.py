@@ -73,7 +73,7 @@ from trainables.models._universal import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import written
+from trainables.recurrence.result import decoder_output
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
@@ -141,7 +141,7 @@ class Decoder(StepwiseDecoder):
         )
         result = run_to_halt(self.config, self.block, self.halt, states, tokens)
         result = replace(result, states=self.final_norm(result.states))
-        return written(result, packing, y, self.config.max_layers)
+        return decoder_output(result, packing, y, self.config.max_layers)
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState

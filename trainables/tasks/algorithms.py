@@ -130,22 +130,22 @@ def label_names(config: Config) -> tuple[str, ...]:
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train (never stored), valid, and one split per value of `test_lengths`, e.g. length-30."""
-    short = _input_lengths(config, 1, _length_max(config))
+    train_lengths = _input_lengths(config, 1, _length_max(config))
     tests = (
         SplitInfo(_test_name(n), "test", *_input_lengths(config, n, n), config.test_examples)
         for n in _test_lengths(config)
     )
     return (
-        SplitInfo("train", "train", *short, None, streamed=True),
-        SplitInfo("valid", "valid", *short, config.valid_examples),
+        SplitInfo("train", "train", *train_lengths, None, streamed=True),
+        SplitInfo("valid", "valid", *train_lengths, config.valid_examples),
         *tests,
     )
 
 
 def _input_lengths(config: Config, shortest: int, longest: int) -> tuple[int, int]:
     """Return the bounds of input tokens for queries with a length from `shortest` to `longest`."""
-    around = 1 + config.pause_tokens
-    return shortest + around + 1, sum(_problem(config).words(longest)) + around
+    length_with_pauses = 1 + config.pause_tokens
+    return shortest + length_with_pauses + 1, sum(_problem(config).words(longest)) + length_with_pauses
 
 
 def settled(config: Config) -> Config:
@@ -166,8 +166,8 @@ def _interval(config: Config) -> int:
 def max_query_length(config: Config, step: int) -> int:
     """Return the greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
     interval = _interval(config)
-    reached = 1 + step // interval if interval else _length_max(config)
-    return min(reached, _length_max(config))
+    length_at_step = 1 + step // interval if interval else _length_max(config)
+    return min(length_at_step, _length_max(config))
 
 
 def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
@@ -216,7 +216,7 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
     )
 
 
-def _full(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
+def _with_prompt(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
     """Return the input and the targets at its end; the answer begins where the prompt ends."""
     answer, room = problem.answer(query), problem.answer_max(query)
     return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
@@ -228,7 +228,7 @@ def _next_token(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tup
 
 
 _FORMS: dict[str, Callable[[AlgorithmicProblem, Words, Words], tuple[Words, Words]]] = {
-    "full": _full,
+    "full": _with_prompt,
     "next_token": _next_token,
 }
 

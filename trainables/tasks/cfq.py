@@ -116,7 +116,7 @@ def build(config: Config, split: str) -> pa.Table:
     _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
     _must_fit("target_vocabulary_size", config.target_vocabulary_size, words[1])
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
-    source, target = (files[f"{PARTS[split]}.{side}"] for side in ("src", "tgt"))
+    source, target = (files[f"{PARTS[split]}.{suffix}"] for suffix in ("src", "tgt"))
     for number, question, query in read_pairs(source, target):
         answer = _target_words(config, query, target, number)
         _must_be_short("question_words_max", config.question_words_max, question, source, number)
@@ -158,15 +158,15 @@ def score(
     """
     unknown = TARGET_MARKS.index(UNKNOWN)
     hits = (
-        list(written) == list(asked) and unknown not in asked
-        for written, asked in zip(hypotheses, references, strict=True)
+        list(hypothesis) == list(reference) and unknown not in reference
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
     return {"exact_match": sum(hits) / len(references)}
 
 
 def _files(config: Config) -> dict[str, Path]:
     """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
-    names = [f"{part}.{side}" for part in PARTS.values() for side in ("src", "tgt")]
+    names = [f"{part}.{suffix}" for part in PARTS.values() for suffix in ("src", "tgt")]
     folder = source_folder(
         config.folder,
         [f"{config.division}/{name}" for name in names],
@@ -178,24 +178,24 @@ def _files(config: Config) -> dict[str, Path]:
     return {name: file for name, file in files.items() if name in names or file.is_file()}
 
 
-def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:
+def _vocabulary(config: Config, suffix: Literal["src", "tgt"]) -> Vocabulary:
     """Return the words of questions or queries. Raises `ValueError`."""
     files = _files(config)
-    file = files.get(f"vocab.{side}", files[f"train.{side}"])
-    shorten = config.simplify and side == "tgt"
+    file = files.get(f"vocab.{suffix}", files[f"train.{suffix}"])
+    shorten = config.simplify and suffix == "tgt"
     state = file.stat()
-    return _read_vocabulary(config, side, file, shorten, (state.st_mtime_ns, state.st_size))
+    return _read_vocabulary(config, suffix, file, shorten, (state.st_mtime_ns, state.st_size))
 
 
 @lru_cache(maxsize=4)
 def _read_vocabulary(
     config: Config,
-    side: str,
+    suffix: str,
     file: Path,
     shorten: bool,
     state: tuple[int, int],  # noqa: ARG001 part of the key
 ) -> Vocabulary:
-    marks = SOURCE_MARKS if side == "src" else TARGET_MARKS
+    marks = SOURCE_MARKS if suffix == "src" else TARGET_MARKS
     if file.name.startswith("vocab"):
         return read_words(file, marks)
     counts: Counter[str] = Counter()

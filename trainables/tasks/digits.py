@@ -56,8 +56,8 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test: parts of one random order."""
-    rest = IMAGES - config.valid_examples - config.test_examples
-    return train_valid_test(SIDE**2, SIDE**2, (rest, config.valid_examples, config.test_examples))
+    num_train = IMAGES - config.valid_examples - config.test_examples
+    return train_valid_test(SIDE**2, SIDE**2, (num_train, config.valid_examples, config.test_examples))
 
 
 def build(config: Config, split: str) -> pa.Table:
@@ -66,8 +66,8 @@ def build(config: Config, split: str) -> pa.Table:
     stop = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))[split]
     pixels, labels = _images()
     order = permutation(numpy_stream(config.data_seed, "digits", "order"), IMAGES)
-    chosen = order[stop - sizes[split] : stop]
-    return image_table(pixels[chosen], labels[chosen])
+    indices = order[stop - sizes[split] : stop]
+    return image_table(pixels[indices], labels[indices])
 
 
 def picture(tokens: Sequence[int]) -> str:

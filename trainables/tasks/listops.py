@@ -101,8 +101,8 @@ class Config(Settings):
     def _can_be_made(self) -> Self:
         if len(set(self.length_ranges)) < len(self.length_ranges):
             raise ValueError(f"length_ranges must differ, got {list(map(list, self.length_ranges))}")
-        taken = self.near_iid_examples + self.valid_examples
-        if taken >= self.trees:
+        num_held_out = self.near_iid_examples + self.valid_examples
+        if num_held_out >= self.trees:
             raise ValueError(
                 "trees must exceed near_iid_examples + valid_examples, because the rest are the training "
                 "trees; got "
@@ -170,22 +170,22 @@ def build(config: Config, split: str) -> pa.Table:
     if split in HELD_OUT:
         return tree_table(_held_out(config)[HELD_OUT.index(split)])
     train = _train_trees(config)
-    short = np.flatnonzero(train.lengths <= config.train_length_max)
-    if not len(short):
+    short_enough = np.flatnonzero(train.lengths <= config.train_length_max)
+    if not len(short_enough):
         raise ValueError(
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return tree_table(train.take(short))
+    return tree_table(train.take(short_enough))
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:
     """Return the trees of near-iid and valid, random ones of a corpus whose size depends on theirs."""
-    law, both = _corpus_law(config), config.near_iid_examples + config.valid_examples
+    law, num_both = _corpus_law(config), config.near_iid_examples + config.valid_examples
     # Validation refuses settings in which `both` is more than a quarter of all trees.
-    wanted = max(both, min(both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
-    corpus = _corpus(wanted, law, config.data_seed)
-    return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, both)
+    num_wanted = max(num_both, min(num_both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
+    corpus = _corpus(num_wanted, law, config.data_seed)
+    return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, num_both)
 
 
 def _train_trees(config: Config) -> Trees:
@@ -195,8 +195,10 @@ def _train_trees(config: Config) -> Trees:
     tests = [
         _test_trees(config, name) for name, law in _test_laws(config).items() if law.lengths[0] <= longest
     ]
-    seen = frozenset(row for trees in (*held_out, *tests) for row in trees.rows())
-    return _corpus(config.trees - sum(map(len, held_out)), _corpus_law(config), config.data_seed, seen)
+    held_out_rows = frozenset(row for trees in (*held_out, *tests) for row in trees.rows())
+    return _corpus(
+        config.trees - sum(map(len, held_out)), _corpus_law(config), config.data_seed, held_out_rows
+    )
 
 
 @lru_cache(maxsize=2)

@@ -69,10 +69,10 @@ def build(config: Config, split: str) -> pa.Table:
 def _trees(split: str, sizes: tuple[tuple[str, int], ...], data_seed: int) -> Trees:
     """Return the trees of a split, excluding those of splits that are built before it."""
     names = [name for name, _ in sizes]
-    before = names[: names.index(split)]
-    seen: set[Hashable] = set()
-    for name in before:
-        seen.update(_trees(name, sizes[: names.index(name) + 1], data_seed).rows())
+    earlier_splits = names[: names.index(split)]
+    used_rows: set[Hashable] = set()
+    for name in earlier_splits:
+        used_rows.update(_trees(name, sizes[: names.index(name) + 1], data_seed).rows())
     return generate(
-        SplitLaw(Law(10, 10), LENGTHS, dict(sizes)[split]), data_seed, ("listops_lra", split), seen
+        SplitLaw(Law(10, 10), LENGTHS, dict(sizes)[split]), data_seed, ("listops_lra", split), used_rows
     )

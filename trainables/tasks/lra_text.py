@@ -99,10 +99,10 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test."""
     lengths = 1, config.length_max
-    held = "test" if config.validate_on == "test" else ""
+    held_out = "test" if config.validate_on == "test" else ""
     return (
         SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None, holds=held),
+        SplitInfo("valid", "valid", *lengths, None, holds=held_out),
         SplitInfo("test", "test", *lengths, None),
     )
 
@@ -113,7 +113,7 @@ def build(config: Config, split: str) -> pa.Table:
     reviews = _split_reviews(config, folder, split)
     rows = Rows(IDS)
     for review in report_each(reviews, "reviews", len(reviews)):
-        rows.append(ids(_read(folder / review, config.length_max)))
+        rows.append(ids(_read_review(folder / review, config.length_max)))
     labels = [OPINIONS.index(review.split("/")[1]) for review in reviews]
     return pa.table({"tokens": rows.column(), "label": pa.array(np.asarray(labels, dtype=np.int16))})
 
@@ -172,7 +172,7 @@ def _reviews(folder: Path, part: str) -> list[str]:
     return reviews
 
 
-def _read(file: Path, max_bytes: int) -> bytes:
+def _read_review(file: Path, max_bytes: int) -> bytes:
     """Return the first `max_bytes` bytes of a review."""
     try:
         with file.open("rb") as opened:

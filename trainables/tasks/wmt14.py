@@ -120,7 +120,7 @@ def build(config: Config, split: str) -> pa.Table:
     sources, targets = Rows(len(vocabulary)), Rows(len(vocabulary))
     source, target = files[f"{split}.en"], files[f"{split}.de"]
     for number, english, german in read_pairs(source, target):
-        if split == "train" and not _fits(config, english, german):
+        if split == "train" and not _has_valid_lengths(config, english, german):
             continue
         if not english or not german:
             raise ValueError(
@@ -138,8 +138,8 @@ def build(config: Config, split: str) -> pa.Table:
     return pa.table({"tokens": tokens, "answer": answers})
 
 
-def _fits(config: Config, *sides: Sequence[str]) -> bool:
-    return all(0 < len(side) <= config.pieces_max for side in sides)
+def _has_valid_lengths(config: Config, *sides: Sequence[str]) -> bool:
+    return all(0 < len(sentence) <= config.pieces_max for sentence in sides)
 
 
 def require_files(config: Config) -> None:
@@ -170,15 +170,17 @@ def score(
     from sacremoses import MosesDetokenizer
 
     vocabulary = _pieces(config)
-    written = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
-    asked = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
-    split = BLEU(tokenize="none", smooth_method="none", force=True)
-    whole, put_together = BLEU(), MosesDetokenizer(lang="de").detokenize
+    hypothesis_tokens = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
+    reference_tokens = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
+    token_bleu = BLEU(tokenize="none", smooth_method="none", force=True)
+    text_bleu, detokenize = BLEU(), MosesDetokenizer(lang="de").detokenize
     return {
-        "bleu": split.corpus_score([*map(compounds_split, written)], [[*map(compounds_split, asked)]]).score,
-        "sacrebleu": whole.corpus_score(
-            [put_together(text.split()) for text in written],
-            [[put_together(text.split()) for text in asked]],
+        "bleu": token_bleu.corpus_score(
+            [*map(compounds_split, hypothesis_tokens)], [[*map(compounds_split, reference_tokens)]]
+        ).score,
+        "sacrebleu": text_bleu.corpus_score(
+            [detokenize(text.split()) for text in hypothesis_tokens],
+            [[detokenize(text.split()) for text in reference_tokens]],
         ).score,
     }
 

@@ -157,12 +157,14 @@ class LearningConfig(Settings):
 
     @model_validator(mode="after")
     def _steps_can_be_captured(self) -> "LearningConfig":
-        others = {
+        other_reasons = {
             "ranks": self.ranks > 1,
             "checkpoint_activations": self.checkpoint_activations,
             "batch_tokens": self.batch_tokens is not None,
         }
-        if self.graph is True and (name := next((name for name, given in others.items() if given), None)):
+        if self.graph is True and (
+            name := next((name for name, given in other_reasons.items() if given), None)
+        ):
             raise ValueError(
                 f"graph must be false with {name}, whose passes cannot be captured, got graph=True and "
                 f"{name}={getattr(self, name)}: drop one of them"
@@ -172,11 +174,11 @@ class LearningConfig(Settings):
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
         of = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.parts > (most := getattr(self, of)):
+        if self.parts > (limit := getattr(self, of)):
             ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
                 f"accumulate{' * ranks' if ranks else ''} must be at most {of}, got "
-                f"accumulate={self.accumulate}{ranks} and {of}={most}: take fewer parts, so that each has a "
+                f"accumulate={self.accumulate}{ranks} and {of}={limit}: take fewer parts, so that each has a "
                 "sample"
             )
         if self.ranks > 1 and self.precision == "fp16":

@@ -23,13 +23,13 @@ def declared_metrics(
         extensions.BadName: A name is not a task.
         ValueError: A declaration is invalid.
     """
-    kinds = set(heads)
+    head_kinds = set(heads)
     tasks = tuple(tasks)
     parts: list[Iterable[Metric]] = [
         *(sorted(task_catalog.metrics(name), key=lambda metric: metric.name) for name in tasks),
-        writing.metrics if "sequence" in kinds else (),
+        writing.metrics if "sequence" in head_kinds else (),
         evaluate.quality,
-        *(_head_metrics(head) for head in get_args(HeadKind) if head in kinds),
+        *(_head_metrics(head) for head in get_args(HeadKind) if head in head_kinds),
         evaluate.costs,
         accumulator.metrics,
         workload.metrics,
