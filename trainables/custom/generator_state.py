@@ -31,7 +31,7 @@ def seed_generators(seed: int) -> None:
     """Seed the global generators of Python, NumPy and PyTorch for a trial.
 
     Args:
-        seed: Seed of the trial. Each library gets a seed of its own that is derived from it.
+        seed: Seed of the trial. Each library gets a separate seed that is derived from this seed.
     """
     random.seed(derive(seed, STREAM, "random"))
     _when_loaded("numpy", lambda numpy: numpy.random.seed(derive(seed, STREAM, "numpy") % SEED_END))

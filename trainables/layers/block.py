@@ -158,7 +158,7 @@ class CrossAttention(_Heads):
 
 
 class Attention(_Heads):
-    """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
+    """Attention of tokens within each row; queries and keys are rotated by xPos."""
 
     def maps(self, *, with_queries: bool) -> Maps:
         """Return the maps of queries, keys and values.

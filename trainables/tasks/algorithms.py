@@ -55,7 +55,7 @@ class Config(Settings):
 
     name: Literal["algorithms"] = "algorithms"
     problem: Name = "parity"
-    """What is to be computed."""
+    """Problem that the model computes."""
     form: Annotated[Literal["full", "next_token"], AffectsForm()] = "full"
     """`full`: the whole answer at once. `next_token`: word after word; needs a causal model."""
     pause_tokens: Annotated[int, AffectsForm()] = Field(default=0, ge=0, le=1000)

@@ -60,19 +60,20 @@ class Config(Settings):
     """Folder that holds the folders MCD1, MCD2 and MCD3. Needed for training; a spec can be planned without
     if both vocabulary sizes are given."""
     division: Literal["MCD1", "MCD2", "MCD3"] = "MCD1"
-    """Which of the published divisions into training, validation and test."""
+    """Published division into training, validation and test data."""
     simplify: bool = False
-    """Write what the clauses of a query share only once, as the published systems were trained. The files
-    then hold queries as they are, but for `ns:` at the beginning of words."""
+    """Write common parts of the clauses of a query only once, as in the training of the published models. The
+    files then contain unchanged queries, except for `ns:` at the beginning of words."""
     source_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
         default=None, ge=len(SOURCE_MARKS) + 1
     )
-    """Ids of question words, 3 marks included; must hold all words of the files. If not given, as many as
-    they need."""
+    """Number of ids of question words, including 3 marks. The vocabulary must contain all words of the files.
+    By default it is as large as they need."""
     target_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
         default=None, ge=len(TARGET_MARKS) + 1
     )
-    """The same for query words, 2 marks included."""
+    """Number of ids of query words, including 2 marks. The vocabulary must contain all words of the files. By
+    default it is as large as they need."""
     question_words_max: Annotated[int, AffectsSplits()] = Field(default=64, ge=1)
     """No question of the files has more words."""
     query_words_max: Annotated[int, AffectsSplits()] = Field(default=256, ge=1)

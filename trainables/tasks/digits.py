@@ -38,7 +38,7 @@ class Config(Settings):
     valid_examples: int = Field(default=180, ge=1, le=HELD_OUT_MAX)
     """Images of the valid split."""
     test_examples: int = Field(default=360, ge=1, le=HELD_OUT_MAX)
-    """Images of the test split; what is left is trained on."""
+    """Images of the test split. The train split has the images that no other split uses."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, another division. Trials with different training seeds share one data set."""
 

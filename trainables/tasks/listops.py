@@ -85,7 +85,7 @@ class Config(Settings):
     test_examples: Annotated[int, AffectsSplits("length-*", "arguments-*", "lra")] = Field(
         default=2_000, ge=1, le=100_000
     )
-    """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
+    """Examples of every test split but near-iid; their laws do not depend on the corpus."""
     depth_max: int = Field(default=20, ge=2, le=50)
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)

@@ -51,7 +51,7 @@ class Config(Settings):
 
     name: Literal["transduction"] = "transduction"
     function: Literal["copy", "reverse", "sort"] = "reverse"
-    """What is to be written."""
+    """Function whose value the model writes."""
     symbols: int = Field(default=8, ge=2, le=SYMBOLS_MAX)
     """Different symbols."""
     length_min: PositiveInt = 3
