@@ -1,6 +1,6 @@
-# Two commands for a newcomer: `make demo` and `make test`. Each does all its own set-up.
-# The distribution's Python where it will do, for it is compiled with profile-guided optimisation: with one that is not,
-# as pyenv's unless it is told to, tests took a quarter longer. PyTorch's compiler needs the headers.
+# New contributors need two commands: `make demo` and `make test`. Each sets up its environment by itself.
+# Prefer the Python of the distribution, which is compiled with profile-guided optimisation. Without it, as with a default
+# build of pyenv, tests took a quarter longer. PyTorch's compiler needs the headers.
 USABLE := import os, sys, sysconfig, ensurepip, venv; \
 	sys.exit(sys.version_info < (3, 11) or not os.path.isfile(sysconfig.get_path("include") + "/Python.h"))
 ifndef PYTHON
@@ -9,20 +9,20 @@ endif
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
-# pip compiles modules one after the other and those too that nobody imports here; what is left out is compiled when it
-# is imported.
+# pip compiles all modules one after the other, even unused ones. Python compiles the modules skipped here when it imports
+# them.
 UNUSED := /tests?/|/testing/_internal/|/sympy/|/botocore/
 PARALLEL := --numprocesses auto --dist worksteal
-# Slow tests wait for processes, servers and Ray, and one more fills their waits, but not two more: each takes half
-# a minute of processor time to collect all tests and to import what they need.
+# Slow tests wait for processes, servers and Ray. One additional worker uses these waits. A second one would not pay: each
+# worker takes half a minute of processor time to collect all tests and to import their modules.
 WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 1 + (os.cpu_count() or 1)))') --dist worksteal
 
-# Processes that tests start shall not compile the package again, each for itself.
+# Let the processes that tests start reuse compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all docs search check types style format bench clean
 
-# Drawn once; make prints the commands that it runs, and the seed with them.
+# Draw the seed once; make prints it with the commands that it runs.
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablation table

@@ -84,8 +84,8 @@ def merge(*spaces: Space) -> Space:
 def without(space: Space, paths: Iterable[str]) -> Space:
     """Return `space` without the dimensions at `paths`."""
     removed = frozenset(paths)
-    rest = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
-    return Space(rest, space.constraints)
+    remaining = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
+    return Space(remaining, space.constraints)
 
 
 def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -116,13 +116,13 @@ def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         raise CyclicSpace(f"conditions must not form a cycle, got {circle}") from error
     rank = {path: position for position, path in enumerate(by_path)}
     order: list[Dimension] = []
-    ready = set(sorter.get_ready())
-    while ready:
-        path = min(ready, key=rank.__getitem__)
-        ready.remove(path)
+    ready_paths = set(sorter.get_ready())
+    while ready_paths:
+        path = min(ready_paths, key=rank.__getitem__)
+        ready_paths.remove(path)
         order.append(by_path[path])
         sorter.done(path)
-        ready.update(sorter.get_ready())
+        ready_paths.update(sorter.get_ready())
     return tuple(order)
 
 

@@ -196,15 +196,15 @@ class Constraint:
 
     def __str__(self) -> str:
         left, right = (
-            f"`{side}`" if isinstance(side, str) and path_needs_quotes(side) else side
-            for side in (self.left, self.right)
+            f"`{operand}`" if isinstance(operand, str) and path_needs_quotes(operand) else operand
+            for operand in (self.left, self.right)
         )
         return f"{left} {self.op} {right}"
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the compared fields."""
-        return tuple(side for side in (self.left, self.right) if isinstance(side, str))
+        return tuple(operand for operand in (self.left, self.right) if isinstance(operand, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ def _repeated(values: Iterable[Value]) -> Iterator[Value]:
 
 def is_among(value: Value, values: Iterable[Value]) -> bool:
     """Return whether `value` equals one of `values`, as defined by `same`."""
-    return any(same(value, other) for other in values)
+    return any(same(value, item) for item in values)
 
 
 def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for each kind
@@ -328,8 +328,8 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
         case Fixed(fixed):
             return same(value, fixed)
         case Powers():
-            whole = isinstance(domain.low, int)
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            is_integer = isinstance(domain.low, int)
+            if isinstance(value, bool) or not isinstance(value, int if is_integer else int | float):
                 return False
             return any(math.isclose(value, power, rel_tol=1e-9) for power in domain.values)
         case Int(low, high, _, step):
@@ -353,8 +353,8 @@ def greatest(domain: Int | Float | Powers) -> int | float:
     if domain.step is None:
         return domain.high
     steps = (domain.high - domain.low) / domain.step
-    whole = round(steps) if math.isclose(steps, round(steps), rel_tol=1e-9) else math.floor(steps)
-    return min(domain.high, domain.low + whole * domain.step)
+    whole_steps = round(steps) if math.isclose(steps, round(steps), rel_tol=1e-9) else math.floor(steps)
+    return min(domain.high, domain.low + whole_steps * domain.step)
 
 
 def _range_problem(low: float, high: float) -> str:

@@ -121,8 +121,8 @@ def holds(text: str, value_of: Callable[[str], Any]) -> bool:
     except TypeError as error:
         if None in values.values():
             return True
-        given = ", ".join(f"{path} = {values[name]!r}" for name, path in formula.fields.items())
-        raise TypeError(f"{text} cannot be decided, got {given}") from error
+        shown_fields = ", ".join(f"{path} = {values[name]!r}" for name, path in formula.fields.items())
+        raise TypeError(f"{text} cannot be decided, got {shown_fields}") from error
 
 
 def _is_not(tree: ast.expr) -> bool:
@@ -179,11 +179,11 @@ def _value(tree: ast.expr, values: Mapping[str, Any]) -> Any:  # noqa: PLR0911 -
         case ast.Call(func=ast.Name(id=name), args=parts):
             return _FUNCTIONS[name](*(_number(_value(part, values)) for part in parts))
         case ast.Compare(left=left, ops=operators, comparators=others):
-            one = _value(left, values)
-            for sign, other in zip(operators, others, strict=True):
-                if not _COMPARE[type(sign)](one, right := _value(other, values)):
+            first = _value(left, values)
+            for sign, second in zip(operators, others, strict=True):
+                if not _COMPARE[type(sign)](first, right := _value(second, values)):
                     return False
-                one = right
+                first = right
             return True
     raise AssertionError("a formula must be validated before it is evaluated")
 
@@ -208,9 +208,9 @@ def _power(base: float, exponent: float) -> float:
         return -math.inf if base < 0 and exponent % 2 else math.inf
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Compare two values; unlike in Python, True does not equal 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 _CALCULATE: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -226,7 +226,7 @@ _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Eq: _same,
-    ast.NotEq: lambda one, other: not _same(one, other),
+    ast.NotEq: lambda first, second: not _same(first, second),
     ast.GtE: operator.ge,
     ast.Gt: operator.gt,
     ast.In: lambda one, others: any(_same(one, item) for item in others),

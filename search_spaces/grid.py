@@ -66,9 +66,11 @@ def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignme
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
     """Return the number of combinations; above `COUNTED_MAX`, ignore conditions and constraints."""
-    most = prod(count_values(dimension.domain) for dimension in space.dimensions)
-    if most > COUNTED_MAX or not (space.constraints or any(dimension.when for dimension in space.dimensions)):
-        return most
+    num_all = prod(count_values(dimension.domain) for dimension in space.dimensions)
+    if num_all > COUNTED_MAX or not (
+        space.constraints or any(dimension.when for dimension in space.dimensions)
+    ):
+        return num_all
     return sum(1 for _ in islice(combinations(space, settings), COUNTED_MAX))
 
 

@@ -78,23 +78,23 @@ def render_space(dimensions: Sequence[Dimension]) -> dict[str, Any]:
 def _render(dimension: Dimension) -> dict[str, Any]:
     match dimension.domain:
         case Float(low, high, log, step):
-            written: dict[str, Any] = {"float": [low, high]}
-            written |= {"log": True} if log else {}
-            written |= {"step": step} if step is not None else {}
+            rendered: dict[str, Any] = {"float": [low, high]}
+            rendered |= {"log": True} if log else {}
+            rendered |= {"step": step} if step is not None else {}
         case Int(low, high, log, count):
-            written = {"int": [low, high]}
-            written |= {"log": True} if log else {}
-            written |= {"step": count} if count != 1 else {}
+            rendered = {"int": [low, high]}
+            rendered |= {"log": True} if log else {}
+            rendered |= {"step": count} if count != 1 else {}
         case Powers(low, high, factor):
             form = "int" if isinstance(low, int) else "float"
-            written = {form: [low, high], "step": f"x{factor}"}
+            rendered = {form: [low, high], "step": f"x{factor}"}
         case Choice(values):
-            written = {"choice": list(values)}
+            rendered = {"choice": list(values)}
         case Fixed(value):
-            written = {"fixed": value}
+            rendered = {"fixed": value}
     if dimension.when:
-        written["when"] = {condition.path: list(condition.values) for condition in dimension.when}
-    return written
+        rendered["when"] = {condition.path: list(condition.values) for condition in dimension.when}
+    return rendered
 
 
 class _Reader:
@@ -106,27 +106,29 @@ class _Reader:
         self.path_problem = path_problem
 
     def dimension(self, form: Any) -> Dimension | None:
-        before = len(self.problems)
+        num_problems_before = len(self.problems)
         if not isinstance(form, Mapping):
             self._note(f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {shown(form)}")
             return None
         domain = self._domain(form)
         when = self._when(form.get("when", {}))
-        if domain is None or self.path_problem(self.path) or len(self.problems) > before:
+        if domain is None or self.path_problem(self.path) or len(self.problems) > num_problems_before:
             return None
-        return self._made(partial(Dimension, self.path, domain, when))
+        return self._construct(partial(Dimension, self.path, domain, when))
 
     def _domain(self, form: Mapping[str, Any]) -> Domain | None:
-        kinds = [kind for kind in FORMS if kind in form]
-        if len(kinds) != 1:
-            given = " and ".join(kinds) if kinds else shown(form)
+        given_forms = [kind for kind in FORMS if kind in form]
+        if len(given_forms) != 1:
+            shown_forms = " and ".join(given_forms) if given_forms else shown(form)
             unknown = (
-                next((key for key in form if key not in {"log", "step", "when"}), "") if not kinds else ""
+                next((key for key in form if key not in {"log", "step", "when"}), "")
+                if not given_forms
+                else ""
             )
             question = f". {hint(unknown, FORMS)}" if unknown else ""
-            self._note(f"must have exactly one of float, int, choice and fixed, got {given}{question}")
+            self._note(f"must have exactly one of float, int, choice and fixed, got {shown_forms}{question}")
             return None
-        (kind,) = kinds
+        (kind,) = given_forms
         allowed = {kind, "when", *FORMS[kind]}
         for key in form:
             if key not in allowed:
@@ -155,7 +157,7 @@ class _Reader:
         if bounds is None or log is None:
             return None
         low, high = map(float, bounds)
-        return self._made(partial(Float, low, high, log, None if step is None else float(step)), "float")
+        return self._construct(partial(Float, low, high, log, None if step is None else float(step)), "float")
 
     def _int(self, form: Mapping[str, Any]) -> Int | Powers | None:
         bounds = self._bounds(form["int"], "int", _is_int, "two integers [low, high]")
@@ -169,7 +171,7 @@ class _Reader:
         if bounds is None or log is None:
             return None
         low, high = bounds
-        return self._made(partial(Int, low, high, log, step), "int")
+        return self._construct(partial(Int, low, high, log, step), "int")
 
     def _powers(
         self, step: str, form: str, bounds: tuple[Any, Any] | None, log: bool | None
@@ -184,14 +186,14 @@ class _Reader:
         if bounds is None or log is None:
             return None
         low, high = bounds
-        return self._made(partial(Powers, low, high, int(factor[1])), form)
+        return self._construct(partial(Powers, low, high, int(factor[1])), form)
 
     def _choice(self, values: Any) -> Choice | None:
         listed = self._listed(values, "choice")
-        return None if listed is None else self._made(partial(Choice, listed), "choice")
+        return None if listed is None else self._construct(partial(Choice, listed), "choice")
 
     def _fixed(self, value: Any) -> Fixed | None:
-        return self._made(partial(Fixed, value), "fixed")
+        return self._construct(partial(Fixed, value), "fixed")
 
     def _bounds(
         self, value: Any, key: str, allowed: Callable[[Any], bool], expected: str
@@ -217,11 +219,11 @@ class _Reader:
             return ()
         conditions: list[When] = []
         for path, values in value.items():
-            wanted = self._listed(values, "when", path)
+            when_values = self._listed(values, "when", path)
             if problem := self.path_problem(str(path)):
                 self._note(problem, "when", path)
-            elif wanted is not None:
-                condition = self._made(partial(When, path, wanted), "when", path)
+            elif when_values is not None:
+                condition = self._construct(partial(When, path, when_values), "when", path)
                 conditions.extend([condition] if condition is not None else [])
         return tuple(conditions)
 
@@ -231,7 +233,7 @@ class _Reader:
         self._note(f"must be a list of values, got {shown(values)}", *at)
         return None
 
-    def _made(self, make: Callable[[], _Made], *at: str | int) -> _Made | None:
+    def _construct(self, make: Callable[[], _Made], *at: str | int) -> _Made | None:
         try:
             return make()
         except ValueError as error:

@@ -37,8 +37,8 @@ def built_in_problem(path: str) -> str | None:
     """Return the problem of `path` as a text; None if it could be a field of the built-in trainable."""
     root, *fields = path.split(".")
     if root not in ROOTS:
-        near = nearest(root, ROOTS)
-        question = f". Did you mean {'.'.join([near, *fields])!r}?" if near is not None else ""
+        similar = nearest(root, ROOTS)
+        question = f". Did you mean {'.'.join([similar, *fields])!r}?" if similar is not None else ""
         return f"a path must begin with task, model or train, got {path!r}{question}"
     if not fields:
         return f"a path must name a field, e.g. '{root}.name', got {path!r}"
@@ -99,11 +99,11 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
     """
     keys = find_keys(settings, path)
     if keys is None:
-        outer, dot, last = path.rpartition(".")
+        outer, dot, key = path.rpartition(".")
         parent = find_keys(settings, outer) if dot else ()
         if parent is None or not isinstance(_at(settings, parent), Mapping):
             raise ValueError(f"{path} does not exist: {_obstacle(settings, path)}")
-        keys = (*parent, last)
+        keys = (*parent, key)
     changed: dict[str, Any] = _replace(settings, keys, value)
     return changed
 
@@ -118,14 +118,14 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
     """Describe the first part of `path` that is missing or cannot contain fields."""
     parts = path.split(".")
     for end in range(1, len(parts)):
-        here = ".".join(parts[:end])
-        if (value := lookup(settings, here)) is MISSING:
-            return f"{here} is not there"
+        prefix = ".".join(parts[:end])
+        if (value := lookup(settings, prefix)) is MISSING:
+            return f"{prefix} is not there"
         if isinstance(value, list | tuple):
             if end == len(parts) - 1 or lookup(settings, ".".join(parts[: end + 1])) is MISSING:
-                return f"{here} is {shown(value)} and has no position {parts[end]}"
+                return f"{prefix} is {shown(value)} and has no position {parts[end]}"
         elif not isinstance(value, Mapping):
-            return f"{here} is {shown(value)}"
+            return f"{prefix} is {shown(value)}"
     return f"{path} is not there"
 
 
@@ -177,8 +177,8 @@ class Paths:
 
 def _from_root(path: str) -> Iterator[str]:
     """Yield every ancestor of `path` from the root, and `path` itself."""
-    ends = [place for place, letter in enumerate(path) if letter == "."]
-    yield from (path[:end] for end in [*ends, len(path)])
+    dots = [place for place, letter in enumerate(path) if letter == "."]
+    yield from (path[:end] for end in [*dots, len(path)])
 
 
 def overlap(first: str, second: str) -> bool:

@@ -23,8 +23,8 @@ def predicate_at(target: str) -> Callable[..., bool]:
         PredicateFailed: The target cannot be imported, or is neither a function nor a pydantic model.
     """
     module, _, name = target.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    if (working_folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(working_folder)
     try:
         named_object: Any = importlib.import_module(module)
         for part in name.split("."):

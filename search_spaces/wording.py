@@ -17,14 +17,14 @@ def nearest(name: str, known_names: Iterable[str]) -> str | None:
 
     A name whose initials equal the other name is the most similar: `lr` and `learning_rate`.
     """
-    folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known_names}
-    short = (
+    folded_name, by_folded = name.casefold(), {entry.casefold(): entry for entry in known_names}
+    abbreviations = (
         candidate
         for candidate in by_folded
-        if _initials(folded) == candidate or _initials(candidate) == folded
+        if _initials(folded_name) == candidate or _initials(candidate) == folded_name
     )
-    if (match := next(short, None)) is None:
-        match = next(iter(difflib.get_close_matches(folded, by_folded, n=1)), None)
+    if (match := next(abbreviations, None)) is None:
+        match = next(iter(difflib.get_close_matches(folded_name, by_folded, n=1)), None)
     return None if match is None else by_folded[match]
 
 
@@ -34,8 +34,8 @@ def _initials(name: str) -> str | None:
 
     None if the last part is one word.
     """
-    part, dot, last = name.rpartition(".")
-    words = [word for word in re.split(r"[_\W]+", last) if word]
+    part, dot, suffix = name.rpartition(".")
+    words = [word for word in re.split(r"[_\W]+", suffix) if word]
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
@@ -48,8 +48,8 @@ def hint(name: str, known_names: Iterable[str], likely: str | None = None) -> st
         likely: Name to suggest; by default the most similar known name.
     """
     listed = tuple(known_names)
-    near = likely or nearest(name, listed)
-    question = f"Did you mean {near!r}? " if near is not None else ""
+    similar = likely or nearest(name, listed)
+    question = f"Did you mean {similar!r}? " if similar is not None else ""
     return f"{question}Known: {', '.join(listed) or 'none'}"
 
 
@@ -70,7 +70,7 @@ def counted(number: int) -> str:
 
 def printable(text: str) -> str:
     """Return `text` on one line, with unprintable characters as escapes."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def visible(text: str) -> str:
@@ -90,7 +90,7 @@ def markdown_text(text: str) -> str:
 
 def markdown_line(text: str) -> str:
     """Return text escaped for a single line of Markdown, such as a table cell."""
-    return _MARKED.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text))
+    return _MARKED.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), visible(text))
 
 
 def shown(value: Any) -> str:

@@ -49,9 +49,9 @@ That doubles what a call takes. The models that other tests plan and train are a
 """
 ONCE = (
     "test_a_token_at_a_time_gives_the_states_of_the_whole",
-    "test_answers_have_their_shapes_and_bounds",
+    "test_answers_have_declared_shapes_and_bounds",
     "test_early_exit_changes_no_result_and_no_gradient",
-    "test_outputs_have_their_shapes_and_bounds",
+    "test_outputs_have_declared_shapes_and_bounds",
 )
 """Of the promises of a model those for which shapes are checked: on every arm they call what the others call.
 

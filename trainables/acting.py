@@ -1,10 +1,10 @@
 """Determine which fields of the settings can affect a trial, by declarations next to the fields.
 
-A field without a declaration is assumed to have an effect always. `Acts("writing", like)` on a field of
-training declares what the field affects. `like(config, trial)` returns a normal form of its value: the beam
-size of a trial without decoding is 1. Two values with equal normal form have the same effect.
-`InSplits("length-*")` on a field of a task declares which splits it changes. The field has no effect if none
-of them is evaluated.
+A field without a declaration is assumed to have an effect always. `Affects("writing", normal_form)` on a
+field of training declares what the field affects. `normal_form(config, trial)` returns a normal form of its
+value: the beam size of a trial without decoding is 1. Two values with equal normal form have the same effect.
+`AffectsSplits("length-*")` on a field of a task declares which splits it changes. The field has no effect if
+none of them is evaluated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from trainables.settings import Settings
 
-Where = Literal["running", "loss", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
+Stage = Literal["running", "loss", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
 """Stage that a field affects:
 
 - `running`: hardware and division into pieces, never a result.
@@ -54,41 +54,41 @@ class TrialFacts:
     """Whether the model has an auxiliary cost that is computed over a batch as a unit."""
 
 
-Like = Callable[[Any, TrialFacts], Any]
+NormalForm = Callable[[Any, TrialFacts], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class Affects:
     """Marks a field of training with the stage that it affects."""
 
-    where: Where
-    like: Like | None = None
+    stage: Stage
+    normal_form: NormalForm | None = None
     """Function that returns the normal form of the value, given settings whose other fields are in normal
     form.
     """
 
 
-class InSteps:
+class AffectsSteps:
     """Marks a field of a task that changes only `Batch.steps`, the step counts of its samples."""
 
 
-class InForm:
+class AffectsForm:
     """Marks a field of a task that changes how examples are written, but not which examples a split has.
 
     Arms that differ only in such fields are evaluated on the same examples.
     """
 
 
-def fields_of_form(task: Settings) -> frozenset[str]:
+def presentation_fields(task: Settings) -> frozenset[str]:
     """Return the fields that change only how examples are written or their step counts."""
     return frozenset(
         name
         for name, field in type(task).model_fields.items()
-        if any(isinstance(mark, InForm | InSteps) for mark in field.metadata)
+        if any(isinstance(mark, AffectsForm | AffectsSteps) for mark in field.metadata)
     )
 
 
-class InSplits:
+class AffectsSplits:
     """Marks a field of a task that changes only the splits whose names match one of these patterns.
 
     A field without patterns changes no data; its effect is visible in the task's shape. For a field that
@@ -104,61 +104,63 @@ class InSplits:
         if self.each is None or not isinstance(value, list | tuple):
             return value
         wanted = set(splits)
-        return [one for one in value if self.each(one) in wanted]
+        return [item for item in value if self.each(item) in wanted]
 
     def among(self, splits: Iterable[str]) -> bool:
         """Return whether the field changes one of `splits`."""
         return any(fnmatchcase(split, pattern) for split in splits for pattern in self.patterns)
 
 
-def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
+def normal_forms(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
     """Return the normal form of every field, grouped by the stage that it affects."""
     marks = {
-        name: next((mark for mark in field.metadata if isinstance(mark, Acts)), Acts("steps"))
+        name: next((mark for mark in field.metadata if isinstance(mark, Affects)), Affects("steps"))
         for name, field in type(config).model_fields.items()
     }
     values = {name: getattr(config, name) for name in marks}
     for _ in marks:  # the normal form of one field may depend on that of another
-        now = dict(values)
+        normalised = dict(values)
         for name, mark in marks.items():
-            if mark.like is not None:
-                now[name] = mark.like(SimpleNamespace(**now), trial)
-        if now == values:
+            if mark.normal_form is not None:
+                normalised[name] = mark.normal_form(SimpleNamespace(**normalised), trial)
+        if normalised == values:
             break
-        values = now
-    found: dict[str, dict[str, Any]] = {}
+        values = normalised
+    by_stage: dict[str, dict[str, Any]] = {}
     for name, mark in marks.items():
-        found.setdefault(mark.where, {})[name] = values[name]
-    return found
+        by_stage.setdefault(mark.stage, {})[name] = values[name]
+    return by_stage
 
 
 def running(config: type[Settings]) -> frozenset[str]:
     """Return the fields of `config` that affect no result."""
     fields = config.model_fields.items()
-    return frozenset(name for name, field in fields if Acts("running") in field.metadata)
+    return frozenset(name for name, field in fields if Affects("running") in field.metadata)
 
 
-def in_splits(config: type[Settings], field: str) -> InSplits | None:
+def in_splits(config: type[Settings], field: str) -> AffectsSplits | None:
     """Return the splits that the `field` of `config` changes; None if it has no declaration."""
     metadata = config.model_fields[field].metadata
-    return next((mark for mark in metadata if isinstance(mark, InSplits)), None)
+    return next((mark for mark in metadata if isinstance(mark, AffectsSplits)), None)
 
 
-def task_acting(config: Settings, read: Iterable[str], *, counts_steps: bool = True) -> Mapping[str, Any]:
-    """Return the values of all task fields that change one of the splits `read`.
+def effective_task_values(
+    config: Settings, evaluated_splits: Iterable[str], *, counts_steps: bool = True
+) -> Mapping[str, Any]:
+    """Return the values of all task fields that change one of `evaluated_splits`.
 
-    Lists of splits are reduced to the splits in `read`. `counts_steps` states whether the step counts of
+    Lists of splits are reduced to these splits. `counts_steps` states whether the step counts of
     samples are used.
     """
-    wanted, dumped = tuple(read), config.model_dump(mode="json")
-    found: dict[str, Any] = {}
+    splits, dumped = tuple(evaluated_splits), config.model_dump(mode="json")
+    values: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
         mark = in_splits(type(config), name)
-        if any(isinstance(each, InSteps) for each in field.metadata) and not counts_steps:
+        if any(isinstance(mark, AffectsSteps) for mark in field.metadata) and not counts_steps:
             continue
-        if mark is None or mark.among(wanted):
-            found[name] = dumped[name] if mark is None else mark.read(dumped[name], wanted)
-    return found
+        if mark is None or mark.among(splits):
+            values[name] = dumped[name] if mark is None else mark.read(dumped[name], splits)
+    return values
 
 
 def fewer(limit: int | None, there_are: int | None) -> int | None:

@@ -78,13 +78,13 @@ def build_model(
         ValueError: The model cannot do the task, or `model_config` raises it.
     """
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
-    if (why := misfit(config, shape)) is not None:
-        raise ValueError(f"model {why}")
+    if (reason := misfit(config, shape)) is not None:
+        raise ValueError(f"model {reason}")
     plain = ghost is None or has_plain(ghost)
     if ghost is not None and not plain:
         model = _allocated(ghost)
     else:
-        model = _made(config, partial(_whole, config, shape), device)
+        model = _construct(config, partial(_build_with_head, config, shape), device)
     if plain and has_plain(model):
         model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
@@ -100,7 +100,7 @@ def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.M
     Raises:
         ValueError: The part cannot be built.
     """
-    model = _made(config, partial(getattr(_file(config), part), config), device)
+    model = _construct(config, partial(getattr(_file(config), part), config), device)
     if torch.device(device).type != "meta":
         initialise(model, seed=0)
     return model
@@ -116,23 +116,27 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     """
     if not has_plain(build_model(config, shape, seed=0, device="meta")):
         return ()
-    construct = partial(_whole, config, shape)
+    construct = partial(_build_with_head, config, shape)
     with _nothing_left_over():
-        one, other = (_made(config, construct, "cpu", constructing) for constructing in (1, 2))
-    for model in (one, other):
+        first_model, second_model = (
+            _construct(config, construct, "cpu", constructing) for constructing in (1, 2)
+        )
+    for model in (first_model, second_model):
         initialise(model, seed=0)
-    tensors = [chain(each.named_parameters(), each.named_buffers()) for each in (one, other)]
+    tensors = [
+        chain(model.named_parameters(), model.named_buffers()) for model in (first_model, second_model)
+    ]
     return tuple(
         name
-        for (name, here), (_, there) in zip(*tensors, strict=True)
-        if not _equal(here.detach(), there.detach())
+        for (name, first_tensor), (_, second_tensor) in zip(*tensors, strict=True)
+        if not _equal(first_tensor.detach(), second_tensor.detach())
     )
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether all numbers are equal, where NaN equals NaN."""
-    return torch.equal(one, other) or (
-        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return torch.equal(first, second) or (
+        first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
     )
 
 
@@ -150,17 +154,17 @@ def _nothing_left_over() -> Iterator[None]:
         memory.fill_uninitialized_memory = fills
 
 
-def _whole(config: Settings, shape: TaskShape) -> nn.Module:
+def _build_with_head(config: Settings, shape: TaskShape) -> nn.Module:
     module = _file(config)
     parts = [module.Encoder(config)]
     if shape.head == "sequence":
         parts.append(module.Decoder(config))
-    whole = getattr(head_module(shape), f"{shape.head.capitalize()}Model")
-    model: nn.Module = whole(*parts, config, shape)
+    model_class = getattr(head_module(shape), f"{shape.head.capitalize()}Model")
+    model: nn.Module = model_class(*parts, config, shape)
     return model
 
 
-def _made(
+def _construct(
     config: Settings, construct: Callable[[], nn.Module], device: torch.device | str, constructing: int = 0
 ) -> nn.Module:
     """Return the module that `construct` builds, with uninitialised memory, or without memory on `meta`.
@@ -200,16 +204,16 @@ def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
         ValueError: Weights have no size, or their dtype is not supported by optimisers.
     """
     model = construct()
-    for name, each in chain(model.named_parameters(), model.named_buffers()):
-        if is_lazy(each):
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(tensor):
             raise ValueError(
                 f"a model must define the sizes of its weights in its constructor, got {name} of a lazy "
                 "module; pass the size of its input (x has config.width features)"
             )
-    for name, each in model.named_parameters():
-        if not each.is_floating_point():
+    for name, tensor in model.named_parameters():
+        if not tensor.is_floating_point():
             raise ValueError(
-                f"parameters must be floating-point numbers, got {name} of {each.dtype}; store complex "
+                f"parameters must be floating-point numbers, got {name} of {tensor.dtype}; store complex "
                 "parameters as real ones (torch.view_as_complex), and untrained tensors as buffers"
             )
     return model
@@ -243,24 +247,26 @@ def misfit(config: Settings, shape: TaskShape) -> str | None:
 
     A model states further requirements in the function `misfit(config, shape)` in its file.
     """
-    own: Callable[[Settings, TaskShape], str | None] = getattr(_file(config), "misfit", lambda *_: None)
-    return _cannot_write(config, shape) or _sees_answers(config, shape) or own(config, shape)
+    model_misfit: Callable[[Settings, TaskShape], str | None] = getattr(
+        _file(config), "misfit", lambda *_: None
+    )
+    return _cannot_write(config, shape) or _sees_answers(config, shape) or model_misfit(config, shape)
 
 
 def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
-    given = vars(config)["name"]
+    name = vars(config)["name"]
     if shape.head != "sequence":
         if not getattr(config, "tied_output", False):
             return None
         return (
-            f"must do a task of written answers to have tied_output, got {given} with tied_output=True for "
+            f"must do a task of written answers to have tied_output, got {name} with tied_output=True for "
             f"the head {shape.head!r}; drop model.tied_output"
         )
-    if hasattr(catalog.load("models", given), "Decoder"):
+    if hasattr(catalog.load("models", name), "Decoder"):
         return None
     able = [name for name, module in catalog.usable("models") if hasattr(module, "Decoder")]
     return (
-        f"must have a decoder for a task whose answers are written token by token, got {given} that has "
+        f"must have a decoder for a task whose answers are written token by token, got {name} that has "
         f"none; models that have one: {', '.join(able) or 'none'}"
     )
 
@@ -269,10 +275,10 @@ def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
     able = [name for name, _ in catalog.usable("models") if _can_be_causal(name)]
-    given = vars(config)["name"]
-    others = f"models that can be: {', '.join(able) or 'none'}"
-    remedy = "set model.causal to true" if _can_be_causal(given) else others
-    return f"must be causal for a task whose answers stand in later tokens, got {given} that is not; {remedy}"
+    name = vars(config)["name"]
+    capable_models = f"models that can be: {', '.join(able) or 'none'}"
+    remedy = "set model.causal to true" if _can_be_causal(name) else capable_models
+    return f"must be causal for a task whose answers stand in later tokens, got {name} that is not; {remedy}"
 
 
 def _can_be_causal(model: str) -> bool:
@@ -287,8 +293,8 @@ def batch_cost(config: Settings) -> str | None:
     In a batch that is run in parts this cost is computed for each part. A model declares it in the function
     `batch_cost(config)` in its file.
     """
-    own: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
-    return own(config)
+    model_cost: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
+    return model_cost(config)
 
 
 def reads_steps(config: Settings) -> bool:
@@ -298,8 +304,8 @@ def reads_steps(config: Settings) -> bool:
     """
     file = _file(config)
     guided = bool(getattr(file.Encoder, "guided", False))
-    own: Callable[[Settings], bool] = getattr(file, "reads_steps", lambda _: guided)
-    return own(config)
+    reads: Callable[[Settings], bool] = getattr(file, "reads_steps", lambda _: guided)
+    return reads(config)
 
 
 def batch_statistics(model: nn.Module) -> str | None:
@@ -314,9 +320,9 @@ def batch_statistics(model: nn.Module) -> str | None:
 def batch_norm(model: nn.Module) -> str | None:
     """Return class and name of the first module that normalises over a batch; None if none does."""
     norms = (
-        f"{type(each).__name__} at {name}"
-        for name, each in model.named_modules()
-        if isinstance(each, BATCH_NORMS)
+        f"{type(module).__name__} at {name}"
+        for name, module in model.named_modules()
+        if isinstance(module, BATCH_NORMS)
     )
     return next(norms, None)
 
@@ -327,21 +333,21 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     A model whose forward passes use only `layers.constant_shapes` declares `GRAPHED = True` in its file. For
     settings with other forward passes, the function `ungraphed(config)` in the file returns the reason.
     """
-    file, given = _file(config), vars(config)["name"]
+    file, name = _file(config), vars(config)["name"]
     if shape.head != "classify":
         return (
             "must be false for a task that does not ask for one class of each sequence, got the head "
             f"{shape.head!r}; drop train.graph"
         )
     of_these: Callable[[Settings], str | None] = getattr(file, "ungraphed", lambda _: None)
-    why = of_these(config)
-    if getattr(file, "GRAPHED", False) and why is None and not reads_steps(config):
+    reason = of_these(config)
+    if getattr(file, "GRAPHED", False) and reason is None and not reads_steps(config):
         return None
     able = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
-    why = why or "the host decides in its passes by what is in a batch"
+    reason = reason or "the host decides in its passes by what is in a batch"
     return (
-        f"must be false for a model whose steps cannot be captured, got {given}: {why}; drop train.graph, or "
-        f"take one that can: {', '.join(able)}"
+        f"must be false for a model whose steps cannot be captured, got {name}: {reason}; "
+        f"drop train.graph, or take one that can: {', '.join(able)}"
     )
 
 

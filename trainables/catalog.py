@@ -30,8 +30,8 @@ def _files(kind: Kind) -> tuple[str, ...]:
     spec = util.find_spec(f"trainables.{kind}")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    found = pkgutil.iter_modules(list(spec.submodule_search_locations))
-    return tuple(sorted(entry.name for entry in found if not entry.name.startswith("_")))
+    modules = pkgutil.iter_modules(list(spec.submodule_search_locations))
+    return tuple(sorted(entry.name for entry in modules if not entry.name.startswith("_")))
 
 
 def _needs(kind: Kind) -> Needs:
@@ -124,6 +124,6 @@ def _called(config: "type[Settings]", name: str) -> "type[Settings]":
     from pydantic import Field, create_model
 
     field: Any = (Literal[name], Field(default=name, description="The name."))
-    made = create_model(config.__name__, __base__=config, __module__=config.__module__, name=field)
-    made.__doc__ = config.__doc__
-    return made
+    with_name = create_model(config.__name__, __base__=config, __module__=config.__module__, name=field)
+    with_name.__doc__ = config.__doc__
+    return with_name

@@ -27,21 +27,24 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) -> None:
     """Copy `tensors` into `model`. Raises CheckpointError, copying nothing, if names or shapes differ."""
-    ours = weights(model)
-    missing, extra = sorted(ours.keys() - tensors.keys()), sorted(tensors.keys() - ours.keys())
-    if missing or extra:
+    model_weights = weights(model)
+    missing, unexpected = (
+        sorted(model_weights.keys() - tensors.keys()),
+        sorted(tensors.keys() - model_weights.keys()),
+    )
+    if missing or unexpected:
         raise CheckpointError(
-            f"{origin} must hold exactly the weights of the model, got {missing=} and {extra=}: "
+            f"{origin} must hold exactly the weights of the model, got {missing=} and {unexpected=}: "
             "restore it with the model settings it was saved with"
         )
-    for name, tensor in ours.items():
+    for name, tensor in model_weights.items():
         if tensor.shape != tensors[name].shape:
-            given, wanted = tuple(tensors[name].shape), tuple(tensor.shape)
+            stored_shape, model_shape = tuple(tensors[name].shape), tuple(tensor.shape)
             raise CheckpointError(
-                f"{origin} must fit the model, got {given=} and {wanted=} for weight {name!r}: "
+                f"{origin} must fit the model, got {stored_shape=} and {model_shape=} for weight {name!r}: "
                 "restore it with the model settings it was saved with"
             )
-    for name, tensor in ours.items():
+    for name, tensor in model_weights.items():
         tensor.copy_(tensors[name])
 
 

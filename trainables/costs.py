@@ -29,7 +29,7 @@ from torch import nn
 
 from trainables import catalog
 from trainables.assembly import Part, build_model, head_module
-from trainables.counting import Counted, counted
+from trainables.counting import MeasuredCost, measure_cost
 from trainables.data.synthetic import answer_length
 from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
@@ -71,11 +71,11 @@ def parameters(model: nn.Module) -> int:
 
 def parameters_by_group(model: nn.Module) -> dict[str, int]:
     """Return the number of parameters of each kind of part that occurs; the sum is `parameters(model)`."""
-    found = dict.fromkeys((*GROUPS, "other"), 0)
+    sizes = dict.fromkeys((*GROUPS, "other"), 0)
     for name, parameter in model.named_parameters():
-        found[_group(name)] += parameter.numel()
-    assert sum(found.values()) == parameters(model)
-    return {group: count for group, count in found.items() if count}
+        sizes[_group(name)] += parameter.numel()
+    assert sum(sizes.values()) == parameters(model)
+    return {group: count for group, count in sizes.items() if count}
 
 
 def depth_range(config: Settings, length: int) -> tuple[int, int]:
@@ -87,9 +87,9 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
     stated: Callable[[Settings, int], tuple[int, int]] | None = _stated(config, "depth_range")
     if stated is not None:
         return stated(config, length)
-    found = _counted(config, "Encoder", length)
-    most = max(1, math.ceil(found.bound))
-    return (1 if found.halts else most), most
+    counts = _measured_cost(config, "Encoder", length)
+    most_steps = max(1, math.ceil(counts.bound))
+    return (1 if counts.halts else most_steps), most_steps
 
 
 def most_layers(config: Settings, length: int) -> int:
@@ -116,10 +116,10 @@ def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float
     encoder = rows * _forward_flops(config, tokens, layers)
     if shape.head == "sequence":
         return encoder + _answer_flops(config, shape, length, layers)
-    asked = length if shape.head == "positions" else 1
+    num_predictions = length if shape.head == "positions" else 1
     features = head_module(shape).FEATURES * config.width
-    readout = linear_flops(asked, features, config.width)
-    return encoder + readout + linear_flops(asked, config.width, shape.num_logits)
+    readout = linear_flops(num_predictions, features, config.width)
+    return encoder + readout + linear_flops(num_predictions, config.width, shape.num_logits)
 
 
 def _answer_flops(config: ModelSettings, shape: TaskShape, length: int, layers: int) -> float:
@@ -135,31 +135,31 @@ def _memory_length(config: Settings, length: int) -> int:
         return stated(config, length)
     if _stated(config, "forward_flops") is not None:  # a model that states FLOPs would state this too
         return length
-    return round(_counted(config, "Encoder", length).positions)
+    return round(_measured_cost(config, "Encoder", length).positions)
 
 
 def _forward_flops(config: Settings, length: int, layers: int) -> float:
     stated: Callable[[Settings, int, int], float] | None = _stated(config, "forward_flops")
     if stated is not None:
         return stated(config, length, layers)
-    return _at_layers(_counted(config, "Encoder", length), layers)
+    return _at_layers(_measured_cost(config, "Encoder", length), layers)
 
 
 def _decoder_flops(config: Settings, length: int, memory_length: int, layers: int) -> float:
     stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_flops")
     if stated is not None:
         return stated(config, length, memory_length, layers)
-    return _at_layers(_counted(config, "Decoder", length, memory_length), layers)
+    return _at_layers(_measured_cost(config, "Decoder", length, memory_length), layers)
 
 
-def _at_layers(counts: Counted, layers: int) -> float:
+def _at_layers(counts: MeasuredCost, layers: int) -> float:
     return counts.flops * layers / counts.computed if counts.computed else counts.flops
 
 
 def _activation_bytes(config: Settings, rows: int, length: int) -> float:
     stated: Callable[[Settings, int, int], float] | None = _stated(config, "activation_bytes")
     return (
-        rows * _counted(config, "Encoder", length).activation_bytes
+        rows * _measured_cost(config, "Encoder", length).activation_bytes
         if stated is None
         else stated(config, rows, length)
     )
@@ -169,7 +169,7 @@ def _decoder_activation_bytes(config: Settings, rows: int, length: int, memory_l
     stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_activation_bytes")
     if stated is not None:
         return stated(config, rows, length, memory_length)
-    return rows * _counted(config, "Decoder", length, memory_length).activation_bytes
+    return rows * _measured_cost(config, "Decoder", length, memory_length).activation_bytes
 
 
 def _stated(config: Settings, function_name: str) -> Any:
@@ -177,9 +177,9 @@ def _stated(config: Settings, function_name: str) -> Any:
     return getattr(catalog.load("models", vars(config)["name"]), function_name, None)
 
 
-def _counted(config: Settings, part: Part, length: int, memory_length: int = 0) -> Counted:
+def _measured_cost(config: Settings, part: Part, length: int, memory_length: int = 0) -> MeasuredCost:
     assert isinstance(config, ModelSettings)
-    return counted(config, part, length, memory_length)
+    return measure_cost(config, part, length, memory_length)
 
 
 def peak_memory_bytes(

@@ -37,7 +37,7 @@ SEED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MeasuredCost:
     """Cost of one input."""
 
     flops: float
@@ -54,7 +54,7 @@ class Counted:
 
 
 @cache
-def counted(config: ModelSettings, part: Part, length: int, memory_length: int = 0) -> Counted:
+def measure_cost(config: ModelSettings, part: Part, length: int, memory_length: int = 0) -> MeasuredCost:
     """Return the cost of an input of `length` tokens.
 
     For a decoder it is the cost of an answer of `length` tokens to `memory_length` encoder states.
@@ -62,17 +62,17 @@ def counted(config: ModelSettings, part: Part, length: int, memory_length: int =
     Raises:
         ValueError: The model cannot be built or run on this machine.
     """
-    longer = max(length, memory_length) / LONGEST
-    if longer <= 1:
+    scale = max(length, memory_length) / LONGEST
+    if scale <= 1:
         return _count(config, part, length, memory_length)
     # Use three points between zero and the requested size; the larger of both sizes is at most LONGEST.
-    shares = [size / (LONGEST * longer) for size in LENGTHS]
+    shares = [size / (LONGEST * scale) for size in LENGTHS]
     counts = [
         _count(config, part, max(1, round(length * share)), round(memory_length * share)) for share in shares
     ]
     at = [max(length, memory_length) * share for share in shares]
     rows = zip(*map(astuple, counts), strict=True)
-    return Counted(*(max(0.0, _parabola(at, values, max(length, memory_length))) for values in rows))
+    return MeasuredCost(*(max(0.0, _parabola(at, values, max(length, memory_length))) for values in rows))
 
 
 def _parabola(points: list[float], values: tuple[float, ...], x: float) -> float:
@@ -85,7 +85,7 @@ def _parabola(points: list[float], values: tuple[float, ...], x: float) -> float
     )
 
 
-def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -> Counted:
+def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -> MeasuredCost:
     try:
         return _count_rows(config, part, length, memory_length, 1)
     except ValueError:  # normalisation over a batch needs more than one row
@@ -95,8 +95,10 @@ def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -
 # A caller may have disabled gradients, but counting the bytes stored for a backward pass needs a graph.
 @torch.inference_mode(mode=False)
 @torch.enable_grad()
-def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: int, rows: int) -> Counted:
-    model = _ready(config, part)
+def _count_rows(
+    config: ModelSettings, part: Part, length: int, memory_length: int, rows: int
+) -> MeasuredCost:
+    model = _small_enough_model(config, part)
     inputs = _rows(config.width, rows, length)
     if memory_length:
         inputs += _rows(config.width, rows, memory_length)
@@ -105,14 +107,14 @@ def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: i
         with only_counted_kernels(), FlopCounterMode(display=False) as counter:
             model(*inputs)
         set_dropout_context(model, SEED, 0)
-        with _kept(model) as kept:
+        with _record_storages(model) as storage_sizes:
             encoded = model(*inputs)
         if not isinstance(encoded, Encoded):
             raise TypeError(f"{part} must return trainables.types.Encoded, got {type(encoded).__name__}")
     computed, bound = float(encoded.computed.mean()), float(encoded.bound.mean())
-    return Counted(
+    return MeasuredCost(
         flops=counter.get_total_flops() / rows,
-        activation_bytes=sum(kept.values()) / rows,
+        activation_bytes=sum(storage_sizes.values()) / rows,
         computed=computed,
         bound=bound,
         halts=float(encoded.ponder.requires_grad or computed < bound),
@@ -121,13 +123,16 @@ def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: i
 
 
 @cache
-def _ready(config: ModelSettings, part: Part) -> nn.Module:
-    weights = sum(each.numel() * each.itemsize for each in build_part(config, part, "meta").parameters())
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if COPIES * weights > free:
+def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
+    weights = sum(
+        weight.numel() * weight.itemsize for weight in build_part(config, part, "meta").parameters()
+    )
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if COPIES * weights > free_bytes:
         raise ValueError(
             f"model must fit into memory for its costs to be counted, got weights of {weights:,} bytes where "
-            f"{free:,} are free; make it smaller, or state its costs in its file (see trainables/costs.py)"
+            f"{free_bytes:,} are free; make it smaller, or state its costs in its file "
+            "(see trainables/costs.py)"
         )
     return build_part(config, part, "cpu")
 
@@ -152,11 +157,11 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run one tensor operation and add its FLOPs."""
-        given = kwargs or {}
-        found = func(*args, **given)
+        keywords = kwargs or {}
+        result = func(*args, **keywords)
         if (formula := flop_registry.get(func._overloadpacket)) is not None:
-            self.total += formula(*args, **given, out_val=found)
-        return found
+            self.total += formula(*args, **keywords, out_val=result)
+        return result
 
 
 @contextmanager
@@ -170,16 +175,16 @@ def only_counted_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def _kept(model: nn.Module) -> Iterator[dict[int, int]]:
+def _record_storages(model: nn.Module) -> Iterator[dict[int, int]]:
     """Yield the sizes of all storages that autograd stores in the block, without the weights of `model`."""
-    weights = {each.untyped_storage()._cdata for each in model.parameters()}
-    found: dict[int, int] = {}
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in weights:
-            found[storage._cdata] = storage.nbytes()
+            sizes[storage._cdata] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield found
+        yield sizes

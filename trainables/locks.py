@@ -29,9 +29,9 @@ def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Ite
     descriptor = _opened(path)
     try:
         until = time.monotonic() + patience_s
-        while not (held := _try(descriptor)) and time.monotonic() < until:
+        while not (has_lock := _try(descriptor)) and time.monotonic() < until:
             time.sleep(LOOK_S)
-        if not held:
+        if not has_lock:
             on_wait(os.pread(descriptor, NOTE_BYTES, 0).decode(errors="replace").strip() or "another process")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(OSError):  # on a full disk the note cannot be written, but the lock is held

@@ -106,21 +106,23 @@ def look_up(metrics: Iterable[Metric], name: str) -> Metric:
     `name` is the full name of a metric or a quantity without its split: `macro avg/f1` is matched as either.
     """
     split, quantity = split_and_quantity(name)
-    named = [each for each in metrics if each.name in (name, quantity) and each.split in ("", split)]
-    return max(named, key=lambda each: (each.split, len(each.name)), default=Metric(quantity))
+    candidates = [
+        metric for metric in metrics if metric.name in (name, quantity) and metric.split in ("", split)
+    ]
+    return max(candidates, key=lambda metric: (metric.split, len(metric.name)), default=Metric(quantity))
 
 
 def usual_goal(metric: str) -> Literal["max", "min"] | None:
     """Return the goal that words in the last part of a metric's name suggest; None for no goal or both."""
     name = metric.rpartition("/")[2]
-    words = {*re.split(r"[^a-z0-9]+", name.lower()), *(each.lower() for each in _WORD.findall(name))}
+    words = {*re.split(r"[^a-z0-9]+", name.lower()), *(word.lower() for word in _WORD.findall(name))}
     if words & NEGATED:
         return None
     higher, lower = bool(words & HIGHER_IS_BETTER), bool(words & LOWER_IS_BETTER)
     return None if higher == lower else "max" if higher else "min"
 
 
-def declared(description: object) -> tuple[Metric, ...]:
+def parse_metrics(description: object) -> tuple[Metric, ...]:
     """Return the metrics that a trainable declares by name, with properties from `KEYS`.
 
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
@@ -132,25 +134,27 @@ def declared(description: object) -> tuple[Metric, ...]:
         ValueError: The declaration is invalid; the message lists all faults.
     """
     if isinstance(description, Mapping):
-        described = [(name, said) for name, said in description.items() if _is_name(name)]
+        described = [(name, properties) for name, properties in description.items() if _is_name(name)]
         faults = [_misnamed(name) for name in description if not _is_name(name)]
-        faults += [fault for name, said in described for fault in _misdescribed(name, said)]
-        made = [] if faults else [_metric(name, said) for name, said in described]
+        faults += [fault for name, properties in described for fault in _misdescribed(name, properties)]
+        metrics = [] if faults else [_metric(name, properties) for name, properties in described]
     else:
-        found = tuple(description) if isinstance(description, Iterable) else (None,)
-        if not all(isinstance(each, Metric) for each in found):
+        declarations = tuple(description) if isinstance(description, Iterable) else (None,)
+        if not all(isinstance(item, Metric) for item in declarations):
             raise ValueError(f"metrics must be a mapping from name to description, got {description!r}")
-        made = [replace(each, low=_bound(each.low), high=_bound(each.high)) for each in found]
-        faults = [_misnamed(each.name) for each in made if not _is_name(each.name)]
-    named = [each for each in made if _is_name(each.name)]
-    faults += [fault for each in named for fault in _faults(each)]
-    counts = Counter((each.name, each.split) for each in named)
+        metrics = [
+            replace(metric, low=_bound(metric.low), high=_bound(metric.high)) for metric in declarations
+        ]
+        faults = [_misnamed(metric.name) for metric in metrics if not _is_name(metric.name)]
+    metrics_with_name = [metric for metric in metrics if _is_name(metric.name)]
+    faults += [fault for metric in metrics_with_name for fault in _faults(metric)]
+    counts = Counter((metric.name, metric.split) for metric in metrics_with_name)
     faults += [
         f"a metric must be declared once, got {name} twice" for (name, _), n in counts.items() if n > 1
     ]
     if faults:
         raise ValueError("; ".join(faults))
-    return tuple(made)
+    return tuple(metrics)
 
 
 def _is_name(name: object) -> bool:
@@ -163,8 +167,8 @@ def _is_name(name: object) -> bool:
 
 def _misnamed(name: object) -> str:
     """Return the error message for an invalid name."""
-    instead = split_and_quantity(name)[1] if isinstance(name, str) else ""
-    what_to_do = f"; write {instead!r}, for all splits" if instead else ""
+    quantity = split_and_quantity(name)[1] if isinstance(name, str) else ""
+    what_to_do = f"; write {quantity!r}, for all splits" if quantity else ""
     return f"a metric must be declared by its name without a split, got {name!r}{what_to_do}"
 
 
@@ -173,8 +177,8 @@ def _faults(metric: Metric) -> Iterator[str]:
     name = metric.name
     if metric.better not in ("max", "min", None):
         yield f"better must be max or min, got {metric.better!r} for {name}"
-    ends = (metric.low, metric.high, metric.floor)
-    infinite = [end for end in ends if end is not None and not (_is_number(end) and math.isfinite(end))]
+    bounds = (metric.low, metric.high, metric.floor)
+    infinite = [end for end in bounds if end is not None and not (_is_number(end) and math.isfinite(end))]
     for end in infinite:
         yield f"a range and a floor must be finite numbers, got {end!r} for {name}"
     low, high = metric.span
@@ -183,8 +187,8 @@ def _faults(metric: Metric) -> Iterator[str]:
     elif not infinite and metric.floor is not None and not low <= metric.floor <= high:
         yield f"a floor must be within the range [{low:g}, {high:g}], got {metric.floor:g} for {name}"
     if unknown := [place for place in metric.shown if place not in get_args(Place)]:
-        known = ", ".join(get_args(Place))
-        yield f"a metric must be shown in some of {known}, got {unknown[0]!r} for {name}"
+        places = ", ".join(get_args(Place))
+        yield f"a metric must be shown in some of {places}, got {unknown[0]!r} for {name}"
 
 
 def _misdescribed(name: str, description: Any) -> Iterator[str]:
@@ -195,11 +199,15 @@ def _misdescribed(name: str, description: Any) -> Iterator[str]:
     for key in description:
         if key not in KEYS:
             yield f"a metric must be described by {', '.join(KEYS)}, got {key!r} for {name}"
-    given, floor, cost = description.get("range"), description.get("floor"), description.get("cost", False)
-    if given is not None:
-        ends = list(given) if isinstance(given, list | tuple) else []
-        if len(ends) != 2 or not all(end is None or _is_number(end) for end in ends):
-            yield f"a range must be [low, high], null for no bound, got {given!r} for {name}"
+    value_range, floor, cost = (
+        description.get("range"),
+        description.get("floor"),
+        description.get("cost", False),
+    )
+    if value_range is not None:
+        bounds = list(value_range) if isinstance(value_range, list | tuple) else []
+        if len(bounds) != 2 or not all(end is None or _is_number(end) for end in bounds):
+            yield f"a range must be [low, high], null for no bound, got {value_range!r} for {name}"
     if floor is not None and not _is_number(floor):
         yield f"a floor must be a number, got {floor!r} for {name}"
     if not isinstance(cost, bool):

@@ -67,23 +67,23 @@ def process_label() -> str:
 
     The label is short, since the path of a socket may have at most 107 bytes.
     """
-    return f"{os.getpid()}-{origin()}{_short(_start_of_this_process(), 2)}"
+    return f"{os.getpid()}-{origin()}{_shorten(_start_of_this_process(), 2)}"
 
 
 def origin() -> str:
     """Return a hash of five characters of the host, its boot and the namespace of process ids."""
-    return _short(f"{socket.gethostname()}\n{boot_id()}", 5)
+    return _shorten(f"{socket.gethostname()}\n{boot_id()}", 5)
 
 
 def state_of_label(text: str) -> ProcessState | None:
     """Return the state of the process whose label `text` starts with; None if it starts with no label."""
-    found = _LABEL.match(text)
-    if found is None:
+    match = _LABEL.match(text)
+    if match is None:
         return None
-    pid, label_origin, start = found.groups()
+    pid, label_origin, start = match.groups()
     if label_origin != origin():
         return ProcessState.UNKNOWN
-    return _state_here(int(pid), lambda started_at: _short(started_at, 2) == start)
+    return _state_here(int(pid), lambda started_at: _shorten(started_at, 2) == start)
 
 
 def boot_id() -> str:
@@ -129,8 +129,8 @@ def _exists(pid: int) -> bool:
 
 
 def _start_of_this_process() -> float:
-    here = Path("/proc/self/stat").exists()
-    started_at = _start_from_proc("self") if here else _start_by_psutil(os.getpid())
+    has_proc = Path("/proc/self/stat").exists()
+    started_at = _start_from_proc("self") if has_proc else _start_by_psutil(os.getpid())
     assert started_at is not None, "the running process is no zombie"
     return started_at
 
@@ -150,7 +150,7 @@ def _start_by_psutil(pid: int) -> float | None:
         raise PermissionError(str(error)) from error
 
 
-def _short(fact: object, length: int) -> str:
+def _shorten(fact: object, length: int) -> str:
     """Return a hash of `fact` with `length` letters and digits."""
     digest = hashlib.blake2b(str(fact).encode(), digest_size=5).digest()
     return base64.b32encode(digest).decode().lower()[:length]

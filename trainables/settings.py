@@ -68,16 +68,16 @@ class Reach:
         self.most = limit_of
 
 
-def within(config: Settings, longest: int) -> Settings:
+def limit_to_length(config: Settings, longest: int) -> Settings:
     """Return `config` with every marked range limited to inputs of `longest` tokens."""
     changed: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
-        if isinstance(value, Settings) and (inner := within(value, longest)) is not value:
+        if isinstance(value, Settings) and (inner := limit_to_length(value, longest)) is not value:
             changed[name] = inner
         for mark in field.metadata:
-            if isinstance(mark, Reach) and isinstance(value, int) and value > (most := mark.most(longest)):
-                changed[name] = most
+            if isinstance(mark, Reach) and isinstance(value, int) and value > (limit := mark.most(longest)):
+                changed[name] = limit
     return config.model_copy(update=changed) if changed else config
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel
 
 from trainables import catalog
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.settings import Settings
 from trainables.task_protocol import Role, SplitInfo, TaskModule
 from trainables.types import Batch, HeadKind, TaskShape
@@ -44,10 +44,10 @@ def shape(config: Settings) -> TaskShape:
     Raises:
         ValueError: The task's `shape` returns an invalid value.
     """
-    found = task_module(task_name(config)).shape(config)
-    for fault in _shape_faults(found):
+    shape_of_task = task_module(task_name(config)).shape(config)
+    for fault in _shape_faults(shape_of_task):
         raise ValueError(f"shape(config) of the task {task_name(config)} must return a TaskShape {fault}")
-    return found
+    return shape_of_task
 
 
 def splits(config: Settings) -> tuple[SplitInfo, ...]:
@@ -56,10 +56,10 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
     Raises:
         ValueError: The task's `splits` returns invalid values.
     """
-    found = task_module(task_name(config)).splits(config)
-    for fault in _splits_faults(found):
+    infos = task_module(task_name(config)).splits(config)
+    for fault in _splits_faults(infos):
         raise ValueError(f"splits(config) of the task {task_name(config)} must return {fault}")
-    return tuple(found)
+    return tuple(infos)
 
 
 def _shape_faults(shape: object) -> Iterator[str]:
@@ -85,26 +85,26 @@ def _shape_faults(shape: object) -> Iterator[str]:
 def _splits_faults(value: Any) -> Iterator[str]:
     """Yield the faults of returned splits, each worded to follow "must return"."""
     listed: list[Any] = list(value) if isinstance(value, list | tuple) else []
-    strange = [each for each in listed if not isinstance(each, SplitInfo)]
+    strange = [item for item in listed if not isinstance(item, SplitInfo)]
     if strange or not isinstance(value, list | tuple):
         kind = type(strange[0] if strange else value).__name__
         yield f"a tuple of trainables.task_protocol.SplitInfo, got {kind}"
         return
-    for each in listed:
-        if each.role not in get_args(Role):
-            yield f"splits with a role of {', '.join(get_args(Role))}, got {each.role!r} for {each.name!r}"
-        ends = (each.length_min, each.length_max)
-        if not all(type(end) is int for end in ends) or not 1 <= ends[0] <= ends[1]:
-            yield f"lengths that are whole numbers from 1 and go up, got {ends} for {each.name!r}"
-        if each.streamed and each.role != "train":
-            yield f"no streamed split but that to train on, got {each.name!r} with the role {each.role!r}"
-    names = [each.name for each in listed]
+    for info in listed:
+        if info.role not in get_args(Role):
+            yield f"splits with a role of {', '.join(get_args(Role))}, got {info.role!r} for {info.name!r}"
+        bounds = (info.length_min, info.length_max)
+        if not all(type(end) is int for end in bounds) or not 1 <= bounds[0] <= bounds[1]:
+            yield f"lengths that are whole numbers from 1 and go up, got {bounds} for {info.name!r}"
+        if info.streamed and info.role != "train":
+            yield f"no streamed split but that to train on, got {info.name!r} with the role {info.role!r}"
+    names = [info.name for info in listed]
     if not all(isinstance(name, str) and name and "/" not in name for name in names):
         yield f"splits with names without a slash, got {names}"
     elif len({*names}) < len(names):
         yield f"splits with different names, got {names}"
     for role in ("train", "valid"):
-        if (many := sum(each.role == role for each in listed)) != 1:
+        if (many := sum(info.role == role for info in listed)) != 1:
             yield f"one split of the role {role}, got {many}"
 
 
@@ -123,8 +123,8 @@ def settled(config: Settings) -> Settings:
     A task has a function `settled(config)` if some of its settings follow from others or have no effect next
     to others.
     """
-    found: Callable[[Settings], Settings] | None = getattr(task_module(task_name(config)), "settled", None)
-    return config if found is None else found(config)
+    settle: Callable[[Settings], Settings] | None = getattr(task_module(task_name(config)), "settled", None)
+    return config if settle is None else settle(config)
 
 
 def metrics(name: str) -> tuple[Metric, ...]:
@@ -135,7 +135,7 @@ def metrics(name: str) -> tuple[Metric, ...]:
         ValueError: The declaration is invalid.
     """
     try:
-        return declared(getattr(task_module(name), "metrics", ()))
+        return parse_metrics(getattr(task_module(name), "metrics", ()))
     except ValueError as error:
         raise ValueError(f"the task {name} has an invalid declaration: {error}") from error
 
@@ -176,8 +176,8 @@ def decode(config: Settings, tokens: Sequence[int]) -> str:
     """Return one input as readable text."""
     module = task_module(task_name(config))
     own_words = "config" in inspect.signature(module.decode).parameters
-    written: Callable[..., str] = module.decode
-    return written(tokens, config) if own_words else written(tokens)
+    decode_tokens: Callable[..., str] = module.decode
+    return decode_tokens(tokens, config) if own_words else decode_tokens(tokens)
 
 
 def picture(config: Settings, tokens: Sequence[int]) -> str:
@@ -185,8 +185,10 @@ def picture(config: Settings, tokens: Sequence[int]) -> str:
 
     A task with pictures has a function `picture(tokens)`.
     """
-    drawn: Callable[[Sequence[int]], str] | None = getattr(task_module(task_name(config)), "picture", None)
-    return "" if drawn is None else drawn(tokens)
+    draw_picture: Callable[[Sequence[int]], str] | None = getattr(
+        task_module(task_name(config)), "picture", None
+    )
+    return "" if draw_picture is None else draw_picture(tokens)
 
 
 def source_digest(module: TaskModule, config: Settings) -> str | None:

@@ -13,9 +13,9 @@ def cpu_threads(count: int) -> Iterator[None]:
     Small models on more threads than free cores are slower by a factor of tens, because threads wait for each
     other.
     """
-    before = torch.get_num_threads()
+    previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_count)

@@ -49,8 +49,8 @@ class TaskShape:
         return 1 if self.num_classes == 2 else self.num_classes
 
     def __post_init__(self) -> None:
-        written = self.head == "sequence"
-        assert written == (self.end_id is not None) == (self.answer_length_max is not None), (
+        is_sequence = self.head == "sequence"
+        assert is_sequence == (self.end_id is not None) == (self.answer_length_max is not None), (
             f"end_id and answer_length_max must be given for the head 'sequence' and for no other, got {self}"
         )
         assert self.end_id is None or 0 <= self.end_id < self.num_classes, (

@@ -7,7 +7,7 @@ from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
-from trainables.acting import fields_of_form, in_splits
+from trainables.acting import in_splits, presentation_fields
 from trainables.settings import Settings
 from trainables.task_catalog import (
     settled,
@@ -86,7 +86,7 @@ def changed_splits(
         yield "name", _measured(after, tests)
         return
     old, new = (settled(task).model_dump(mode="json") for task in (before, after))
-    alone = training_only(after) | fields_of_form(after)
+    alone = training_only(after) | presentation_fields(after)
     for field in [name for name in old if name not in alone]:
         mark = in_splits(type(after), field)
         names = _measured(after, tests)

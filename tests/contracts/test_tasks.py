@@ -36,14 +36,14 @@ def oracle(name: str) -> ModuleType:
 class BoxContract(TaskContract):
     """Another process is asked once for all tasks; what is more than a promise to users is tested too."""
 
-    test_same_bytes_in_another_process = None  # type: ignore[assignment]
+    test_another_process_builds_equal_bytes = None  # type: ignore[assignment]
 
     def every_rebuilt(self) -> dict[str, Raw]:
         """One a task: what this process and another make of any form is compared with what is recorded."""
         return {"small": self.every_form()["small"]}
 
-    def test_same_settings_same_bytes(self, rebuilt: Raw) -> None:  # type: ignore[override]
-        super().test_same_settings_same_bytes(rebuilt)
+    def test_equal_settings_build_equal_bytes(self, rebuilt: Raw) -> None:  # type: ignore[override]
+        super().test_equal_settings_build_equal_bytes(rebuilt)
 
     def test_settings_are_named_after_the_file(self) -> None:
         module = task_catalog.task_module(self.task)

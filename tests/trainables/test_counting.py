@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainables.counting import counted
+from trainables.counting import measure_cost
 from trainables.models import transformer
 
 CONFIG = transformer.Config(width=16, heads=2, feedforward_width=32, layers=2)
@@ -11,10 +11,10 @@ CONFIG = transformer.Config(width=16, heads=2, feedforward_width=32, layers=2)
 
 @pytest.mark.parametrize("measuring", [torch.inference_mode, torch.no_grad])
 def test_a_count_is_the_same_without_a_graph(measuring) -> None:
-    counted.cache_clear()
-    before = counted(CONFIG, "Encoder", 7)
+    measure_cost.cache_clear()
+    before = measure_cost(CONFIG, "Encoder", 7)
     assert before.flops > 0
     assert before.activation_bytes > 0
-    counted.cache_clear()
+    measure_cost.cache_clear()
     with measuring():
-        assert counted(CONFIG, "Encoder", 7) == before
+        assert measure_cost(CONFIG, "Encoder", 7) == before

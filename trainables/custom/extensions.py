@@ -76,14 +76,14 @@ class Catalogue:
     """Group of entry points."""
     package: str
     """Package that contains the built-in entries, one file each."""
-    ours: Callable[[], Sequence[str]]
+    built_in_names: Callable[[], Sequence[str]]
     """Function that returns the names of the built-in entries."""
     needs: Callable[[], "Needs"]
     """Function that returns the required attributes of a module of another package."""
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of built-in entries and entry points, without importing them."""
-        return tuple(sorted({*self.ours(), *self._entry_points()}))
+        return tuple(sorted({*self.built_in_names(), *self._entry_points()}))
 
     def is_named(self, name: str) -> bool:
         """Return whether `name` is valid: a listed name or the name of a module."""
@@ -95,7 +95,7 @@ class Catalogue:
 
     def load(self, name: str) -> ModuleType:
         """Return the module of `name`. Raises UnknownName, BadModule."""
-        if name in self.ours() and name not in self._entry_points():
+        if name in self.built_in_names() and name not in self._entry_points():
             return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
         if len(places) > 1:
@@ -105,16 +105,16 @@ class Catalogue:
                 "give the full dotted name of the module"
             )
         if places or is_module_name(name):
-            what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
-            module = import_named(places[0].module if places else name, what)
-            _require(module, what, self.needs())
+            subject = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
+            module = import_named(places[0].module if places else name, subject)
+            _require(module, subject, self.needs())
             return module
-        near = difflib.get_close_matches(name, self.names(), n=1)
-        hint = _file_hint(name) or (f" Did you mean {near[0]!r}?" if near else "")
+        similar = difflib.get_close_matches(name, self.names(), n=1)
+        hint = _file_hint(name) or (f" Did you mean {similar[0]!r}?" if similar else "")
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
     def _places(self, name: str) -> list[EntryPoint]:
-        built_in = [EntryPoint(OURS, f"{self.package}.{name}")] if name in self.ours() else []
+        built_in = [EntryPoint(OURS, f"{self.package}.{name}")] if name in self.built_in_names() else []
         return built_in + list(self._entry_points().get(name, ()))
 
     def _entry_points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
@@ -205,18 +205,18 @@ def is_importing() -> bool:
 @contextmanager
 def exits_raised() -> Iterator[None]:
     """Make `os._exit` in this thread raise SystemExit inside the block, so that it can be reported."""
-    ends, thread, process = os._exit, threading.get_ident(), os.getpid()
+    original_exit, thread, process = os._exit, threading.get_ident(), os.getpid()
 
     def exit_seen(status: int) -> NoReturn:
         if (threading.get_ident(), os.getpid()) != (thread, process):
-            ends(status)
+            original_exit(status)
         raise SystemExit(f"os._exit({status!r})")
 
     os._exit = exit_seen
     try:
         yield
     finally:
-        os._exit = ends
+        os._exit = original_exit
 
 
 def add_to_path(folder: Path) -> None:
@@ -239,10 +239,10 @@ def shadowed_file_hint(module: ModuleType) -> str:
     top = module.__name__.partition(".")[0]
     origin = getattr(sys.modules.get(top), "__file__", None)
     places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
-    hidden = next((file for file in places if file.is_file()), None)
-    if hidden is None or (origin is not None and Path(origin).resolve() == hidden.resolve()):
+    shadowed_file = next((file for file in places if file.is_file()), None)
+    if shadowed_file is None or (origin is not None and Path(origin).resolve() == shadowed_file.resolve()):
         return ""
-    return f". It is {origin or 'built in'}, which comes before {hidden}: give that another name"
+    return f". It is {origin or 'built in'}, which comes before {shadowed_file}: give that another name"
 
 
 def _file_hint(name: str) -> str:
@@ -265,8 +265,8 @@ def _module_hint(module: str) -> str:
         return f". {parent} is a module and no package: give its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
     siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
-    near = difflib.get_close_matches(module, siblings, n=1)
-    return f". Did you mean {near[0]!r}?" if near else ""
+    similar = difflib.get_close_matches(module, siblings, n=1)
+    return f". Did you mean {similar[0]!r}?" if similar else ""
 
 
 def _import_error(subject: str, error: BaseException) -> BadModule:
@@ -300,20 +300,20 @@ def error_remedy(error: BaseException) -> str:
 
 def _raising_module(error: BaseException) -> str:
     """Return the name of the module that raised `error`."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
 
 
 def describe_error(error: BaseException) -> str:
     """Return place, kind and first line of `error`."""
-    where = f"{error_location(error)}: " if error_location(error) else ""
+    location = f"{error_location(error)}: " if error_location(error) else ""
     try:
         text = str(error).partition("\n")[0]
     except Exception:  # its own __str__ may be broken
         text = "(it cannot say what went wrong: its __str__ raised)"
-    return f"{where}{type(error).__name__}: {text}"
+    return f"{location}{type(error).__name__}: {text}"
 
 
 def custom_code_error(error: BaseException) -> str:
@@ -353,26 +353,28 @@ def _is_known(file: str) -> bool:
     """Return whether `file` belongs to haltsweep, Python or PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    known = (Path(__file__).parents[2] / package for package in OUR_PACKAGES)
-    libraries = [*known, *([Path(torch).parent] if torch else [])]
+    package_folders = (Path(__file__).parents[2] / package for package in OUR_PACKAGES)
+    libraries = [*package_folders, *([Path(torch).parent] if torch else [])]
     of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
 
 
 def display_path(file: str | Path) -> str:
     """Return a path relative to the current directory if it is below it, else the path itself."""
-    path, here = Path(file), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    path, working_folder = Path(file), Path.cwd()
+    return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
 def _require(module: ModuleType, subject: str, needs: Needs) -> None:
     """Raise BadModule for the first required attribute that `module`, described by `subject`, lacks."""
-    for name, (fits, words) in needs.items():
+    for name, (is_valid, words) in needs.items():
         value = getattr(module, name, None)
-        if fits(value):
+        if is_valid(value):
             continue
-        got = "nothing of that name" if value is None else repr(value)
-        raise BadModule(f"{subject} must have {name}, {words}, got {got} ({_definition(module, value)})")
+        shown_value = "nothing of that name" if value is None else repr(value)
+        raise BadModule(
+            f"{subject} must have {name}, {words}, got {shown_value} ({_definition(module, value)})"
+        )
 
 
 def _definition(module: ModuleType, value: Any) -> str:

@@ -140,7 +140,7 @@ class FunctionWorkload:
         """Whether the function has returned."""
         self._folder, self._is_temporary = _folder_for(job), job.folder is None
         self._began = perf_counter()
-        self._last: Measurement | None = None
+        self._last_report: Measurement | None = None
         self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
         self._generators = GeneratorFiles(self._folder)
@@ -169,10 +169,10 @@ class FunctionWorkload:
         if self._lost is not None:
             raise self._lost
         if not self._running.dead:
-            self._last = reported
-            return self._last
+            self._last_report = reported
+            return self._last_report
         self.finished = True
-        if self._last is None:
+        if self._last_report is None:
             returned = "" if reported is None else f" but with a value of type {type(reported).__name__}"
             raise ValueError(
                 f"a training function must report at least once, and it returned without a report{returned}: "
@@ -191,26 +191,26 @@ class FunctionWorkload:
         self._generators.reported()
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
-        seconds = 0.0 if self._last is None else self._last.seconds
+        seconds = 0.0 if self._last_report is None else self._last_report.seconds
         measurement = Measurement(step, seconds + perf_counter() - self._began, metrics)
         assert self._running.parent is not None, "a function that runs was switched to"
         self._running.parent.switch(measurement)
 
     def save(self, folder: Path) -> None:
         """Write the files of the function and its last step into the empty `folder`."""
-        assert self._last is not None, "what is saved has been reported"
+        assert self._last_report is not None, "what is saved has been reported"
         _copy(self._folder, folder / FILES)
         self._generators.save(folder / GENERATORS)
-        last = {"step": int(self._last.step), "seconds": self._last.seconds}
-        (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
+        last_report = {"step": int(self._last_report.step), "seconds": self._last_report.seconds}
+        (folder / REPORTED).write_text(json.dumps(last_report), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
         """Restore the files of the function before it starts."""
-        last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
+        last_report = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         _copy(folder / FILES, self._folder)
         self._generators.restore(folder / GENERATORS)
-        self._reported_until = last["step"]
-        self._last = Measurement(last["step"], last["seconds"], {})
+        self._reported_until = last_report["step"]
+        self._last_report = Measurement(last_report["step"], last_report["seconds"], {})
 
     def close(self) -> None:
         """End the function at its current point, and delete its temporary folder."""
@@ -255,10 +255,10 @@ def _folder_for(job: Job) -> Path:
     return job.folder
 
 
-def _is_at_most(step: Any, last: int) -> bool:
+def _is_at_most(step: Any, last_step: int) -> bool:
     """Return whether `step` is an integer of at most `last`; the worker reports invalid steps."""
     try:
-        return operator.index(step) <= last
+        return operator.index(step) <= last_step
     except TypeError:
         return False
 

@@ -31,7 +31,7 @@ def seed_generators(seed: int) -> None:
     """Seed the global generators of Python, NumPy and PyTorch for a trial.
 
     Args:
-        seed: Seed of the trial. Each library gets a seed of its own that is derived from it.
+        seed: Seed of the trial. Each library gets a separate seed that is derived from this seed.
     """
     random.seed(derive(seed, STREAM, "random"))
     _when_loaded("numpy", lambda numpy: numpy.random.seed(derive(seed, STREAM, "numpy") % SEED_END))
@@ -125,7 +125,7 @@ class GeneratorFiles:
         """Number of optimizer steps in this process."""
         self._resumes = False
         """Whether the trial was resumed and has neither reported nor trained since."""
-        self._read: int | None = None
+        self._restored_index: int | None = None
         """Index of the newest state of a file that the resumed trial has read."""
         self._undo: list[Callable[[], object]] = []
         _WATCHED.append(self)
@@ -139,9 +139,9 @@ class GeneratorFiles:
             file: JSON file to write.
         """
         indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
-        used = sorted(set(indices.values()))
-        states = [self._states[index] for index in used]
-        files = {name: used.index(index) for name, index in indices.items()}
+        used_indices = sorted(set(indices.values()))
+        states = [self._states[index] for index in used_indices]
+        files = {name: used_indices.index(index) for name, index in indices.items()}
         file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
 
     def restore(self, file: Path) -> None:
@@ -163,9 +163,9 @@ class GeneratorFiles:
         self._end_resumption()
         latest = [file for file in self._files.values() if file.steps == self._steps]
         if self._steps and latest:
-            now = self._index_of_now()
+            index = self._index_of_now()
             for file in latest:
-                file.state = now
+                file.state = index
 
     def close(self) -> None:
         """Stop recording and restoring states."""
@@ -188,7 +188,9 @@ class GeneratorFiles:
             file = self._files.get(name)
             if file is not None and file.steps == UNREAD:
                 file.steps = READ
-                self._read = max(file.state, -1 if self._read is None else self._read)
+                self._restored_index = max(
+                    file.state, -1 if self._restored_index is None else self._restored_index
+                )
                 self._restore_read()
         if flags & (os.O_WRONLY | os.O_RDWR):
             self._files[name] = _File(self._index_of_now(), self._steps)
@@ -200,14 +202,14 @@ class GeneratorFiles:
             source: Path before.
             destination: Path afterwards.
         """
-        old, new = (self._name(os.path.realpath(path)) for path in (source, destination))
-        if new.startswith("..") or process_and_thread() != self.runs_in:
+        old_name, new_name = (self._name(os.path.realpath(path)) for path in (source, destination))
+        if new_name.startswith("..") or process_and_thread() != self.runs_in:
             return
-        names = [path for path in self._files if path == old or path.startswith(old + os.sep)]
+        names = [path for path in self._files if path == old_name or path.startswith(old_name + os.sep)]
         for name in names:
-            self._files[new + name.removeprefix(old)] = self._files.pop(name)
+            self._files[new_name + name.removeprefix(old_name)] = self._files.pop(name)
         if not names:  # the file comes from outside of the folder
-            self._files[new] = _File(self._index_of_now(), self._steps)
+            self._files[new_name] = _File(self._index_of_now(), self._steps)
 
     def _name(self, path: str) -> str:
         return os.path.relpath(path, self._folder)
@@ -226,12 +228,12 @@ class GeneratorFiles:
         return len(self._states) - 1
 
     def _restore_read(self) -> None:
-        if self._read is not None:
-            restore_generators(self._states[self._read])
+        if self._restored_index is not None:
+            restore_generators(self._states[self._restored_index])
 
     def _end_resumption(self) -> None:
         """Stop restoring states, because the trial now draws new random numbers."""
-        self._resumes, self._read = False, None
+        self._resumes, self._restored_index = False, None
 
     def _stepped(self, *_: object) -> None:
         """Count an optimizer step."""
@@ -274,7 +276,7 @@ def _call_after(owner: Any, name: str, callback: Callable[[], None]) -> Callable
 def _watch_files() -> None:
     """Install an audit hook for opened and renamed files. Python cannot remove audit hooks."""
 
-    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+    def handle_event(event: str, arguments: tuple[Any, ...]) -> None:
         if not _WATCHED or event not in ("open", "os.rename"):
             return
         if event == "os.rename":
@@ -284,7 +286,7 @@ def _watch_files() -> None:
             for files in _WATCHED:
                 files.opened(os.fsdecode(arguments[0]), arguments[2])
 
-    sys.addaudithook(heard)
+    sys.addaudithook(handle_event)
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     _when_loaded("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
     _when_loaded(

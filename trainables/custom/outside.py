@@ -29,7 +29,7 @@ from trainables.custom.extensions import BadName, describe_error, import_named, 
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
 from trainables.custom.source_files import SCRIPT
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job, Workload
 
 DECLARES: Final = "haltsweep"
@@ -75,23 +75,23 @@ def load(path: str) -> Trainable:
             target = getattr(target, part)
     except AttributeError:
         names = _names(module)
-        meant = "".join(f"Did you mean {near!r}? " for near in get_close_matches(name, names, n=1))
-        there = ", ".join(names) or "no class and no function"
-        message = f"{module_name} has no {name}. {meant}It has {there}{shadowed_file_hint(module)}"
+        hint = "".join(f"Did you mean {similar!r}? " for similar in get_close_matches(name, names, n=1))
+        names_in_file = ", ".join(names) or "no class and no function"
+        message = f"{module_name} has no {name}. {hint}It has {names_in_file}{shadowed_file_hint(module)}"
         raise ValueError(message) from None
     if not callable(target):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"must be a class or a function, got {type(target).__name__} at {path}"
         )
 
-    given = _declared_by(target, module, path)
-    functions = {key: given.get(key) for key in ("build", "example", "evaluate")}
+    declaration = _declared_by(target, module, path)
+    functions = {key: declaration.get(key) for key in ("build", "example", "evaluate")}
     for key, function in functions.items():
         if function is not None and not callable(function):
             raise ValueError(f"{key} of {path} must be a function, got {type(function).__name__}")
     if functions["evaluate"] is not None:
         _check_evaluate(functions["evaluate"], path)
-    several_gpus = given.get("several_gpus", False)
+    several_gpus = declaration.get("several_gpus", False)
     if not isinstance(several_gpus, bool):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"several_gpus of {path} must be True or False, got {several_gpus!r}"
@@ -99,8 +99,8 @@ def load(path: str) -> Trainable:
     return Trainable(
         path=path,
         workload=_workload(target, path, functions["evaluate"]),
-        config=_config(given.get("config"), path),
-        metrics=declared(given.get("metrics", {})),
+        config=_config(declaration.get("config"), path),
+        metrics=parse_metrics(declaration.get("metrics", {})),
         several_gpus=several_gpus,
         **functions,
     )
@@ -119,39 +119,44 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
 
 def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     """Return the mapping `haltsweep` of `found` or its module; empty without a declaration."""
-    given = getattr(target, DECLARES, getattr(module, DECLARES, None))
-    if given is None or inspect.ismodule(given) or callable(given):
+    declaration = getattr(target, DECLARES, getattr(module, DECLARES, None))
+    if declaration is None or inspect.ismodule(declaration) or callable(declaration):
         return {}
-    known = [field.name for field in dataclasses.fields(Trainable) if field.name not in ("path", "workload")]
-    if not isinstance(given, Mapping):
+    field_names = [
+        field.name for field in dataclasses.fields(Trainable) if field.name not in ("path", "workload")
+    ]
+    if not isinstance(declaration, Mapping):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
-            f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
+            f"{DECLARES} of {path} must be a mapping with some of {', '.join(field_names)}, got "
+            f"{declaration!r}; give it "
             "another name if it is for something else"
         )
-    for key in given:
-        if key not in known:
-            meant = "".join(f" Did you mean {near!r}?" for near in get_close_matches(str(key), known, n=1))
-            raise ValueError(
-                f"{DECLARES} of {path} must have some of {', '.join(known)}, got {key!r}.{meant}"
+    for key in declaration:
+        if key not in field_names:
+            hint = "".join(
+                f" Did you mean {similar!r}?" for similar in get_close_matches(str(key), field_names, n=1)
             )
-    return given
+            raise ValueError(
+                f"{DECLARES} of {path} must have some of {', '.join(field_names)}, got {key!r}.{hint}"
+            )
+    return declaration
 
 
-def dropped_fields(given: Any, parsed: Any, path: str) -> Iterator[str]:
+def dropped_fields(raw: Any, parsed: Any, path: str) -> Iterator[str]:
     """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
 
     Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
     """
-    if isinstance(given, Mapping) and isinstance(parsed, Mapping):
-        for key, value in given.items():
-            here = f"{path}.{key}" if path else str(key)
+    if isinstance(raw, Mapping) and isinstance(parsed, Mapping):
+        for key, value in raw.items():
+            item_path = f"{path}.{key}" if path else str(key)
             if key in parsed:
-                yield from dropped_fields(value, parsed[key], here)
+                yield from dropped_fields(value, parsed[key], item_path)
             else:
-                yield here
-    elif isinstance(given, list | tuple) and isinstance(parsed, list | tuple) and len(given) == len(parsed):
-        for place, (one, other) in enumerate(zip(given, parsed, strict=True)):
-            yield from dropped_fields(one, other, f"{path}.{place}")
+                yield item_path
+    elif isinstance(raw, list | tuple) and isinstance(parsed, list | tuple) and len(raw) == len(parsed):
+        for place, (raw_item, parsed_item) in enumerate(zip(raw, parsed, strict=True)):
+            yield from dropped_fields(raw_item, parsed_item, f"{path}.{place}")
 
 
 def _names(module: Any) -> list[str]:
@@ -203,9 +208,10 @@ def _workload(target: Any, path: str, evaluate: Evaluate | None) -> Callable[[Jo
         _check_arguments(target, path)
         make_workload: Callable[[Job], Workload] = partial(FunctionWorkload, target)
     else:
-        if missing := [name for name in METHODS if not callable(getattr(target, name, None))]:
+        if missing_methods := [name for name in METHODS if not callable(getattr(target, name, None))]:
             raise ValueError(
-                f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing)}"
+                f"{path} must have the methods of trainables.protocol.Workload, "
+                f"lacks {', '.join(missing_methods)}"
             )
         _check_class(target, path)
         make_workload = target
@@ -238,24 +244,27 @@ def _check_arguments(function: Any, path: str) -> None:
 
 
 def _check_evaluate(function: Evaluate, path: str) -> None:
-    what = f"evaluate of {path}"
+    subject = f"evaluate of {path}"
     if kind := _kind_of_iterator(function):
         raise ValueError(
-            f"{what} must measure when it is called, but it only returns {kind}: write a plain function that "
+            f"{subject} must measure when it is called, but it only returns {kind}: "
+            "write a plain function that "
             "returns metrics"
         )
-    _check_call(function, what, "evaluate(settings, folder)", 2)
+    _check_call(function, subject, "evaluate(settings, folder)", 2)
 
 
 def _kind_of_iterator(function: Any) -> str:
     """Return the kind of iterator that a call of `function` returns; empty for a plain function."""
-    kinds = {
+    iterator_kinds = {
         "a generator": inspect.isgeneratorfunction,
         "a coroutine": inspect.iscoroutinefunction,
         "an asynchronous generator": inspect.isasyncgenfunction,
     }
     matches = (
-        kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__)
+        kind
+        for kind, is_kind in iterator_kinds.items()
+        if is_kind(function) or is_kind(type(function).__call__)
     )
     return next(matches, "")
 

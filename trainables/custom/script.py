@@ -79,7 +79,7 @@ class Script:
         arguments = self._arguments(settings, trial.seed, sources)
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
-        before = sys.argv
+        previous_argv = sys.argv
         sys.argv = [str(self._file), *arguments]
         try:
             names = runpy.run_path(str(self._file), run_name="__main__")
@@ -89,7 +89,7 @@ class Script:
             if ending.code not in (None, 0):
                 raise
         finally:
-            sys.argv = before
+            sys.argv = previous_argv
             reader.is_open = False
         reader.read()
 
@@ -129,7 +129,7 @@ def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _hydra_value(value: Any) -> str:
     """Return a value in the grammar of Hydra's overrides."""
     if isinstance(value, str):
-        escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\" * bool(found[2]) + found[2], value)
+        escaped = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\" * bool(match[2]) + match[2], value)
         return f"'{escaped}'"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{name}:{_hydra_value(item)}" for name, item in value.items()) + "}"
@@ -191,7 +191,7 @@ def _has(flag: str, sources: Sequence[str]) -> bool:
     return any(re.search(rf"{re.escape(flag)}(?![\w-])", source) for source in sources)
 
 
-def _writes(mode: Any) -> bool:
+def _is_write_mode(mode: Any) -> bool:
     return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
@@ -219,7 +219,7 @@ class MetricsReader:
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
-        if path != self._file and path.endswith(f"/{METRICS}") and _writes(arguments[1]):
+        if path != self._file and path.endswith(f"/{METRICS}") and _is_write_mode(arguments[1]):
             self._follow(path)  # the script has changed its working folder
         if path == self._file:
             self.read()

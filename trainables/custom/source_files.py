@@ -92,19 +92,21 @@ def _files_of(part: Path) -> list[Path]:
     return [file for file in part.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
 
 
-def _follow_imports(first: Path, root: Path) -> dict[Path, Path]:
+def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
     """Return `first` and all local code that it imports, also indirectly, each with its place."""
     sent = [path for path in map(Path, sys.path) if _SENT in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
-    roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
-    places, waiting = {first: first.relative_to(root)}, [(first, root)]
+    roots = sent if root in sent else list(dict.fromkeys([root, script.parent if script.is_file() else root]))
+    places, waiting = {script: script.relative_to(root)}, [(script, root)]
     while waiting:
         part, root = waiting.pop()
         for file in _files_of(part):
-            for new, place, home in _local_imports(file, root, roots):
-                if new not in places and not any(parent in places for parent in new.parents):
-                    places[new] = place
-                    waiting.append((new, home))
+            for imported_file, place, home in _local_imports(file, root, roots):
+                if imported_file not in places and not any(
+                    parent in places for parent in imported_file.parents
+                ):
+                    places[imported_file] = place
+                    waiting.append((imported_file, home))
     return places
 
 
@@ -117,9 +119,9 @@ def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[
         else:
             looked = [(start, root)] if start.is_relative_to(root) else []
         for folder, home in looked:
-            new = _first_module(folder, names)
-            if new is not None and (folder != home or _is_found_in(home, names[0])):
-                yield new, new.relative_to(home), home
+            module_file = _first_module(folder, names)
+            if module_file is not None and (folder != home or _is_found_in(home, names[0])):
+                yield module_file, module_file.relative_to(home), home
                 break
 
 

@@ -26,18 +26,21 @@ def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
 
 
 def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
-    asked = COLUMNS[shape.head]
-    kinds = {"tokens": _is_list, asked: pa.types.is_integer if asked == "label" else _is_list}
+    target_column = COLUMNS[shape.head]
+    type_checks = {
+        "tokens": _is_list,
+        target_column: pa.types.is_integer if target_column == "label" else _is_list,
+    }
     if "steps" in table.column_names:
-        kinds["steps"] = pa.types.is_integer
-    for name, fits in kinds.items():
+        type_checks["steps"] = pa.types.is_integer
+    for name, has_type in type_checks.items():
         if name not in table.column_names:
             yield f"a task of the head {shape.head!r} has the column {name}, got {table.column_names}"
             return
         of = table.schema.field(name).type
-        if not fits(of) or (_is_list(of) and not pa.types.is_integer(of.value_type)):
-            what = "a whole number" if name in ("label", "steps") else "a list of whole numbers"
-            yield f"{name} is {what} an example, got {of}"
+        if not has_type(of) or (_is_list(of) and not pa.types.is_integer(of.value_type)):
+            expected = "a whole number" if name in ("label", "steps") else "a list of whole numbers"
+            yield f"{name} is {expected} an example, got {of}"
             return
         if table[name].null_count or _flat(table, name).null_count:
             yield f"{name} has no nulls, got some"
@@ -46,10 +49,10 @@ def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]
     yield from _input_faults(tokens, lengths, shape, info)
     if info.examples not in (None, len(table)):
         yield f"it has {info.examples} examples, got {len(table)}"
-    separators = np.add.reduceat(tokens == shape.separator_id, _starts(lengths)) if len(table) else ()
+    separators = np.add.reduceat(tokens == shape.separator_id, _row_starts(lengths)) if len(table) else ()
     if shape.separator_id is not None and not np.all(np.asarray(separators) == 1):
         yield f"every pair has one separator, {shape.separator_id}, got another number"
-    yield from _target_faults(table, asked, lengths, shape, info)
+    yield from _target_faults(table, target_column, lengths, shape, info)
     steps = _numbers(table, "steps") if "steps" in table.column_names else np.zeros(0)
     if len(steps) and not 0 <= steps.min() <= steps.max() <= (shape.steps_max or 0):
         yield f"steps are at most steps_max={shape.steps_max}, got {steps.min()} to {steps.max()}"
@@ -60,12 +63,12 @@ def _input_faults(
 ) -> Iterator[str]:
     if not len(lengths):
         return
-    least, most = int(lengths.min()), int(lengths.max())
-    if not max(1, info.length_min) <= least <= most <= info.length_max:
-        yield f"inputs have {info.length_min} to {info.length_max} tokens, got {least} to {most}"
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if not max(1, info.length_min) <= shortest <= longest <= info.length_max:
+        yield f"inputs have {info.length_min} to {info.length_max} tokens, got {shortest} to {longest}"
         return
-    if info.role == "train" and most > shape.length_max:
-        yield f"training inputs have at most length_max={shape.length_max} tokens, got {most}"
+    if info.role == "train" and longest > shape.length_max:
+        yield f"training inputs have at most length_max={shape.length_max} tokens, got {longest}"
     if not 0 <= tokens.min() <= tokens.max() < shape.vocabulary_size:
         ids = f"ids from 0 to {shape.vocabulary_size - 1}"
         yield f"tokens are {ids}, got {tokens.min()} to {tokens.max()}"
@@ -85,15 +88,15 @@ def _target_faults(
         if not len(values) and len(lengths):
             yield f"something is asked, got targets that are all {NOT_ASKED}"
     if len(values) and not 0 <= values.min() <= values.max() < shape.num_classes:
-        got = f"got {values.min()} to {values.max()}"
-        yield f"{target} holds classes from 0 to {shape.num_classes - 1}, {got}"
+        range_text = f"got {values.min()} to {values.max()}"
+        yield f"{target} holds classes from 0 to {shape.num_classes - 1}, {range_text}"
     if target == "answer":
         if np.any(values == shape.end_id):
             yield f"answers come without their end token, {shape.end_id}, got one with it"
         longest = int(_lengths(table, target).max(initial=0)) + 1
         if info.role == "train" and longest > (shape.answer_length_max or 0):
-            most = shape.answer_length_max
-            yield f"training answers have at most {most} tokens with their end, got {longest}"
+            limit = shape.answer_length_max
+            yield f"training answers have at most {limit} tokens with their end, got {longest}"
 
 
 def _batch_faults(batch: object, shape: TaskShape, info: SplitInfo) -> Iterator[str]:
@@ -107,9 +110,9 @@ def _batch_faults(batch: object, shape: TaskShape, info: SplitInfo) -> Iterator[
             f"{tuple(mask.shape)} of {mask.dtype}"
         )
         return
-    wanted = {"positions": 2, "sequence": 2}.get(shape.head, 1)
+    dimensions = {"positions": 2, "sequence": 2}.get(shape.head, 1)
     of_tokens = shape.head == "positions" and labels.shape != tokens.shape
-    if labels.ndim != wanted or len(labels) != len(tokens) or of_tokens:
+    if labels.ndim != dimensions or len(labels) != len(tokens) or of_tokens:
         yield f"labels are one {'a token' if of_tokens else 'an example'}, got {tuple(labels.shape)}"
         return
     lengths = mask.sum(1)
@@ -117,9 +120,9 @@ def _batch_faults(batch: object, shape: TaskShape, info: SplitInfo) -> Iterator[
         yield "inputs are padded on the right, got another mask"
         return
     yield from _input_faults(tokens[mask].numpy(), lengths.numpy(), shape, info)
-    known = labels[labels != NOT_ASKED]
-    if len(known) and not 0 <= known.min() <= known.max() < shape.num_classes:
-        yield f"labels are from 0 to {shape.num_classes - 1}, got {known.min()} to {known.max()}"
+    targets = labels[labels != NOT_ASKED]
+    if len(targets) and not 0 <= targets.min() <= targets.max() < shape.num_classes:
+        yield f"labels are from 0 to {shape.num_classes - 1}, got {targets.min()} to {targets.max()}"
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -145,7 +148,7 @@ def _lengths(table: pa.Table, name: str) -> np.ndarray:
     return lengths
 
 
-def _starts(lengths: np.ndarray) -> np.ndarray:
+def _row_starts(lengths: np.ndarray) -> np.ndarray:
     """Return the start of each row in the concatenated values; no row is empty."""
     starts: np.ndarray = np.cumsum(lengths) - lengths
     return starts

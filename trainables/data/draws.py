@@ -10,11 +10,11 @@ import numpy as np
 
 def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
     """Return `n` numbers in [0, 1)."""
-    raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)
-    return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    numbers = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)
+    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
+def draw_integers(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
     """Return `n` integers in [0, bound)."""
     return (uniform(stream, n) * bound).astype(np.int64)
 
@@ -24,13 +24,13 @@ def permutation(stream: np.random.Generator, n: int) -> np.ndarray:
     return np.argsort(stream.bit_generator.random_raw(n), kind="stable")
 
 
-def find_new(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
+def find_new(keys: Iterable[Hashable], seen: set[Hashable], num_wanted: int) -> list[int]:
     """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
-    new: list[int] = []
+    indices: list[int] = []
     for index, key in enumerate(keys):
         if key not in seen:
             seen.add(key)
-            new.append(index)
-            if len(new) == missing:
+            indices.append(index)
+            if len(indices) == num_wanted:
                 break
-    return new
+    return indices

@@ -63,8 +63,8 @@ def split_facts(
 def batch_facts(batch: Batch, config: Settings) -> Facts:
     """Return the facts of one batch of a streamed split."""
     lengths = batch.mask.sum(1).numpy()
-    asked = batch.labels[batch.labels != NOT_ASKED].flatten().numpy()
-    counts = np.bincount(asked)
+    targets = batch.labels[batch.labels != NOT_ASKED].flatten().numpy()
+    counts = np.bincount(targets)
     names = label_names(config)
     labels = {names[label]: int(counts[label]) for label in np.flatnonzero(counts).tolist()}
     return Facts(
@@ -78,12 +78,12 @@ def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[
         return {"sorted": list(evaluation_batches(lengths, batch_size))}
     pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
 
-    def read(indices: Callable[[int], np.ndarray]) -> list[np.ndarray]:
+    def read_lengths(indices: Callable[[int], np.ndarray]) -> list[np.ndarray]:
         return [indices(step) for step in range(pools * POOL_BATCHES)]
 
     return {
-        "random": read(lambda step: batch_indices(len(lengths), batch_size, 0, step)),
-        "bucketed": read(Bucketed(lengths, batch_size, 0, POOL_BATCHES).batch_indices),
+        "random": read_lengths(lambda step: batch_indices(len(lengths), batch_size, 0, step)),
+        "bucketed": read_lengths(Bucketed(lengths, batch_size, 0, POOL_BATCHES).batch_indices),
     }
 
 

@@ -19,10 +19,12 @@ def file_digest(path: Path) -> str:
     """
     with path.open("rb") as file:
         state = os.fstat(file.fileno())
-        seen = f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
-        key = str(path.resolve()), seen
-        known = _digests.get(key)
-        return known or _store_digest(key, hashlib.file_digest(file, _short_blake2b).hexdigest())
+        file_version = (
+            f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}"
+        )
+        key = str(path.resolve()), file_version
+        digest = _digests.get(key)
+        return digest or _store_digest(key, hashlib.file_digest(file, _short_blake2b).hexdigest())
 
 
 def content_digest(folder: Path, names: Iterable[str]) -> str:
@@ -36,7 +38,7 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
     """
     listed = list(names)
     key = str(folder.resolve()), _state(folder, listed)
-    return _digests.get(key) or _store_digest(key, _read(folder, listed))
+    return _digests.get(key) or _store_digest(key, _join_contents(folder, listed))
 
 
 def source_folder(folder: str | Path | None, names: Iterable[str], content: str, remedy: str = "") -> Path:
@@ -91,7 +93,7 @@ def _state(folder: Path, names: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _read(folder: Path, names: list[str]) -> str:
+def _join_contents(folder: Path, names: list[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name in names:
         try:

@@ -55,7 +55,7 @@ def inspect(data_dir: Path) -> Iterator[DataFile]:
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
         by_entry.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
     data_files = {path for files in by_entry.values() for path in files if _is_ours(path, data_dir)}
-    total, done = sum(map(_size, data_files)), 0
+    total, bytes_read = sum(map(_size, data_files)), 0
     for top, files in by_entry.items():
         if data_files.isdisjoint(files):
             reason = f"no data set: {len(files):,} file{'s' * (len(files) > 1)}"
@@ -65,8 +65,8 @@ def inspect(data_dir: Path) -> Iterator[DataFile]:
             if path not in data_files:
                 yield DataFile(path, "unknown", "not where data sets are", size=_size(path))
                 continue
-            report("bytes", done, total)
-            done += _size(path)
+            report("bytes", bytes_read, total)
+            bytes_read += _size(path)
             if (state := inspect_file(path)) is not None:
                 yield state
 
@@ -82,15 +82,15 @@ def inspect_file(path: Path) -> DataFile | None:
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
     # Unfinished files are named `.<split>.<suffix>.<process and random letters>.tmp`.
-    whole = Path(path.name[1:]).with_suffix("").with_suffix("") if path.suffix == UNFINISHED else path
-    split = whole.stem
+    final_path = Path(path.name[1:]).with_suffix("").with_suffix("") if path.suffix == UNFINISHED else path
+    split = final_path.stem
     try:
-        held = is_held(path.with_name(f"{split}{LOCK}"))
+        is_locked = is_held(path.with_name(f"{split}{LOCK}"))
     except OSError as error:
         return DataFile(
             path, "unknown", f"its lock cannot be read: {error.strerror or error}", size=_size(path)
         )
-    if held:
+    if is_locked:
         return DataFile(path, "being built", "another process holds its lock")
     if path.suffix == DATA:
         return _inspect_split(path)
@@ -114,8 +114,8 @@ def _inspect_split(path: Path) -> DataFile:
     try:
         table, fault = open_sealed(path)
         made_from = read_seal(path)["made_from"]
-        if table is not None and (read := content_hash(table)) != read_seal(path)["content_hash"]:
-            fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
+        if table is not None and (table_hash := content_hash(table)) != read_seal(path)["content_hash"]:
+            fault = f"content_hash must be {read_seal(path)['content_hash']}, got {table_hash}"
     except OSError as error:
         # An unreadable file may be intact, so it is not deleted.
         return DataFile(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)
@@ -126,8 +126,8 @@ def _inspect_split(path: Path) -> DataFile:
     try:
         stale = _staleness(path, made_from)
     except (ValueError, OSError) as error:
-        return DataFile(path, "unknown", f"its source cannot be read: {error}", read, size)
-    return DataFile(path, "stale" if stale else "whole", stale, read, size)
+        return DataFile(path, "unknown", f"its source cannot be read: {error}", table_hash, size)
+    return DataFile(path, "stale" if stale else "whole", stale, table_hash, size)
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
@@ -148,8 +148,8 @@ def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
     if current != made_from:
         changed = sorted(key for key in current | dict(made_from) if current.get(key) != made_from.get(key))
         return f"made by another {' and '.join(changed)}"
-    known = path.stem in {info.name for info in splits(config)}
-    return "" if known else f"the task has no split {path.stem!r}"
+    is_known = path.stem in {info.name for info in splits(config)}
+    return "" if is_known else f"the task has no split {path.stem!r}"
 
 
 _address = cache(address)

@@ -20,13 +20,13 @@ def batch_indices(n_examples: int, batch_size: int, seed: int, step: int) -> np.
     assert min(n_examples, batch_size) > 0, f"must be positive, got {n_examples=}, {batch_size=}"
     assert step >= 0, f"steps are counted from 0, got {step=}"
     parts: list[np.ndarray] = []
-    position, missing = step * batch_size, batch_size
-    while missing:
+    position, num_wanted = step * batch_size, batch_size
+    while num_wanted:
         epoch, start = divmod(position, n_examples)
-        part = _shuffle(n_examples, seed, epoch)[start : start + missing]
+        part = _shuffle(n_examples, seed, epoch)[start : start + num_wanted]
         parts.append(part)
         position += len(part)
-        missing -= len(part)
+        num_wanted -= len(part)
     return np.concatenate(parts)
 
 
@@ -44,14 +44,14 @@ class Bucketed:
         self._batch_size = batch_size
         self._seed = seed
         self._pool_batches = pool_batches
-        self._made: tuple[int, np.ndarray] | None = None  # the last used pool
+        self._cached_pool: tuple[int, np.ndarray] | None = None  # the last used pool
 
     def batch_indices(self, step: int) -> np.ndarray:
         """Return the indices (int64) of the examples of the 0-based `step`."""
         pool, batch = divmod(step, self._pool_batches)
-        if self._made is None or self._made[0] != pool:
-            self._made = pool, self._make_pool(pool)
-        indices: np.ndarray = self._made[1][batch]
+        if self._cached_pool is None or self._cached_pool[0] != pool:
+            self._cached_pool = pool, self._make_pool(pool)
+        indices: np.ndarray = self._cached_pool[1][batch]
         return indices
 
     def _make_pool(self, pool: int) -> np.ndarray:
@@ -78,7 +78,7 @@ class TokenBatches:
         self._lengths = lengths
         self._cuts = _cuts(np.sort(lengths), tokens_max)
         self._seed = seed
-        self._made: tuple[int, np.ndarray, np.ndarray] | None = None  # the last used epoch
+        self._cached_epoch: tuple[int, np.ndarray, np.ndarray] | None = None  # the last used epoch
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
@@ -87,12 +87,12 @@ class TokenBatches:
     def batch_indices(self, step: int) -> np.ndarray:
         """Return the indices (int64) of the examples of the 0-based `step`."""
         epoch, place = divmod(step, len(self))
-        if self._made is None or self._made[0] != epoch:
+        if self._cached_epoch is None or self._cached_epoch[0] != epoch:
             order = _shuffle(len(self._lengths), self._seed, epoch)
             length_order = order[np.argsort(self._lengths[order], kind="stable")]
             batches = permutation(numpy_stream(self._seed, "order", "batches", epoch), len(self))
-            self._made = epoch, length_order, batches
-        _, length_order, batches = self._made
+            self._cached_epoch = epoch, length_order, batches
+        _, length_order, batches = self._cached_epoch
         start, stop = self._cuts[batches[place] : batches[place] + 2]
         indices: np.ndarray = length_order[start:stop]
         return indices
@@ -102,9 +102,11 @@ def _cuts(ascending: np.ndarray, tokens_max: int) -> np.ndarray:
     """Return the start of each batch of `TokenBatches`, followed by the end of the last one."""
     cuts = [0]
     while (start := cuts[-1]) < len(ascending):
-        most = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
-        padded = np.arange(1, len(most) + 1) * most  # number of tokens if the batch ends here
-        cuts.append(start + max(1, int(np.count_nonzero(padded <= tokens_max))))
+        longest_first = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
+        padded_sizes = (
+            np.arange(1, len(longest_first) + 1) * longest_first
+        )  # number of tokens if the batch ends here
+        cuts.append(start + max(1, int(np.count_nonzero(padded_sizes <= tokens_max))))
     return np.asarray(cuts)
 
 
@@ -130,8 +132,8 @@ def evaluation_batches(
 def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
     """Return the share of positions in right-padded `batches` that are padding."""
     real = sum(int(lengths[batch].sum()) for batch in batches)
-    padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
-    return 1 - real / padded
+    num_padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+    return 1 - real / num_padded
 
 
 @lru_cache(maxsize=4)

@@ -41,7 +41,7 @@ def report(subject: str, done: int, total: int) -> None:
         watcher.on_progress(subject, done, total)
 
 
-def counted(items: Iterable[T], subject: str, total: int) -> Iterator[T]:
+def report_each(items: Iterable[T], subject: str, total: int) -> Iterator[T]:
     """Yield `items`, `total` in number, and report progress every `COUNTED_AT_ONCE` items."""
     for number, item in enumerate(items):
         if number % COUNTED_AT_ONCE == 0:

@@ -53,9 +53,9 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         ValueError: The task has no such split, or cannot read its source files.
         DataError: The disk cannot be read or written.
     """
-    known = tuple(info.name for info in task_splits(config) if not info.streamed)
-    if split not in known:
-        raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(known)}")
+    stored_splits = tuple(info.name for info in task_splits(config) if not info.streamed)
+    if split not in stored_splits:
+        raise ValueError(f"{task_name(config)} has no split {split!r}. Known: {', '.join(stored_splits)}")
     path = split_path(config, split, data_dir)
     try:
         table, _ = open_sealed(path)

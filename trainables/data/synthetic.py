@@ -23,9 +23,9 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     decoded answer has the length `answer_length`. A task with step counts has one step per token, within its
     bound.
     """
-    least = 1 if shape.separator_id is None else LEAST_PAIR
+    shortest = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"
-    assert length >= least, f"a row must hold at least {least} token(s), got {length=}"
+    assert length >= shortest, f"a row must hold at least {shortest} token(s), got {length=}"
     stream = torch_stream(seed, "synthetic")
     lengths = torch.randint((length + 1) // 2, length + 1, (n,), generator=stream)
     lengths[0] = length
@@ -59,17 +59,19 @@ def _labels(
         labels = torch.randint(0, shape.num_classes, (n, length), generator=stream)
         return labels.masked_fill(torch.arange(length) >= lengths[:, None], NOT_ASKED)
     if shape.head == "sequence":
-        return _written(shape, lengths, stream)
+        return _random_answers(shape, lengths, stream)
     return torch.randint(0, shape.num_classes, (n,), generator=stream)
 
 
-def _written(shape: TaskShape, lengths: Int[Tensor, " N"], stream: torch.Generator) -> Int[Tensor, "N T"]:
+def _random_answers(
+    shape: TaskShape, lengths: Int[Tensor, " N"], stream: torch.Generator
+) -> Int[Tensor, "N T"]:
     """Return random answers to inputs of `lengths` tokens."""
     assert shape.end_id is not None
-    taken = {shape.end_id, shape.pad_id} if shape.shared_vocabulary else {shape.end_id}
-    allowed = torch.tensor(sorted({*range(shape.num_classes)} - taken))
-    last = torch.tensor([answer_length(shape, length) - 1 for length in lengths.tolist()])[:, None]
-    columns = torch.arange(int(last.max()) + 1)
-    drawn = torch.randint(0, len(allowed), (len(last), len(columns)), generator=stream)
-    labels = torch.where(columns == last, shape.end_id, allowed[drawn])
-    return labels.masked_fill(columns > last, NOT_ASKED)
+    reserved = {shape.end_id, shape.pad_id} if shape.shared_vocabulary else {shape.end_id}
+    allowed = torch.tensor(sorted({*range(shape.num_classes)} - reserved))
+    end_places = torch.tensor([answer_length(shape, length) - 1 for length in lengths.tolist()])[:, None]
+    columns = torch.arange(int(end_places.max()) + 1)
+    random_indices = torch.randint(0, len(allowed), (len(end_places), len(columns)), generator=stream)
+    labels = torch.where(columns == end_places, shape.end_id, allowed[random_indices])
+    return labels.masked_fill(columns > end_places, NOT_ASKED)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from trainables.acting import Acts, TrialFacts, fewer
+from trainables.acting import Affects, TrialFacts, fewer
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9
@@ -27,8 +27,8 @@ def _length_penalty(config: Any, trial: TrialFacts) -> Any:
 def _length_max(config: Any, trial: TrialFacts) -> Any:
     if trial.head != "sequence" or trial.answer_length_max is None:
         return None
-    given = config.decode_length_max
-    return LENGTH_MARGIN * trial.answer_length_max if given is None else given
+    length_max = config.decode_length_max
+    return LENGTH_MARGIN * trial.answer_length_max if length_max is None else length_max
 
 
 def _examples(config: Any, trial: TrialFacts) -> Any:
@@ -41,15 +41,15 @@ def _examples(config: Any, trial: TrialFacts) -> Any:
 class DecodeConfig(Settings):
     """Settings of token-by-token decoding of answers. Only tasks of the head `sequence` have such answers."""
 
-    beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
+    beam_size: Annotated[int, Affects("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
     """Number of hypotheses per input in beam search; 1 is greedy decoding. Like the other three decoding
     fields it changes no weights, so a trained checkpoint can be re-evaluated with other values."""
-    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
+    length_penalty: Annotated[NonNegative, Affects("writing", _length_penalty)] = 0.0
     """Answers are ranked by log-probability / length^length_penalty, with the end token counted: larger
     values favour longer answers. Greedy decoding ranks no answers."""
-    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
+    decode_length_max: Annotated[PositiveInt | None, Affects("writing", _length_max)] = None
     """Maximum number of tokens of a generated answer, its end included; null: twice the longest training
     answer."""
-    decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples)] = 256
+    decode_examples: Annotated[PositiveInt | None, Affects("sampling", _examples)] = 256
     """Maximum number of validation samples decoded for each measurement, equal for all trials; null decodes
     all. Test splits are decoded in full."""

@@ -75,26 +75,26 @@ class Recomputing:
         self._memory = memory.repeat_interleave(width, 0)
         self._memory_mask = memory_mask.repeat_interleave(width, 0)
         self._width = width
-        self._written = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
+        self._prefixes = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
         """Run the decoder on all tokens so far and return the log-probabilities of the next one."""
-        self._written = torch.cat((self._written, tokens[:, None]), 1)
-        everything = torch.ones_like(self._written, dtype=torch.bool)
-        y = self._model.answer(self._written)
+        self._prefixes = torch.cat((self._prefixes, tokens[:, None]), 1)
+        everything = torch.ones_like(self._prefixes, dtype=torch.bool)
+        y = self._model.answer(self._prefixes)
         encoded = self._model.decoder(y, everything, self._memory, self._memory_mask)
         return _log_probabilities(self._model, encoded.pooled)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
         """Reorder the tokens so far; encoded inputs remain in place."""
-        self._written = self._written.index_select(0, rows)
+        self._prefixes = self._prefixes.index_select(0, rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
         """Keep some encoded inputs and the tokens of their hypotheses."""
         across = torch.arange(self._width, device=inputs.device)
         rows = (inputs[:, None] * self._width + across).flatten()
-        self._written, self._memory, self._memory_mask = (
-            each.index_select(0, rows) for each in (self._written, self._memory, self._memory_mask)
+        self._prefixes, self._memory, self._memory_mask = (
+            tensor.index_select(0, rows) for tensor in (self._prefixes, self._memory, self._memory_mask)
         )
 
 

@@ -40,16 +40,16 @@ def greedy(
         length_max: Maximum number of tokens of an answer, the end token included.
         device: Device of the hypotheses.
     """
-    made: list[list[int]] = [[] for _ in range(num_inputs)]
+    answers: list[list[int]] = [[] for _ in range(num_inputs)]
     unfinished = list(range(num_inputs))
     tokens = torch.full((num_inputs,), end_id, device=device)
     for _ in range(length_max - 1):
         _, tokens = _best(hypotheses.next(tokens), 1)
         tokens = tokens[:, 0]
-        written = tokens.tolist()
-        going = [place for place, token in enumerate(written) if token != end_id]
+        next_tokens = tokens.tolist()
+        going = [place for place, token in enumerate(next_tokens) if token != end_id]
         for place in going:
-            made[unfinished[place]].append(written[place])
+            answers[unfinished[place]].append(next_tokens[place])
         if not going:
             break
         if len(going) < len(unfinished):
@@ -57,7 +57,7 @@ def greedy(
             staying = torch.tensor(going, device=device)
             hypotheses.keep(staying)
             tokens = tokens.index_select(0, staying)
-    return made
+    return answers
 
 
 def beam_search(
@@ -85,7 +85,7 @@ def beam_search(
     """
     beam = _Beam(num_inputs, beam_size, end_id, device)
     for length in range(1, length_max + 1):
-        log_p = hypotheses.next(beam.last)
+        log_p = hypotheses.next(beam.last_tokens)
         parents = beam.extend(log_p, length, length_penalty, must_end=length == length_max)
         if parents is None:
             break
@@ -122,7 +122,7 @@ class _Beam:
         self.scores[:, 0] = 0
 
     @property
-    def last(self) -> Int[Tensor, " R"]:
+    def last_tokens(self) -> Int[Tensor, " R"]:
         """Last token of each hypothesis."""
         return self.tokens[:, -1]
 
@@ -144,27 +144,27 @@ class _Beam:
         inputs = len(self.unfinished)
         total = self.scores[..., None] + log_p.view(inputs, self.size, classes)
         if must_end:
-            others = torch.arange(classes, device=log_p.device) != self.end_id
-            total = total.masked_fill(others, NEVER)
+            is_not_end = torch.arange(classes, device=log_p.device) != self.end_id
+            total = total.masked_fill(is_not_end, NEVER)
         values, places = _best(total.flatten(1), min(2 * self.size, self.size * classes))
         parent, token = places // classes, places % classes
-        ends = token == self.end_id
+        is_end = token == self.end_id
         divisor = float(length) ** penalty
-        self._finish(values, parent, ends, divisor)
+        self._finish(values, parent, is_end, divisor)
         if must_end:
             return None
         # Select the first `size` unfinished continuations, in the order of their scores.
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
-        self.scores, parent, token = (each.gather(1, order) for each in (values, parent, token))
+        order = is_end.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
+        self.scores, parent, token = (tensor.gather(1, order) for tensor in (values, parent, token))
         self.best_open = (self.scores[:, 0] / divisor).tolist()
         rows = (torch.arange(inputs, device=parent.device)[:, None] * self.size + parent).flatten()
         self.tokens = torch.cat((self.tokens.index_select(0, rows), token.flatten()[:, None]), 1)
         return rows
 
-    def _finish(self, values: Tensor, parent: Tensor, ends: Tensor, divisor: float) -> None:
+    def _finish(self, values: Tensor, parent: Tensor, is_end: Tensor, divisor: float) -> None:
         """Record the answers that end among the best; `values` are their log-probabilities."""
-        counted = ends[:, : self.size] & (values[:, : self.size] > NEVER)
-        for row, rank in counted.nonzero().tolist():
+        is_finished = is_end[:, : self.size] & (values[:, : self.size] > NEVER)
+        for row, rank in is_finished.nonzero().tolist():
             number = self.unfinished[row]
             self.finished[number] += 1
             score = float(values[row, rank]) / divisor
@@ -217,17 +217,17 @@ def answers(model: SequenceModel, batch: Batch, config: DecodeConfig) -> list[li
 
     `model` must be in evaluation mode.
     """
-    most = length_max(config, model.shape)
+    longest = length_max(config, model.shape)
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)
-    hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, most)
+    hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, longest)
     num_inputs, device = batch.tokens.shape[0], batch.tokens.device
     if config.beam_size == 1:
-        return greedy(hypotheses, num_inputs, model.end_id, most, device)
+        return greedy(hypotheses, num_inputs, model.end_id, longest, device)
     return beam_search(
         hypotheses,
         num_inputs,
         model.end_id,
-        most,
+        longest,
         device,
         beam_size=config.beam_size,
         length_penalty=config.length_penalty,

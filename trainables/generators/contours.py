@@ -11,7 +11,7 @@ from itertools import count
 
 import numpy as np
 
-from trainables.data.draws import below, uniform
+from trainables.data.draws import draw_integers, uniform
 from trainables.generators.images import SIDE
 from trainables.generators.paddles import DEGREES, REACH, RING, SIZE, PaddleTables, circle, disc, tables
 from trainables.streams import numpy_stream
@@ -75,7 +75,7 @@ class _Contours:
     """uint64, N x rows: the last paddle with its margin, which the next one may touch."""
 
     @classmethod
-    def begun(cls, tail: np.ndarray, direction: np.ndarray) -> "_Contours":
+    def start(cls, tail: np.ndarray, direction: np.ndarray) -> "_Contours":
         """Return contours that consist of a first paddle, given start (N x 2) and direction (N)."""
         return cls(tail + paddles().pivot[direction], direction, _band(tail, direction))
 
@@ -105,10 +105,10 @@ def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawin
 @lru_cache(maxsize=KEPT_ROUNDS)
 def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
     """Return the first round, shared by splits that differ only in size; read-only."""
-    drawn = _round(contour_length, data_seed, split, 0)
-    for field in fields(drawn):
-        getattr(drawn, field.name).flags.writeable = False
-    return drawn
+    first_drawings = _round(contour_length, data_seed, split, 0)
+    for field in fields(first_drawings):
+        getattr(first_drawings, field.name).flags.writeable = False
+    return first_drawings
 
 
 def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawings:
@@ -116,13 +116,16 @@ def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawin
     stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
     targets, tails, occupied = _pairs(stream, contour_length)
     n = len(targets)
-    short = contour_length // 3
-    distractors = [_distractor(stream, occupied, short) for _ in range(DISTRACTOR_PADDLES // short)]
+    distractor_length = contour_length // 3
+    distractors = [
+        _distractor(stream, occupied, distractor_length)
+        for _ in range(DISTRACTOR_PADDLES // distractor_length)
+    ]
     return Drawings(
-        labels=below(stream, n, 2).astype(np.int16),
+        labels=draw_integers(stream, n, 2).astype(np.int16),
         targets=targets,
         tails=tails,
-        marked=below(stream, n, 2).astype(np.int16),
+        marked=draw_integers(stream, n, 2).astype(np.int16),
         distractors=np.stack(distractors, axis=1),
     )
 
@@ -135,21 +138,21 @@ def render(drawings: Drawings) -> np.ndarray:
         for paddle in np.moveaxis(drawings.targets[:, contour], 1, 0):
             _brighten(images, paddle, TARGET_GREY)
     for contours in np.moveaxis(drawings.distractors, 1, 0):
-        there = np.flatnonzero(contours[:, 0, 2] >= 0)
-        for paddle in np.moveaxis(contours[there], 1, 0):
-            _brighten(images, paddle, DISTRACTOR_GREY, there)
+        with_distractor = np.flatnonzero(contours[:, 0, 2] >= 0)
+        for paddle in np.moveaxis(contours[with_distractor], 1, 0):
+            _brighten(images, paddle, DISTRACTOR_GREY, with_distractor)
     every = np.arange(len(drawings))
-    other = np.where(drawings.labels == 1, drawings.marked, 1 - drawings.marked)
+    other_contour = np.where(drawings.labels == 1, drawings.marked, 1 - drawings.marked)
     stamp = disc(MARKER_RADIUS_HALVES)[None]
-    for place in (drawings.tails[every, drawings.marked], drawings.targets[every, other, -1, :2]):
+    for place in (drawings.tails[every, drawings.marked], drawings.targets[every, other_contour, -1, :2]):
         _lighten(images, every, place, stamp, MARKER_GREY)
     return images[:, EDGE:-EDGE, EDGE:-EDGE]
 
 
 def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, indices: np.ndarray | None = None) -> None:
     """Draw one paddle (N x 3) into each image, or into those at `indices`."""
-    chosen = np.arange(len(images)) if indices is None else indices
-    _lighten(images, chosen, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
+    image_indices = np.arange(len(images)) if indices is None else indices
+    _lighten(images, image_indices, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
 
 
 def _lighten(
@@ -157,77 +160,79 @@ def _lighten(
 ) -> None:
     rows = anchors[:, 0, None, None] + EDGE + _ROWS[:, None]
     columns = anchors[:, 1, None, None] + EDGE + _ROWS
-    here = indices[:, None, None], rows, columns
-    images[here] = np.maximum(images[here], (stamp.astype(np.uint16) * grey // 255).astype(np.uint8))
+    pixels = indices[:, None, None], rows, columns
+    images[pixels] = np.maximum(images[pixels], (stamp.astype(np.uint16) * grey // 255).astype(np.uint8))
 
 
 def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return two contours of `length` paddles per image, their starts, and all pixels that they occupy."""
-    settled = _empty(ROUND)
+    settled = _occupancy_without_contours(ROUND)
     span = SIDE - 4 * SEED_DISTANCE
-    first = 2 * SEED_DISTANCE + np.stack([below(stream, ROUND, span), below(stream, ROUND, span)], axis=1)
-    around = np.asarray([circle(degree, SEED_DISTANCE) for degree in range(DEGREES)])
-    tails = np.stack([first, first + around[below(stream, ROUND, DEGREES)]], axis=1)
-    placed = np.zeros((ROUND, 2, length, 3), dtype=np.int16)
+    first_tail = 2 * SEED_DISTANCE + np.stack(
+        [draw_integers(stream, ROUND, span), draw_integers(stream, ROUND, span)], axis=1
+    )
+    offsets = np.asarray([circle(degree, SEED_DISTANCE) for degree in range(DEGREES)])
+    tails = np.stack([first_tail, first_tail + offsets[draw_integers(stream, ROUND, DEGREES)]], axis=1)
+    contours = np.zeros((ROUND, 2, length, 3), dtype=np.int16)
     growing: list[_Contours] = []
-    alive = np.ones(ROUND, dtype=bool)
+    can_grow = np.ones(ROUND, dtype=bool)
     for contour in range(2):
-        direction = below(stream, ROUND, DEGREES)
-        placed[:, contour, 0] = np.column_stack([tails[:, contour], direction])
+        direction = draw_integers(stream, ROUND, DEGREES)
+        contours[:, contour, 0] = np.column_stack([tails[:, contour], direction])
         occupied = settled if contour == 0 else settled | growing[0].last
-        alive &= ~_conflict(occupied, tails[:, contour], direction, np.arange(ROUND))
-        growing.append(_Contours.begun(tails[:, contour], direction))
+        can_grow &= ~_conflict(occupied, tails[:, contour], direction, np.arange(ROUND))
+        growing.append(_Contours.start(tails[:, contour], direction))
     image = np.arange(ROUND)
     for paddle in range(1, length):
         for contour in range(2):
-            chosen = np.flatnonzero(alive)
+            surviving = np.flatnonzero(can_grow)
             image, settled, growing = (
-                image[chosen],
-                settled[chosen],
-                [contours.take(chosen) for contours in growing],
+                image[surviving],
+                settled[surviving],
+                [contours.take(surviving) for contours in growing],
             )
-            alive, head = _extend(stream, settled | growing[1 - contour].last, growing[contour])
-            chosen = np.flatnonzero(alive)
-            settled[chosen] |= growing[contour].last[chosen]
-            placed[image[chosen], contour, paddle] = head[chosen]
-            growing[contour].move(chosen, head)
+            can_grow, head = _extend(stream, settled | growing[1 - contour].last, growing[contour])
+            surviving = np.flatnonzero(can_grow)
+            settled[surviving] |= growing[contour].last[surviving]
+            contours[image[surviving], contour, paddle] = head[surviving]
+            growing[contour].move(surviving, head)
     occupied = settled | growing[0].last | growing[1].last
-    chosen = np.flatnonzero(alive)
-    return placed[image[chosen]], tails[image[chosen]].astype(np.int16), occupied[chosen]
+    surviving = np.flatnonzero(can_grow)
+    return contours[image[surviving]], tails[image[surviving]].astype(np.int16), occupied[surviving]
 
 
 def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
     """Return a short contour per image, int16, N x `length` x 3, added to `occupied`; -1 where none fits."""
-    placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
+    contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     for _ in range(DISTRACTOR_ATTEMPTS):
-        missing = np.flatnonzero(placed[:, 0, 2] < 0)
-        tried, added = _attempt(stream, occupied[missing], length)
-        success = tried[:, -1, 2] >= 0
-        placed[missing[success]] = tried[success]
-        occupied[missing[success]] |= added[success]
-    return placed
+        unplaced = np.flatnonzero(contours[:, 0, 2] < 0)
+        new_contours, added = _attempt(stream, occupied[unplaced], length)
+        success = new_contours[:, -1, 2] >= 0
+        contours[unplaced[success]] = new_contours[success]
+        occupied[unplaced[success]] |= added[success]
+    return contours
 
 
 def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the paddles of one attempt per image, the last of them -1 if it failed, and their pixels."""
-    placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
-    direction = below(stream, len(occupied), DEGREES)
-    tail, here = _free_place(stream, occupied, direction)
-    growing = _Contours.begun(tail[here], direction[here])
-    placed[here, 0] = np.column_stack([tail[here], direction[here]])
+    contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
+    direction = draw_integers(stream, len(occupied), DEGREES)
+    tail, images = _free_place(stream, occupied, direction)
+    growing = _Contours.start(tail[images], direction[images])
+    contours[images, 0] = np.column_stack([tail[images], direction[images]])
     covered = np.zeros_like(occupied)
     for paddle in range(1, length):
-        alive, head = _extend(stream, occupied[here] | covered[here], growing)
-        chosen = np.flatnonzero(alive)
-        here, head, growing = here[chosen], head[chosen], growing.take(chosen)
-        covered[here] |= growing.last
-        growing.move(np.arange(len(here)), head)
-        placed[here, paddle] = head
-    covered[here] |= growing.last
-    return placed, covered
+        can_grow, head = _extend(stream, occupied[images] | covered[images], growing)
+        surviving = np.flatnonzero(can_grow)
+        images, head, growing = images[surviving], head[surviving], growing.take(surviving)
+        covered[images] |= growing.last
+        growing.move(np.arange(len(images)), head)
+        contours[images, paddle] = head
+    covered[images] |= growing.last
+    return contours, covered
 
 
-def _empty(n: int) -> np.ndarray:
+def _occupancy_without_contours(n: int) -> np.ndarray:
     """Return the occupied pixels of images without contours: all but the inside (uint64, N x rows)."""
     rows = np.full(SIDE + 2 * EDGE, _ALL)
     rows[EDGE + PADDING : -(EDGE + PADDING)] = ~_INSIDE
@@ -247,9 +252,9 @@ def _extend(
     allowed = np.zeros((n, ring), dtype=bool)
     allowed[image, way] = ~blocked
     chances = np.cumsum(weights * allowed, axis=1)
-    drawn = (uniform(stream, n) * chances[:, -1]).astype(np.int64)
-    chosen = np.minimum((chances <= drawn[:, None]).sum(axis=1), ring - 1)
-    return chances[:, -1] > 0, np.column_stack([heads[np.arange(n), chosen], DEGREES + chosen])
+    thresholds = (uniform(stream, n) * chances[:, -1]).astype(np.int64)
+    ring_index = np.minimum((chances <= thresholds[:, None]).sum(axis=1), ring - 1)
+    return chances[:, -1] > 0, np.column_stack([heads[np.arange(n), ring_index], DEGREES + ring_index])
 
 
 def _conflict(
@@ -259,8 +264,8 @@ def _conflict(
     shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
     conflicts = np.zeros(len(anchors), dtype=bool)
     for row in range(1, SIZE - 1):  # ink never reaches the edge of a stamp
-        here = occupied[image, anchors[:, 0] + (EDGE - REACH + row)]
-        conflicts |= ((here >> shift) & paddles().ink[direction, row]) != 0
+        occupied_row = occupied[image, anchors[:, 0] + (EDGE - REACH + row)]
+        conflicts |= ((occupied_row >> shift) & paddles().ink[direction, row]) != 0
     return conflicts
 
 
@@ -268,8 +273,8 @@ def _band(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """Return the pixels of paddles and their margins (uint64, N x rows)."""
     rows = np.zeros((len(anchors), SIDE + 2 * EDGE), dtype=np.uint64)
     shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
-    here = np.arange(len(anchors))[:, None], anchors[:, 0, None] + EDGE + _ROWS
-    rows[here] = paddles().band[direction] << shift[:, None]
+    band_rows = np.arange(len(anchors))[:, None], anchors[:, 0, None] + EDGE + _ROWS
+    rows[band_rows] = paddles().band[direction] << shift[:, None]
     return rows
 
 
@@ -286,10 +291,10 @@ def _free_place(
             # Bit c of a blocked row is column c of the image.
             blocked[covers] |= shifted[covers] >> np.uint64(EDGE - REACH + column)
     columns = np.arange(SIDE, dtype=np.uint64)
-    free = ((blocked[:, :, None] >> columns) & np.uint64(1) == 0).reshape(len(occupied), SIDE * SIDE)
-    number = np.cumsum(free, axis=1, dtype=np.int16)
-    wanted = (uniform(stream, len(free)) * number[:, -1]).astype(np.int16)
-    chosen = (number <= wanted[:, None]).sum(axis=1)
-    return np.column_stack(np.divmod(np.minimum(chosen, SIDE * SIDE - 1), SIDE)), np.flatnonzero(
+    is_free = ((blocked[:, :, None] >> columns) & np.uint64(1) == 0).reshape(len(occupied), SIDE * SIDE)
+    number = np.cumsum(is_free, axis=1, dtype=np.int16)
+    rank = (uniform(stream, len(is_free)) * number[:, -1]).astype(np.int16)
+    column = (number <= rank[:, None]).sum(axis=1)
+    return np.column_stack(np.divmod(np.minimum(column, SIDE * SIDE - 1), SIDE)), np.flatnonzero(
         number[:, -1]
     )

@@ -50,9 +50,9 @@ def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple
     """Return training and test pairs of each bucket, from `pairs` draws without duplicates."""
     train, test = [], []
     for members in unique_pairs(pairs, data_seed):
-        cut = len(members) * TRAIN_SHARE_PERCENT // 100
-        train.append(members.take(np.arange(cut)))
-        test.append(members.take(np.arange(cut, len(members))))
+        num_train = len(members) * TRAIN_SHARE_PERCENT // 100
+        train.append(members.take(np.arange(num_train)))
+        test.append(members.take(np.arange(num_train, len(members))))
     return tuple(train), tuple(test)
 
 
@@ -60,14 +60,14 @@ def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple
 def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
     """Return the different pairs of each bucket among the first `pairs` draws, in the order of drawing."""
     parts: list[tuple[Pairs, np.ndarray]] = []
-    missing = pairs
+    num_wanted = pairs
     for turn in count():
-        drawn, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
-        first = np.arange(min(missing, len(drawn)))
-        parts.append((drawn.take(first), operators[first]))
-        missing -= len(first)
-        report("pairs", pairs - missing, pairs)
-        if not missing:
+        formulas, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
+        selected = np.arange(min(num_wanted, len(formulas)))
+        parts.append((formulas.take(selected), operators[selected]))
+        num_wanted -= len(selected)
+        report("pairs", pairs - num_wanted, pairs)
+        if not num_wanted:
             break
     everything = concatenate([part for part, _ in parts])
     bucket = np.minimum(np.concatenate([operators for _, operators in parts]), BUCKETS - 1)
@@ -105,10 +105,10 @@ def has_pattern(pairs: Pairs, pattern: str) -> np.ndarray:
     A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.
     """
     token = pairs.tokens
-    after = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
-    matches = (token == AND) & (after[0] == OPEN) & (after[1] == NOT)
+    next_tokens = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
+    matches = (token == AND) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
     if pattern == "A":
-        matches &= after[2] == A
+        matches &= next_tokens[2] == A
     if pattern == "C":
-        matches |= (token == OR) & (after[0] == OPEN) & (after[1] == NOT)
+        matches |= (token == OR) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
     return np.logical_or.reduceat(matches, pairs.offsets[:-1])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainables.data.draws import below, uniform
+from trainables.data.draws import draw_integers, uniform
 from trainables.data.ragged import row_offsets
 
 WORDS = ("(", ")", "a", "b", "c", "d", "e", "f", "and", "or", "not")
@@ -61,8 +61,8 @@ def grow(stream: np.random.Generator, variables: np.ndarray) -> Formulas:
     levels: list[_Level] = []
     for depth in range(CONNECTIVES_DEEP + 1):
         n = len(owner)
-        leaf = variables[owner, below(stream, n, variables.shape[1])] + A
-        connective = AND + below(stream, n, 2)
+        leaf = variables[owner, draw_integers(stream, n, variables.shape[1])] + A
+        connective = AND + draw_integers(stream, n, 2)
         branching = (uniform(stream, n) < BRANCHING) & (depth < CONNECTIVES_DEEP)
         symbol = np.where(branching, connective, leaf).astype(np.uint8)
         levels.append(_Level(symbol, uniform(stream, n) < NEGATING))
@@ -100,8 +100,8 @@ def _evaluate(nodes: _Level, below_truth: np.ndarray) -> np.ndarray:
     truth = np.empty(len(nodes.symbol), dtype=np.uint64)
     branching = nodes.branching
     truth[~branching] = WORLDS[nodes.symbol[~branching] - A]
-    left, right = below_truth[0::2], below_truth[1::2]
-    truth[branching] = np.where(nodes.symbol[branching] == AND, left & right, left | right)
+    left_truth, right = below_truth[0::2], below_truth[1::2]
+    truth[branching] = np.where(nodes.symbol[branching] == AND, left_truth & right, left_truth | right)
     return np.where(nodes.negated, ~truth, truth)
 
 
@@ -109,19 +109,19 @@ def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: n
     """Write all tokens of `nodes` except those of their children; return the start of each child's tokens."""
     branching, negated = nodes.branching, nodes.negated
     begin = starts + 2 * negated
-    left, right = below_sizes[0::2], below_sizes[1::2]
+    left_sizes, right = below_sizes[0::2], below_sizes[1::2]
     inner = np.ones(len(begin), dtype=np.int64)
-    inner[branching] = 5 + left + right
+    inner[branching] = 5 + left_sizes + right
     tokens[starts[negated]] = OPEN
     tokens[starts[negated] + 1] = NOT
     tokens[(begin + inner)[negated]] = CLOSE
     tokens[begin[~branching]] = nodes.symbol[~branching]
-    first = begin[branching]
-    middle = first + 1 + left
-    tokens[first] = tokens[middle] = OPEN
+    inner_begin = begin[branching]
+    middle = inner_begin + 1 + left_sizes
+    tokens[inner_begin] = tokens[middle] = OPEN
     tokens[middle + 1] = nodes.symbol[branching]
     tokens[middle + 2 + right] = tokens[middle + 3 + right] = CLOSE
-    return np.stack([first + 1, middle + 2], axis=1).ravel()
+    return np.stack([inner_begin + 1, middle + 2], axis=1).ravel()
 
 
 def shortest(operators: int) -> int:

@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 
 from trainables.data import ragged
-from trainables.data.draws import below, find_new, uniform
+from trainables.data.draws import draw_integers, find_new, uniform
 from trainables.data.ragged import positions, row_offsets
 from trainables.generators import listops_trees as trees
 from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Law, Level, Trees, child_starts, level
@@ -37,11 +37,11 @@ class DepthLaw:
         """Return the distribution of a tree before it is wrapped."""
         return Law(self.deepest, ARGUMENTS_MAX, P)
 
-    def shares(self, count: int) -> np.ndarray:
+    def examples_per_depth(self, count: int) -> np.ndarray:
         """Return the number of trees of each dependency depth (index), out of `count` trees."""
-        share, rest = divmod(count, self.deepest - self.shallowest + 1)
+        share, remainder = divmod(count, self.deepest - self.shallowest + 1)
         depths = np.arange(self.deepest + 1)
-        return np.where(depths < self.shallowest, 0, share + (depths < self.shallowest + rest))
+        return np.where(depths < self.shallowest, 0, share + (depths < self.shallowest + remainder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class MeasuredTrees:
         """Return the trees at `indices`, in that order."""
         return MeasuredTrees(self.trees.take(indices), self.depth[indices], self.dependency[indices])
 
-    def counted(self) -> np.ndarray:
+    def counted_tokens(self) -> np.ndarray:
         """Return the published token counts."""
         operators = np.add.reduceat(self.trees.tokens == CLOSE, self.trees.offsets[:-1], dtype=np.int64)
         return np.asarray(self.trees.lengths + operators)
@@ -78,16 +78,19 @@ def concatenate(parts: list[MeasuredTrees]) -> MeasuredTrees:
 
 def draw_balanced(law: DepthLaw, num_wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
     """Return `num_wanted` different trees outside `seen`, in equal numbers for each dependency depth."""
-    missing = law.shares(num_wanted)
+    num_wanted_by_depth = law.examples_per_depth(num_wanted)
     parts: list[Trees] = []
     for turn in count():
-        drawn = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
-        drawn = drawn.take(np.flatnonzero(missing[drawn.dependency]))
-        new = np.asarray(find_new(drawn.trees.rows(), seen, len(drawn)), dtype=np.int64)
-        by_depth = [new[drawn.dependency[new] == depth][:most] for depth, most in enumerate(missing)]
-        parts.append(drawn.trees.take(np.sort(np.concatenate(by_depth))))
-        missing = missing - [len(indices) for indices in by_depth]
-        if not missing.any():
+        candidates = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
+        candidates = candidates.take(np.flatnonzero(num_wanted_by_depth[candidates.dependency]))
+        unseen = np.asarray(find_new(candidates.trees.rows(), seen, len(candidates)), dtype=np.int64)
+        by_depth = [
+            unseen[candidates.dependency[unseen] == depth][:num_depth]
+            for depth, num_depth in enumerate(num_wanted_by_depth)
+        ]
+        parts.append(candidates.trees.take(np.sort(np.concatenate(by_depth))))
+        num_wanted_by_depth = num_wanted_by_depth - [len(indices) for indices in by_depth]
+        if not num_wanted_by_depth.any():
             break
     return ragged.concatenate(parts)
 
@@ -95,26 +98,26 @@ def draw_balanced(law: DepthLaw, num_wanted: int, data_seed: int, name: str, see
 def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
     """Return those of `n` independent draws that are short enough."""
     forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
-    drawn, done = measure(forest), []
-    while len(drawn):
-        deep = drawn.depth >= law.shallowest
-        done.append(drawn.take(np.flatnonzero(deep)))
-        drawn = drawn.take(np.flatnonzero(~deep))
-        if len(drawn):
-            drawn = wrap(stream, drawn, Law(law.deepest - 1, ARGUMENTS_MAX, P))
-    return concatenate(done)
+    unfinished, finished = measure(forest), []
+    while len(unfinished):
+        deep = unfinished.depth >= law.shallowest
+        finished.append(unfinished.take(np.flatnonzero(deep)))
+        unfinished = unfinished.take(np.flatnonzero(~deep))
+        if len(unfinished):
+            unfinished = wrap(stream, unfinished, Law(law.deepest - 1, ARGUMENTS_MAX, P))
+    return concatenate(finished)
 
 
 def wrap(stream: np.random.Generator, inner: MeasuredTrees, law: Law) -> MeasuredTrees:
     """Wrap each tree as an argument, not the last, of a new operator; return the short ones."""
-    others = 2 + below(stream, len(inner), ARGUMENTS_MAX - 2)
-    place = (uniform(stream, len(inner)) * others).astype(np.int64)
-    operators = (MIN + below(stream, len(inner), len(OPERATORS))).astype(np.uint8)
-    owner = np.repeat(np.arange(len(inner)), others)
-    forest, short = _sprout(stream, law, owner, inner.counted() + COUNTED_OPERATOR)
-    inner, root = inner.take(short), Level(operators[short], others[short] + 1)
+    num_others = 2 + draw_integers(stream, len(inner), ARGUMENTS_MAX - 2)
+    place = (uniform(stream, len(inner)) * num_others).astype(np.int64)
+    operators = (MIN + draw_integers(stream, len(inner), len(OPERATORS))).astype(np.uint8)
+    owner = np.repeat(np.arange(len(inner)), num_others)
+    forest, is_short = _sprout(stream, law, owner, inner.counted_tokens() + COUNTED_OPERATOR)
+    inner, root = inner.take(is_short), Level(operators[is_short], num_others[is_short] + 1)
     is_inner = np.zeros(int(root.arity.sum()), dtype=bool)
-    is_inner[row_offsets(root.arity)[:-1] + place[short]] = True
+    is_inner[row_offsets(root.arity)[:-1] + place[is_short]] = True
     order = np.empty(len(is_inner), dtype=np.int64)
     order[is_inner] = np.arange(len(inner))
     order[~is_inner] = len(inner) + np.arange(len(is_inner) - len(inner))
@@ -132,35 +135,35 @@ def measure(forest: list[Level]) -> MeasuredTrees:
 
 
 def _sprout(
-    stream: np.random.Generator, law: Law, owner: np.ndarray, counted: np.ndarray
+    stream: np.random.Generator, law: Law, owner: np.ndarray, num_tokens: np.ndarray
 ) -> tuple[list[Level], np.ndarray]:
     """Return a tree for each `owner`, and the owners whose trees fit into the greatest length.
 
     Each tree follows `counted` tokens. A tree that becomes too long is discarded at once, which gives the
     same distribution as rejecting the complete tree.
     """
-    counted = counted + np.bincount(owner, minlength=len(counted))
+    num_tokens = num_tokens + np.bincount(owner, minlength=len(num_tokens))
     levels: list[Level] = []
     owners: list[np.ndarray] = []
     for depth in range(1, law.depth_max + 1):
-        owner = owner[counted[owner] <= COUNTED_MAX]
-        arity = 2 + below(stream, len(owner), law.arguments_max - 1)
+        owner = owner[num_tokens[owner] <= COUNTED_MAX]
+        arity = 2 + draw_integers(stream, len(owner), law.arguments_max - 1)
         arity[uniform(stream, len(owner)) >= law.operator_probability] = 0
         if depth == law.depth_max:
             arity[:] = 0
         spent = np.where(arity > 0, arity + COUNTED_OPERATOR - 1, 0)
-        counted += np.bincount(owner, spent, minlength=len(counted)).astype(np.int64)
+        num_tokens += np.bincount(owner, spent, minlength=len(num_tokens)).astype(np.int64)
         levels.append(level(stream, arity))
         owners.append(owner)
         owner = np.repeat(owner, arity)
-    short = counted <= COUNTED_MAX
-    masks = [short[node_owners] for node_owners in owners]
+    is_short = num_tokens <= COUNTED_MAX
+    masks = [is_short[node_owners] for node_owners in owners]
     forest = [
-        Level(nodes.symbols[here], nodes.arity[here])
-        for nodes, here in zip(levels, masks, strict=True)
-        if here.any()
+        Level(nodes.symbols[is_kept], nodes.arity[is_kept])
+        for nodes, is_kept in zip(levels, masks, strict=True)
+        if is_kept.any()
     ]
-    return forest, np.flatnonzero(short)
+    return forest, np.flatnonzero(is_short)
 
 
 def _join(root: Level, arguments: MeasuredTrees) -> MeasuredTrees:
@@ -190,14 +193,14 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
 def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
     """Return the dependency depth of each subtree. Operators of equal arity are processed together."""
     dependencies = np.ones(len(nodes.arity), dtype=np.int64)
-    first = row_offsets(nodes.arity)[:-1]
+    first_children = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
-        here = np.flatnonzero(nodes.arity == arity)
-        children = first[here, None] + np.arange(arity)
+        with_arity = np.flatnonzero(nodes.arity == arity)
+        children = first_children[with_arity, None] + np.arange(arity)
         values, depths = below_values[children], below_dependency[children]
         by_value = np.take_along_axis(depths, np.argsort(values, axis=1, kind="stable"), axis=1)
-        greatest = depths[np.arange(len(here)), values.argmax(axis=1)]
+        greatest = depths[np.arange(len(with_arity)), values.argmax(axis=1)]
         median = np.maximum(by_value[:, (arity - 1) // 2], by_value[:, arity // 2])
         outcomes = np.stack([by_value[:, 0], greatest, median, depths.max(axis=1)])
-        dependencies[here] += outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+        dependencies[with_arity] += outcomes[nodes.symbols[with_arity] - MIN, np.arange(len(with_arity))]
     return dependencies

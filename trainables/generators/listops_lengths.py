@@ -54,7 +54,7 @@ class LengthLaw:
             arity = _arities(stream, sums, lengths)
             levels.append(level(stream, arity))
             inner = arity > 0
-            lengths = _split(stream, sums, lengths[inner] - 2, arity[inner])
+            lengths = _split_lengths(stream, sums, lengths[inner] - 2, arity[inner])
         return render(levels)
 
 
@@ -75,10 +75,10 @@ def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
     """Return indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
     # Rounding must not turn a `u` just below one into the total, which is after the last weight.
     below_total = np.nextafter(cumulative[-1], 0.0)
-    chosen: np.ndarray = np.searchsorted(
+    indices: np.ndarray = np.searchsorted(
         cumulative, np.minimum(u * cumulative[-1], below_total), side="right"
     )
-    return chosen
+    return indices
 
 
 def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
@@ -92,33 +92,33 @@ def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.nd
     return arity
 
 
-def _split(
-    stream: np.random.Generator, sums: list[np.ndarray], rest: np.ndarray, arity: np.ndarray
+def _split_lengths(
+    stream: np.random.Generator, sums: list[np.ndarray], remaining: np.ndarray, arity: np.ndarray
 ) -> np.ndarray:
     """Return the lengths of all children, in order, of nodes with `arity` children of `rest` tokens."""
-    first = row_offsets(arity)[:-1]
+    first_children = row_offsets(arity)[:-1]
     lengths = np.empty(int(arity.sum()), dtype=np.int64)
-    rest = rest.copy()
-    for done in range(int(arity.max())):
-        last = arity == done + 1
-        lengths[first[last] + done] = rest[last]
-        open_ = np.flatnonzero(arity > done + 1)
-        share = _first_lengths(stream, sums, arity[open_] - done, rest[open_])
-        lengths[first[open_] + done] = share
-        rest[open_] -= share
+    remaining = remaining.copy()
+    for num_split in range(int(arity.max())):
+        is_last = arity == num_split + 1
+        lengths[first_children[is_last] + num_split] = remaining[is_last]
+        unsplit = np.flatnonzero(arity > num_split + 1)
+        share = _first_lengths(stream, sums, arity[unsplit] - num_split, remaining[unsplit])
+        lengths[first_children[unsplit] + num_split] = share
+        remaining[unsplit] -= share
     return lengths
 
 
 def _first_lengths(
-    stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, rest: np.ndarray
+    stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, remaining: np.ndarray
 ) -> np.ndarray:
     """Return the length of the first of `count` subtrees with `rest` tokens in total."""
-    u = uniform(stream, len(rest))
-    lengths = np.empty(len(rest), dtype=np.int64)
-    order = np.lexsort((rest, count))
-    changes = np.flatnonzero(np.diff(count[order]) | np.diff(rest[order])) + 1
+    u = uniform(stream, len(remaining))
+    lengths = np.empty(len(remaining), dtype=np.int64)
+    order = np.lexsort((remaining, count))
+    changes = np.flatnonzero(np.diff(count[order]) | np.diff(remaining[order])) + 1
     for group in np.split(order, changes) if len(order) else []:
-        others, total = int(count[group[0]]) - 1, int(rest[group[0]])
-        weights = sums[1][: total + 1] * sums[others][total::-1]
+        num_others, total = int(count[group[0]]) - 1, int(remaining[group[0]])
+        weights = sums[1][: total + 1] * sums[num_others][total::-1]
         lengths[group] = _choose(np.cumsum(weights), u[group])
     return lengths

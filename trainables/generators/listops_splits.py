@@ -58,7 +58,7 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
     lengths = _length_law(split.law, longest)
     streams = (numpy_stream(data_seed, *name, turn) for turn in count())
     draws = (lengths.draw(stream, roots, shortest, longest) for stream in streams)
-    return first_unique((_filter_nesting(drawn, split.nesting) for drawn in draws), split.examples, seen)
+    return first_unique((_filter_nesting(trees, split.nesting) for trees in draws), split.examples, seen)
 
 
 @lru_cache(maxsize=16)
@@ -77,13 +77,13 @@ def _filter_nesting(trees: Trees, bounds: tuple[int, int] | None) -> Trees:
 def first_unique(draws: Iterator[Trees], count: int, seen: set[Hashable]) -> Trees:
     """Return the first `count` trees of `draws` that are not in `seen`, without duplicates."""
     parts: list[Trees] = []
-    missing = count
-    while missing:
-        drawn = next(draws)
-        new = np.asarray(find_new(drawn.rows(), seen, missing), dtype=np.int64)
-        parts.append(drawn.take(new))
-        missing -= len(new)
-        report("trees", count - missing, count)
+    num_wanted = count
+    while num_wanted:
+        candidates = next(draws)
+        unseen = np.asarray(find_new(candidates.rows(), seen, num_wanted), dtype=np.int64)
+        parts.append(candidates.take(unseen))
+        num_wanted -= len(unseen)
+        report("trees", count - num_wanted, count)
     return concatenate(parts)
 
 

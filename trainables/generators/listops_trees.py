@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainables.data.draws import below, uniform
+from trainables.data.draws import draw_integers, uniform
 from trainables.data.ragged import LabelledRows, row_offsets
 
 MIN, MAX, MED, SM, CLOSE = 10, 11, 12, 13, 14
@@ -80,15 +80,15 @@ class Trees(LabelledRows):
 
     def between(self, start: int, stop: int) -> "Trees":
         """Return the trees from index `start` to before `stop` as views; only offsets are copied."""
-        first, last = self.offsets[start], self.offsets[stop]
-        offsets = self.offsets[start : stop + 1] - first
-        return Trees(self.tokens[first:last], offsets, self.labels[start:stop])
+        first_token, end_token = self.offsets[start], self.offsets[stop]
+        offsets = self.offsets[start : stop + 1] - first_token
+        return Trees(self.tokens[first_token:end_token], offsets, self.labels[start:stop])
 
 
 def level(stream: np.random.Generator, arity: np.ndarray) -> Level:
     """Return digits and operators for nodes of known arity."""
-    digits = below(stream, len(arity), 10)
-    operators = MIN + below(stream, len(arity), len(OPERATORS))
+    digits = draw_integers(stream, len(arity), 10)
+    operators = MIN + draw_integers(stream, len(arity), len(OPERATORS))
     return Level(np.where(arity > 0, operators, digits).astype(np.uint8), arity)
 
 
@@ -96,7 +96,7 @@ def grow(stream: np.random.Generator, law: Law, n: int) -> Trees:
     """Return `n` independent draws of the process."""
     levels: list[Level] = []
     for depth in range(1, law.depth_max + 1):
-        arity = 2 + below(stream, n, law.arguments_max - 1)
+        arity = 2 + draw_integers(stream, n, law.arguments_max - 1)
         arity[uniform(stream, n) >= law.operator_probability] = 0
         if depth == law.depth_max:
             arity[:] = 0
@@ -131,13 +131,13 @@ def render(levels: list[Level]) -> Trees:
 def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
     """Return values of a level from the values of the next one, by groups of equal arity."""
     values = nodes.symbols.astype(np.int64)
-    first = row_offsets(nodes.arity)[:-1]
+    first_children = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
-        here = np.flatnonzero(nodes.arity == arity)
-        arguments = np.sort(below_values[first[here, None] + np.arange(arity)], axis=1)
+        with_arity = np.flatnonzero(nodes.arity == arity)
+        arguments = np.sort(below_values[first_children[with_arity, None] + np.arange(arity)], axis=1)
         median = (arguments[:, (arity - 1) // 2] + arguments[:, arity // 2]) // 2
         outcomes = np.stack([arguments[:, 0], arguments[:, -1], median, arguments.sum(axis=1) % 10])
-        values[here] = outcomes[nodes.symbols[here] - MIN, np.arange(len(here))]
+        values[with_arity] = outcomes[nodes.symbols[with_arity] - MIN, np.arange(len(with_arity))]
     return values
 
 
@@ -151,6 +151,6 @@ def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
 def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
     """Return the start of each child's tokens: after its parent's operator and its earlier siblings."""
     elder = row_offsets(child_sizes)[:-1]
-    first = row_offsets(arity)[:-1]
-    starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first], arity) + elder
+    first_children = row_offsets(arity)[:-1]
+    starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first_children], arity) + elder
     return starts

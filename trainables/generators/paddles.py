@@ -63,15 +63,15 @@ class PaddleTables:
 def tables() -> PaddleTables:
     """Return the tables: first paddles, anchored at the tail, then the ring, anchored at the head."""
     unit = np.asarray([*map(_unit_vector, range(DEGREES)), *map(_normalise, RING.tolist())])
-    first = np.arange(len(unit)) < DEGREES
-    line = np.where(first[:, None], 1, -1) * _round(FINE * LENGTH * unit)
+    is_first_half = np.arange(len(unit)) < DEGREES
+    line = np.where(is_first_half[:, None], 1, -1) * _round(FINE * LENGTH * unit)
     images, inks, bands = zip(*map(_stamp, line.tolist()), strict=True)
     # Add products one by one, because a matrix product may be rounded differently on another machine.
     turn = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
     ahead = np.maximum(turn, 0.0)
     from_head = np.concatenate([np.zeros((DEGREES, 2), dtype=np.int64), RING])
     return PaddleTables(
-        pivot=np.where(first[:, None], -_round(MARGIN * unit), -from_head),
+        pivot=np.where(is_first_half[:, None], -_round(MARGIN * unit), -from_head),
         step=_round((LENGTH + 2 * MARGIN) * unit),
         line=line,
         image=np.stack(images),

@@ -23,15 +23,15 @@ class Dice:
     """Integers from raw generator output, the only part of a generator that NumPy never changes."""
 
     def __init__(self, stream: np.random.Generator) -> None:
-        self._raw = stream.bit_generator
+        self._bit_generator = stream.bit_generator
 
-    def below(self, bound: int) -> int:
+    def draw_integer(self, bound: int) -> int:
         """Return a uniform integer of 0 .. bound - 1."""
-        return int(self._raw.random_raw()) * bound >> 64
+        return int(self._bit_generator.random_raw()) * bound >> 64
 
     def words(self, alphabet: tuple[str, ...], n: int) -> Words:
         """Return `n` independent words."""
-        return [alphabet[self.below(len(alphabet))] for _ in range(n)]
+        return [alphabet[self.draw_integer(len(alphabet))] for _ in range(n)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _sum_of_two(dice: Dice, n: int) -> Words:
 
 
 def _product_of_two(dice: Dice, n: int) -> Words:
-    return [*dice.words(BITS, 1 + dice.below(FACTOR_DIGITS_MAX)), "x", *dice.words(BITS, n)]
+    return [*dice.words(BITS, 1 + dice.draw_integer(FACTOR_DIGITS_MAX)), "x", *dice.words(BITS, n)]
 
 
 def _operands(query: Words, operator: str) -> tuple[Words, Words]:

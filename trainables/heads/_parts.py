@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from trainables.layers.batch_parts import predictions_in_batch
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
-from trainables.layers.packing import put
+from trainables.layers.packing import put_rows
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
 from trainables.recurrence.watching import record_answers
@@ -48,8 +48,8 @@ class Readout(nn.Module):
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return the logits of all predictions of the batch."""
         place = predictions_in_batch(x.shape[0], x.device)
-        hidden = F.relu(self.inner(self.inner_dropout(x, place)))
-        logits: Tensor = self.outer(self.outer_dropout(hidden, place))
+        hidden_states = F.relu(self.inner(self.inner_dropout(x, place)))
+        logits: Tensor = self.outer(self.outer_dropout(hidden_states, place))
         return logits
 
 
@@ -81,18 +81,18 @@ def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Prediction:
     """Predictions from logits, and their losses."""
 
     loss: Float[Tensor, " N"]
     """Cross-entropy in nats."""
-    chosen: Int[Tensor, " N"]
+    most_probable: Int[Tensor, " N"]
     """The most probable class."""
     uniform: Float[Tensor, " N"]
     """Cross-entropy against the uniform distribution over classes, in nats."""
 
 
-def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicted:
+def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Prediction:
     """Return loss and most probable class of each prediction.
 
     Args:
@@ -103,26 +103,26 @@ def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicte
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
         mean, right = logit / 2, logit * labels
-        chosen = (logit > 0).to(labels.dtype)
-        record_answers(chosen)
-        return Predicted(loss, chosen, loss + right - mean)
+        most_probable = (logit > 0).to(labels.dtype)
+        record_answers(most_probable)
+        return Prediction(loss, most_probable, loss + right - mean)
     loss = F.cross_entropy(logits, labels, reduction="none")
     right = logits.gather(1, labels[:, None]).squeeze(1)
-    chosen = logits.argmax(1)
-    record_answers(chosen)
+    most_probable = logits.argmax(1)
+    record_answers(most_probable)
     # loss + right is the log-sum-exp of the logits, which need not be computed again.
-    return Predicted(loss, chosen, loss + right - logits.mean(1))
+    return Prediction(loss, most_probable, loss + right - logits.mean(1))
 
 
 @dataclass(frozen=True)
-class Asked:
+class TargetPositions:
     """Positions of N padded rows at which predictions are made, K in total."""
 
     mask: Bool[Tensor, "N S"]
     """True where a prediction is made."""
 
     @classmethod
-    def by(cls, labels: Int[Tensor, "N S"]) -> "Asked":
+    def of_labels(cls, labels: Int[Tensor, "N S"]) -> "TargetPositions":
         """Build from `labels`: predictions are made at labelled positions."""
         return cls(labels != NOT_ASKED)
 
@@ -138,7 +138,7 @@ class Asked:
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
         """Return the value of each prediction at its position, zero elsewhere."""
-        return put(values, self.places, self.mask.numel()).view(self.mask.shape)
+        return put_rows(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
         """Return the mean over the predictions of each row."""
@@ -158,7 +158,7 @@ class Asked:
         """
         labels = labels.flatten().index_select(0, self.places)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), labels)
-        hits = self.rows((predicted.chosen == labels).to(predicted.loss.dtype))
+        hits = self.rows((predicted.most_probable == labels).to(predicted.loss.dtype))
         output = Output(
             loss=self.mean(predicted.loss),
             hits=hits.sum(1),

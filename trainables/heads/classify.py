@@ -21,5 +21,5 @@ class ClassifyModel(TokenModel):
         encoded = self.encoder(self.embed(batch.tokens), batch.mask)
         logits = self.readout(encoded.pooled)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (predicted.chosen == batch.labels).to(predicted.loss.dtype)
+        hits = (predicted.most_probable == batch.labels).to(predicted.loss.dtype)
         return Output(predicted.loss, hits, hits.new_ones(hits.shape), encoded, predicted.uniform)

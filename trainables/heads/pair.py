@@ -31,7 +31,7 @@ class PairModel(TokenModel):
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
         predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
-        hits = (predicted.chosen == batch.labels).to(predicted.loss.dtype)
+        hits = (predicted.most_probable == batch.labels).to(predicted.loss.dtype)
         return Output(predicted.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), predicted.uniform)
 
     def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:

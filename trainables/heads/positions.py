@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.heads._parts import WHOLE, Asked, TokenModel, uncertainty
+from trainables.heads._parts import WHOLE, TargetPositions, TokenModel, uncertainty
 from trainables.layers.packing import take
 from trainables.metrics import Metric
 from trainables.settings import ModelSettings
@@ -52,19 +52,19 @@ class PositionsModel(TokenModel):
 
     def forward(self, batch: Batch) -> Output:
         """Return loss, hits and number of predictions of each sample, and additional metrics in `shares`."""
-        asked = Asked.by(batch.labels)
-        guide = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
+        targets = TargetPositions.of_labels(batch.labels)
+        guide = {"guide": self._guide(batch.steps, targets)} if getattr(self.encoder, "guided", False) else {}
         encoded = self.encoder(self.embed(batch.tokens), batch.mask, **guide)
-        logits = self._logits(encoded.states, asked)
-        output, hits = asked.output(logits, batch.labels, encoded)
+        logits = self._logits(encoded.states, targets)
+        output, hits = targets.output(logits, batch.labels, encoded)
         shares = {
-            "accuracy_last": _last(hits, asked.mask),
+            "accuracy_last": _hits_of_last(hits, targets.mask),
             **output.shares,
-            "uncertainty": asked.mean(uncertainty(logits.detach())),
+            "uncertainty": targets.mean(uncertainty(logits.detach())),
         }
         return replace(output, shares=shares)
 
-    def _guide(self, steps: Int[Tensor, " N"] | None, predicted: Asked) -> Guide:
+    def _guide(self, steps: Int[Tensor, " N"] | None, predicted: TargetPositions) -> Guide:
         """Return the values that an encoder may use; labels are excluded to prevent leaks."""
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
@@ -72,17 +72,17 @@ class PositionsModel(TokenModel):
 
         return Guide(steps, mean_uncertainty)
 
-    def _logits(self, states: Float[Tensor, "N P D"], predicted: Asked) -> Float[Tensor, "K C"]:
+    def _logits(self, states: Float[Tensor, "N P D"], predicted: TargetPositions) -> Float[Tensor, "K C"]:
         """Return the logits at the predicted positions."""
         # An encoder that adds START and END adds one position on each side.
         columns = predicted.mask.shape[1]
-        before = (states.shape[1] - columns) // 2
-        tokens = states[:, before : before + columns].flatten(0, 1)
+        num_start_positions = (states.shape[1] - columns) // 2
+        tokens = states[:, num_start_positions : num_start_positions + columns].flatten(0, 1)
         logits: Tensor = self.readout(take(tokens, predicted.places))
         return logits.to(sum_dtype(logits.dtype))
 
 
-def _last(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
+def _hits_of_last(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
     """Return the hit at the last predicted position of each sample."""
     columns = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return hits.gather(1, (mask * columns).argmax(1, keepdim=True)).squeeze(1)

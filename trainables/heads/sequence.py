@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.heads._parts import EMBEDDING_STD, WHOLE, Asked, Readout, embedded
+from trainables.heads._parts import EMBEDDING_STD, WHOLE, Readout, TargetPositions, embedded
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Vector
 from trainables.layers.packing import take
@@ -50,8 +50,10 @@ def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
 
     No rule that uses neither input nor answer is better, so this is the floor of accuracy by tokens.
     """
-    most = max(each.shape[1] for each in labels)
-    table = torch.cat([F.pad(each, (0, most - each.shape[1]), value=NOT_ASKED) for each in labels]).cpu()
+    longest = max(answers.shape[1] for answers in labels)
+    table = torch.cat(
+        [F.pad(answers, (0, longest - answers.shape[1]), value=NOT_ASKED) for answers in labels]
+    ).cpu()
     columns = [column[column != NOT_ASKED] for column in table.unbind(1)]
     hits = sum(int(torch.bincount(column).max()) for column in columns if len(column))
     return hits / sum(len(column) for column in columns)
@@ -85,13 +87,13 @@ class SequenceModel(nn.Module):
     def forward(self, batch: Batch) -> Output:
         """Return loss and hits of each answer, with each token predicted from the correct earlier tokens."""
         encoded, memory_mask = self.encode(batch.tokens, batch.mask)
-        asked = Asked.by(batch.labels)
-        written: Encoded = self.decoder(
-            self.answer(self.begun(batch.labels)), asked.mask, encoded.states, memory_mask
+        targets = TargetPositions.of_labels(batch.labels)
+        decoded: Encoded = self.decoder(
+            self.answer(self.decoder_inputs(batch.labels)), targets.mask, encoded.states, memory_mask
         )
-        logits = self.logits(take(written.states.flatten(0, 1), asked.places))
-        output, _ = asked.output(logits, batch.labels, _together(encoded, written))
-        depths = {"depth_encoder": encoded.depth, "depth_decoder": written.depth}
+        logits = self.logits(take(decoded.states.flatten(0, 1), targets.places))
+        output, _ = targets.output(logits, batch.labels, _add_costs(encoded, decoded))
+        depths = {"depth_encoder": encoded.depth, "depth_decoder": decoded.depth}
         return replace(output, shares={**output.shares, **depths})
 
     def encode(
@@ -107,10 +109,10 @@ class SequenceModel(nn.Module):
         lengths = mask.sum(1) + (positions - tokens.shape[1])
         return encoded, torch.arange(positions, device=tokens.device) < lengths[:, None]
 
-    def begun(self, labels: Int[Tensor, "N T"]) -> Int[Tensor, "N T"]:
+    def decoder_inputs(self, labels: Int[Tensor, "N T"]) -> Int[Tensor, "N T"]:
         """Return the decoder input for `labels`: the end token, then the labels shifted by one position."""
-        before = F.pad(labels[:, :-1], (1, 0), value=self.end_id)
-        return before.masked_fill(before == NOT_ASKED, self.end_id)
+        previous_tokens = F.pad(labels[:, :-1], (1, 0), value=self.end_id)
+        return previous_tokens.masked_fill(previous_tokens == NOT_ASKED, self.end_id)
 
     def logits(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """Return the logits of each next answer token."""
@@ -120,9 +122,9 @@ class SequenceModel(nn.Module):
         return logits
 
 
-def _together(encoded: Encoded, decoded: Encoded) -> Encoded:
+def _add_costs(encoded: Encoded, decoded: Encoded) -> Encoded:
     """Return the decoder's states, with summed depths and costs of encoder and decoder."""
-    parts = [each.auxiliary for each in (encoded, decoded) if each.auxiliary is not None]
+    parts = [part.auxiliary for part in (encoded, decoded) if part.auxiliary is not None]
     return Encoded(
         states=decoded.states,
         pooled=decoded.pooled,

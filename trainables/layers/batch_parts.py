@@ -21,10 +21,10 @@ from torch import Tensor
 class BatchPart:
     """Consecutive rows of a batch."""
 
-    first: int
+    first_row: int
     """Index of the first row, counted from 0."""
     rows: int
-    whole: int
+    num_rows_in_batch: int
     """Number of rows of the full batch."""
     predictions: int | Int[Tensor, ""] = 0
     """Number of predictions of the rows before the first."""
@@ -54,8 +54,8 @@ def rows_in_batch(row: Numbers) -> Numbers:
     if part is None:
         return row
     sequence = row // part.rows
-    found: Numbers = row + part.first + sequence * (part.whole - part.rows)
-    return found
+    row_in_batch: Numbers = row + part.first_row + sequence * (part.num_rows_in_batch - part.rows)
+    return row_in_batch
 
 
 def predictions_in_batch(count: int, device: torch.device) -> Int[Tensor, " K"]:

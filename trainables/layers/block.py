@@ -54,14 +54,16 @@ class Maps(NamedTuple):
     sets: tuple[tuple[Tensor, ...], ...]
     """Weights of the maps and, if they have any, their biases."""
 
-    def whole(self, placed_tokens: Placed | None) -> tuple[Tensor, ...]:
+    def join_maps(self, placed_tokens: Placed | None) -> tuple[Tensor, ...]:
         """Return weights and biases as those of one map, joined once for the pass of `placed_tokens`."""
 
         def build() -> tuple[Tensor, ...]:
-            return tuple(joined(*each) for each in self.sets)
+            return tuple(joined(*tensors) for tensors in self.sets)
 
-        found: tuple[Tensor, ...] = build() if placed_tokens is None else placed_tokens.once(self.name, build)
-        return found
+        joined_maps: tuple[Tensor, ...] = (
+            build() if placed_tokens is None else placed_tokens.once(self.name, build)
+        )
+        return joined_maps
 
 
 class _Heads(nn.Module):
@@ -94,10 +96,10 @@ class _Heads(nn.Module):
     def _answer(
         self, gathered: Float[Tensor, "M H E"], tokens: Placed, residual: Float[Tensor, "M D"] | None
     ) -> Float[Tensor, "M D"]:
-        out: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, residual)
-        return out
+        result: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, residual)
+        return result
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
     def schedule(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
@@ -130,8 +132,8 @@ class CrossAttention(_Heads):
     ) -> KeysValues:
         """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
 
-        both = F.linear(z, *self.maps().whole(placed_tokens))
-        return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
+        keys_and_values = F.linear(z, *self.maps().join_maps(placed_tokens))
+        return KeysValues.from_pair(keys_and_values.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
         self,
@@ -149,29 +151,31 @@ class CrossAttention(_Heads):
             residual: Residual, (tokens, width).
         """
         return self._answer(
-            self._gather(self._split(self.query(z)), placed_tokens, keys_values, reach=None),
+            self._gather(self._split_heads(self.query(z)), placed_tokens, keys_values, reach=None),
             placed_tokens,
             residual,
         )
 
 
 class Attention(_Heads):
-    """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
+    """Attention of tokens within each row; queries and keys are rotated by xPos."""
 
-    def maps(self, *, alone: bool) -> Maps:
+    def maps(self, *, with_queries: bool) -> Maps:
         """Return the maps of queries, keys and values.
 
-        Without `alone`, tokens attend to given keys, and the maps of keys and values alone are returned.
+        Without `with_queries`, return the maps of keys and values only.
         """
-        if not alone:
+        if not with_queries:
             return _keys_values(self)
         return Maps((self, "qkv"), ((self.query.weight, self.key.weight, self.value.weight),))
 
     def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return rotated keys, and values, of `tokens` with normed states `z`."""
-        both = F.linear(z, *self.maps(alone=False).whole(tokens))
-        beside = tokens.key_rotation.of_first(both, self.heads).view(z.shape[0], 2, self.heads, -1)
-        return KeysValues.beside(beside, tokens.packing)
+        keys_and_values = F.linear(z, *self.maps(with_queries=False).join_maps(tokens))
+        rotated_pairs = tokens.key_rotation.of_first(keys_and_values, self.heads).view(
+            z.shape[0], 2, self.heads, -1
+        )
+        return KeysValues.from_pair(rotated_pairs, tokens.packing)
 
     def forward(
         self,
@@ -189,18 +193,20 @@ class Attention(_Heads):
             residual: Residual, (tokens, width).
         """
         if keys_values is None:
-            qkv = F.linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
+            qkv = F.linear(z, *self.maps(with_queries=True).join_maps(tokens)).view(
+                z.shape[0], 3, self.heads, -1
+            )
             gathered = attend_among(
                 qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
             )
             return self._answer(gathered, tokens, residual)
         return self._answer(
-            self._gather(self._turned(z, tokens), tokens, keys_values, tokens.reach), tokens, residual
+            self._gather(self._rotate(z, tokens), tokens, keys_values, tokens.reach), tokens, residual
         )
 
-    def _turned(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
+    def _rotate(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
         """Return the rotated queries of `tokens`."""
-        return self._split(tokens.query_rotation.of_first(self.query(z), self.heads))
+        return self._split_heads(tokens.query_rotation.of_first(self.query(z), self.heads))
 
 
 def _keys_values(heads: _Heads) -> Maps:
@@ -223,25 +229,27 @@ class FeedForward(nn.Module):
         self, z: Float[Tensor, "M D"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each vector, added to `residual` if given."""
-        return self.outwards(
+        return self.project_out(
             F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place)), placed_tokens, residual
         )
 
-    def maps_beside(self, other: "FeedForward") -> Maps:
+    def maps_with(self, other: "FeedForward") -> Maps:
         """Return the maps to the hidden layers of this feed-forward and of `other`."""
         inner = self.inner, other.inner
-        return Maps((self, other), (tuple(each.weight for each in inner), tuple(each.bias for each in inner)))
+        return Maps(
+            (self, other), (tuple(layer.weight for layer in inner), tuple(layer.bias for layer in inner))
+        )
 
-    def outwards(
+    def project_out(
         self, inner: Float[Tensor, "M I"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
         """Return the output of the hidden layer `inner`, added to `residual` if given."""
-        out: Tensor = self.outer_dropout(self.outer(inner), placed_tokens.place, residual)
-        return out
+        result: Tensor = self.outer_dropout(self.outer(inner), placed_tokens.place, residual)
+        return result
 
 
-def together(
-    one: FeedForward,
+def run_both(
+    first: FeedForward,
     other: FeedForward,
     z: Float[Tensor, "M D"],
     placed_tokens: Placed,
@@ -251,10 +259,10 @@ def together(
 
     Their hidden layers are computed as one product.
     """
-    inner = F.linear(z, *one.maps_beside(other).whole(placed_tokens))
-    inner = F.gelu(drop_adjacent((one.inner_dropout, other.inner_dropout), inner, placed_tokens.place))
-    first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
-    return one.outwards(first, placed_tokens, residual), other.outwards(second, placed_tokens)
+    inner = F.linear(z, *first.maps_with(other).join_maps(placed_tokens))
+    inner = F.gelu(drop_adjacent((first.inner_dropout, other.inner_dropout), inner, placed_tokens.place))
+    first_inner, second = inner.split_with_sizes([first.inner.out_features, other.inner.out_features], 1)
+    return first.project_out(first_inner, placed_tokens, residual), other.project_out(second, placed_tokens)
 
 
 class Block(RecomputableLayer):
@@ -275,8 +283,10 @@ class Block(RecomputableLayer):
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
-        beside = () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
-        self.dropouts = DropoutGroup.within(self, beside)
+        adjacent_dropouts = (
+            () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
+        )
+        self.dropouts = DropoutGroup.within(self, adjacent_dropouts)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return keys and values of `tokens` with states `x`, normed in the same way as queries."""
@@ -312,7 +322,7 @@ class Block(RecomputableLayer):
         if self.gate is None:
             proposed: Tensor = self.feedforward(z, tokens, attended)
             return proposed
-        proposed, opening = together(self.feedforward, self.gate, z, tokens, attended)
+        proposed, opening = run_both(self.feedforward, self.gate, z, tokens, attended)
         return torch.addcmul(x, opening.sigmoid(), proposed - x)
 
 
@@ -335,5 +345,5 @@ class NormedCrossAttention(nn.Module):
         self, x: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
     ) -> Float[Tensor, "M D"]:
         """Return each vector in `x` plus its attention output over its row of `keys_values`."""
-        out: Tensor = self.attention(self.query_norm(x), placed_tokens, keys_values, x)
-        return out
+        result: Tensor = self.attention(self.query_norm(x), placed_tokens, keys_values, x)
+        return result

@@ -19,8 +19,8 @@ def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> f
     inner = config.heads * config.size_of_head
     projections = 4 * linear_flops(tokens, config.width, inner)
     products = 2 * linear_flops(tokens, inner, tokens)
-    hidden = config.size_of_feedforward + (gate_width or 0)
-    return projections + products + 2 * linear_flops(tokens, config.width, hidden)
+    hidden_width = config.size_of_feedforward + (gate_width or 0)
+    return projections + products + 2 * linear_flops(tokens, config.width, hidden_width)
 
 
 def cross_attention_flops(config: BlockSettings, queries: int, sources: int) -> float:
@@ -52,9 +52,9 @@ def block_activation_bytes(config: BlockSettings, gate_width: int | None, rows: 
         tokens: Number of positions of each sequence.
     """
     inner = config.heads * config.size_of_head
-    hidden = config.size_of_feedforward + (gate_width or 0)
-    floats = 5 * config.width + 4 * inner + 2 * hidden + (2 * config.width if gate_width else 0)
-    masks = (3 if gate_width else 2) * config.width + hidden if config.dropout else 0
+    hidden_width = config.size_of_feedforward + (gate_width or 0)
+    floats = 5 * config.width + 4 * inner + 2 * hidden_width + (2 * config.width if gate_width else 0)
+    masks = (3 if gate_width else 2) * config.width + hidden_width if config.dropout else 0
     return rows * tokens * (FLOAT_BYTES * floats + masks + _weight_bytes(config, tokens))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trainables.layers.host import upload
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing, packed, packing_of, take
+from trainables.layers.packing import Packing, pack, packing_of, take
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -36,14 +36,14 @@ class Boundaries(nn.Module):
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """Return the packed tokens of right-padded `x` between START and END; extra padding has no effect."""
         packing = packing_of(mask, NUM_BOUNDARIES)
-        ends = (each().expand(x.shape[0], -1) for each in (self.start, self.end))
-        return take(torch.cat((x.flatten(0, 1), *ends)), _places(packing, x.shape[1])), packing
+        end_vectors = (vector().expand(x.shape[0], -1) for vector in (self.start, self.end))
+        return take(torch.cat((x.flatten(0, 1), *end_vectors)), _places(packing, x.shape[1])), packing
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
     ) -> Float[Tensor, "N P D"]:
         """Return the padded form of packed states: input `x` with START and END, zero at padding."""
-        return _padded(states, packing, x.shape[1] + NUM_BOUNDARIES)
+        return _pad_states(states, packing, x.shape[1] + NUM_BOUNDARIES)
 
 
 class NoBoundaries(nn.Module):
@@ -55,13 +55,13 @@ class NoBoundaries(nn.Module):
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """Return the packed tokens of right-padded `x`; extra padding has no effect."""
-        return packed(x, mask)
+        return pack(x, mask)
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
     ) -> Float[Tensor, "N S D"]:
         """Return states of packed tokens in the padded form of input `x`, zero at padding."""
-        return _padded(states, packing, x.shape[1])
+        return _pad_states(states, packing, x.shape[1])
 
 
 def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
@@ -80,14 +80,14 @@ def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
         is_end = column == packing.counts.index_select(0, row) - 1
         return torch.where(is_end, start + packing.num_rows + row, inner)
     counts = packing.host_counts
-    rows, ends = np.arange(counts.shape[0]), np.cumsum(counts)
-    starts, inputs = ends - counts, rows.shape[0] * columns
-    place = np.repeat(rows * columns - 1 - starts, counts) + np.arange(counts.sum())
-    place[starts], place[ends - 1] = inputs + rows, inputs + rows.shape[0] + rows
+    rows, row_ends = np.arange(counts.shape[0]), np.cumsum(counts)
+    row_starts, inputs = row_ends - counts, rows.shape[0] * columns
+    place = np.repeat(rows * columns - 1 - row_starts, counts) + np.arange(counts.sum())
+    place[row_starts], place[row_ends - 1] = inputs + rows, inputs + rows.shape[0] + rows
     return upload(place, packing.row.device)
 
 
-def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:
+def _pad_states(states: Tensor, packing: Packing, columns: int) -> Tensor:
     return nn.functional.pad(packing.pad(states), (0, 0, 0, columns - packing.width))
 
 
@@ -101,8 +101,8 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, pooling: Pooling) -> Float[T
     """
     if pooling == "mean":
         return packing.mean(x)
-    first, last = packing.ends
-    return x.index_select(0, first if pooling == "start" else last)
+    first_places, last_places = packing.ends
+    return x.index_select(0, first_places if pooling == "start" else last_places)
 
 
 class PooledSettings(CausalSettings):

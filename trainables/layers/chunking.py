@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.layers.host import upload, upload_together
-from trainables.layers.packing import Packing, moved, take
+from trainables.layers.packing import Packing, reorder, take
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.layers.xpos import rotations
 from trainables.settings import Settings, Small
@@ -49,8 +49,8 @@ class ChunkSettings(Settings):
         if self.by == "count":
             return -(-total // self.count)
         if self.is_even(causal=causal):
-            even: Number = -(-total // -(-total // self.size))
-            return even
+            even_length: Number = -(-total // -(-total // self.size))
+            return even_length
         return total * 0 + self.size
 
     def lengths(self, total: int, *, causal: bool) -> list[int]:
@@ -77,9 +77,9 @@ class RowSplit:
     """A new order of rows in which the rows that have the next chunk are first."""
 
     order: Int[Tensor, " B"]
-    back: Int[Tensor, " B"]
+    inverse_order: Int[Tensor, " B"]
     """Index of each row in the new order."""
-    stays: int
+    num_staying: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Cut:
     """Number of chunks of each row."""
     host_counts: Int[np.ndarray, " B"]
     """`counts` on the host."""
-    most: int
+    num_chunks_max: int
     """Largest number of chunks of a row."""
     longest: int
     """Number of tokens of the longest chunk."""
@@ -119,12 +119,12 @@ class Cut:
         totals = packing.host_counts
         length = settings.length(totals, causal=causal)
         column = np.concatenate([np.arange(total) for total in totals])
-        each = np.repeat(length, totals)
+        lengths = np.repeat(length, totals)
         counts = -(-totals // length)
-        columns, counts_on = upload_together((column % each, counts), packing.row.device)
+        columns, counts_on = upload_together((column % lengths, counts), packing.row.device)
         return cls(
             packing,
-            column // each,
+            column // lengths,
             columns,
             counts_on,
             counts,
@@ -143,27 +143,27 @@ class Cut:
 
     def chunks(self) -> list[Chunk]:
         """Return the chunks with each index, counted from 0, of all rows that have it."""
-        parts = self.packing.select_each([self.number == number for number in range(self.most)])
+        parts = self.packing.select_each([self.number == number for number in range(self.num_chunks_max)])
         return [Chunk(*part, part[1].shape[0] == self.packing.num_rows) for part in parts]
 
     @cached_property
     def orders(self) -> CutOrders:
         """Orders of rows and tokens, which are uploaded together."""
         rows = np.argsort(np.argsort(self.host_counts, kind="stable"))
-        known = [(np.argsort(self.number, kind="stable"), self.number.shape[0]), (rows, rows.shape[0])]
+        known_orders = [(np.argsort(self.number, kind="stable"), self.number.shape[0]), (rows, rows.shape[0])]
         has_parting = []
-        for number in range(self.most):
-            stays = self.host_counts[self.host_counts >= number] > number
-            has_parting.append(not stays.all())
+        for number in range(self.num_chunks_max):
+            is_staying = self.host_counts[self.host_counts >= number] > number
+            has_parting.append(not is_staying.all())
             if has_parting[-1]:
-                order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
-                known.append((order, int(stays.sum())))
-        tables = [table for order, _ in known for table in (order, np.argsort(order))]
+                order = np.concatenate((is_staying.nonzero()[0], (~is_staying).nonzero()[0]))
+                known_orders.append((order, int(is_staying.sum())))
+        tables = [table for order, _ in known_orders for table in (order, np.argsort(order))]
         uploads = upload_together(tables, self.packing.row.device)
-        stay = [stays for _, stays in known]
-        every = [RowSplit(*each) for each in zip(uploads[::2], uploads[1::2], stay, strict=True)]
-        others = iter(every[2:])
-        return CutOrders(every[0], every[1], [next(others) if has else None for has in has_parting])
+        num_staying = [is_staying for _, is_staying in known_orders]
+        splits = [RowSplit(*each) for each in zip(uploads[::2], uploads[1::2], num_staying, strict=True)]
+        later_splits = iter(splits[2:])
+        return CutOrders(splits[0], splits[1], [next(later_splits) if has else None for has in has_parting])
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,9 @@ class PaddedCut:
     chunks: list[PaddedChunk]
     counts: Int[Tensor, " B"]
     """Number of chunks of each row."""
-    out: Int[Tensor, " C_B_L"]
+    token_index: Int[Tensor, " C_B_L"]
     """For each place of a chunk, the index of a token in the full batch."""
-    back: Int[Tensor, " M"]
+    inverse_order: Int[Tensor, " M"]
     """For each token, its place among the chunks."""
 
     @classmethod
@@ -222,30 +222,30 @@ class PaddedCut:
         """
         device, rows, totals = packing.row.device, packing.num_rows, np.arange(1, packing.width + 1)
         lengths = settings.length(totals, causal=causal)
-        most, longest = int((-(-totals // lengths)).max()), int(np.minimum(lengths, totals).max())
+        num_chunks_max, longest = int((-(-totals // lengths)).max()), int(np.minimum(lengths, totals).max())
         length, columns = settings.length(packing.counts, causal=causal), torch.arange(longest, device=device)
-        first = length * torch.arange(most, device=device)[:, None]
-        inside = torch.minimum(first[..., None] + columns, packing.counts[:, None] - 1)
-        out = (packing.starts[:-1, None] + inside).flatten(1)
-        counts = torch.minimum(packing.counts - first, length).clamp(min=1)
-        places = packed_places(packing).index_select(0, out.flatten()).view(most, -1)
+        chunk_starts = length * torch.arange(num_chunks_max, device=device)[:, None]
+        inside = torch.minimum(chunk_starts[..., None] + columns, packing.counts[:, None] - 1)
+        packed_to_padded = (packing.starts[:-1, None] + inside).flatten(1)
+        counts = torch.minimum(packing.counts - chunk_starts, length).clamp(min=1)
+        places = packed_places(packing).index_select(0, packed_to_padded.flatten()).view(num_chunks_max, -1)
         row = upload(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
         turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
         cache: dict[Any, Any] = {}
         chunks = [
             PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, cache=cache), exists)
-            for count, place, exists in zip(counts, places, first < packing.counts, strict=True)
+            for count, place, exists in zip(counts, places, chunk_starts < packing.counts, strict=True)
         ]
         each = length.index_select(0, packing.row)
         number = torch.div(packing.column, each, rounding_mode="floor")
-        back = (number * rows + packing.row) * longest + packing.column % each
-        return cls(chunks, -(-packing.counts // length), out.flatten(), back)
+        padded_to_packed = (number * rows + packing.row) * longest + packing.column % each
+        return cls(chunks, -(-packing.counts // length), packed_to_padded.flatten(), padded_to_packed)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:
         """Return the vectors of the tokens of each chunk."""
-        return list(moved(x, self.out, self.back).chunk(len(self.chunks)))
+        return list(reorder(x, self.token_index, self.inverse_order).chunk(len(self.chunks)))
 
-    def whole(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:
+    def join_parts(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:
         """Return the vectors of the full batch, given those of each chunk."""
-        return take(torch.cat(parts), self.back)
+        return take(torch.cat(parts), self.inverse_order)

@@ -85,39 +85,39 @@ class SaltTable(NamedTuple):
 
     def equals(self, other: "SaltTable") -> bool:
         """Return whether another table is equal."""
-        same = self.names == other.names and np.array_equal(self.places, other.places)
-        return same and np.array_equal(self.numbers, other.numbers)
+        is_same = self.names == other.names and np.array_equal(self.places, other.places)
+        return is_same and np.array_equal(self.numbers, other.numbers)
 
 
 class Salts:
     """Salts of all dropout masks of a pass, as a function of seed and step."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[StreamName, int]] = {}
+        self._streams_by_key: dict[int, tuple[StreamName, int]] = {}
         self._tables: list[SaltTable] = []
-        self._whole: SaltTable | None = None
+        self._joined_table: SaltTable | None = None
         self._buffer: Int[Tensor, " W"] | None = None
-        self._number = self._used = 0
+        self._number = self._num_used = 0
 
     def note_key(self, key: int, name: StreamName, call: int) -> None:
         """Record that `key` belongs to call number `call` of the stream `name`."""
-        self._known[key] = name, call
+        self._streams_by_key[key] = name, call
 
     def begin(self, buffer: Int[Tensor, " W"] | None) -> None:
         """Start a pass that reads salts from `buffer`, or records the salts it needs if that is None."""
-        self._buffer, self._number, self._used = buffer, 0, 0
-        self._known.clear()
+        self._buffer, self._number, self._num_used = buffer, 0, 0
+        self._streams_by_key.clear()
         if buffer is None:
-            self._tables, self._whole = [], None
+            self._tables, self._joined_table = [], None
 
     def table(
         self, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"], device: torch.device
     ) -> Int[Tensor, "*W"]:
         """Return `mask_draws.compute_salts(key, number)` on `device`."""
         salts = compute_salts(key, number)
-        table, size = self._named(key, number, salts.shape), salts.size
-        place, begin = self._number, self._used
-        self._number, self._used = place + 1, begin + size
+        table, size = self._table_of_keys(key, number, salts.shape), salts.size
+        place, begin = self._number, self._num_used
+        self._number, self._num_used = place + 1, begin + size
         if self._buffer is None:
             self._tables.append(table)
             return copy_to(salts, device)
@@ -128,34 +128,34 @@ class Salts:
             )
         return self._buffer[begin : begin + size].view(salts.shape)
 
-    def _named(self, key: Any, number: Int[np.ndarray, "*C"], shape: tuple[int, ...]) -> SaltTable:
+    def _table_of_keys(self, key: Any, number: Int[np.ndarray, "*C"], shape: tuple[int, ...]) -> SaltTable:
         keys, places = np.unique(np.asarray(key, dtype=np.int64), return_inverse=True)
         index, numbers = (
-            np.broadcast_to(each, shape).ravel() for each in (places.reshape(np.shape(key)), number)
+            np.broadcast_to(array, shape).ravel() for array in (places.reshape(np.shape(key)), number)
         )
-        return SaltTable([self._known[int(each)] for each in keys], index, numbers)
+        return SaltTable([self._streams_by_key[int(key)] for key in keys], index, numbers)
 
     @property
     def size(self) -> int:
         """Number of words of all tables."""
-        return sum(each.places.size for each in self._tables)
+        return sum(table.places.size for table in self._tables)
 
     def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
         """Return all salts of the pass of optimiser step `step`, in the order of reading."""
         if not self._tables:
             return np.zeros(0, dtype=np.int32)
-        names, index, numbers = self._whole = self._whole or self._joined()
+        names, index, numbers = self._joined_table = self._joined_table or self._join_tables()
         # The name of a stream is ("dropout", step, part, module).
         keys = [derive(seed, name[0], step, *name[2:], call) for name, call in names]
         return compute_salts(np.array(keys, dtype=np.int64)[index], numbers)
 
-    def _joined(self) -> SaltTable:
+    def _join_tables(self) -> SaltTable:
         """Return one table of all words."""
-        begins = np.cumsum([0, *(len(each.names) for each in self._tables)])
-        index = [each.places + begin for each, begin in zip(self._tables, begins, strict=False)]
-        names = [name for each in self._tables for name in each.names]
+        starts = np.cumsum([0, *(len(table.names) for table in self._tables)])
+        index = [table.places + begin for table, begin in zip(self._tables, starts, strict=False)]
+        names = [name for table in self._tables for name in table.names]
         return SaltTable(
-            names, np.concatenate(index), np.concatenate([each.numbers for each in self._tables])
+            names, np.concatenate(index), np.concatenate([table.numbers for table in self._tables])
         )
 
 
@@ -172,8 +172,10 @@ class ConstantShapes:
     @property
     def tensors(self) -> list[Tensor]:
         """Tensors that the captured pass reads but does not compute."""
-        constants = [each if isinstance(each, tuple) else (each,) for each in self._constants.values()]
-        return [table for _, table in self._tables] + [each for some in constants for each in some]
+        constants = [
+            constant if isinstance(constant, tuple) else (constant,) for constant in self._constants.values()
+        ]
+        return [table for _, table in self._tables] + [constant for some in constants for constant in some]
 
     @contextmanager
     def warming(self) -> Iterator[None]:
@@ -202,14 +204,14 @@ class ConstantShapes:
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copy_to(table, device)))
-        known = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
-        if known[1] is None or not np.array_equal(known[0], table):
+        previous = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
+        if previous[1] is None or not np.array_equal(previous[0], table):
             raise BatchDependentError(
                 "tables created on the host must not depend on the batch, but the values differ in table "
                 f"{number}"
                 f" of shape {table.shape}; compute it from tensors on the device"
             )
-        return known[1]
+        return previous[1]
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
         """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""
@@ -226,5 +228,5 @@ class ConstantShapes:
             if self._captures:
                 raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")
             self._constants[key] = make()
-        found: Made = self._constants[key]
-        return found
+        constant: Made = self._constants[key]
+        return constant

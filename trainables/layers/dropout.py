@@ -34,13 +34,13 @@ from trainables.seeds import derive
 HALF_WORDS = 1 << 31
 
 
-class _Ready(NamedTuple):
+class _DrawnMask(NamedTuple):
     """A mask that was drawn in advance."""
 
     keep: Tensor
     place: Tensor
     """Places for which the mask was drawn."""
-    beside: Tensor | None = None
+    joint_mask: Tensor | None = None
     """The tensor that holds this mask and the adjacent one, if one tensor holds both."""
 
 
@@ -52,7 +52,7 @@ class _Stream:
     name: tuple[str | int, ...]
     calls: int = 0
     """Number of keys drawn so far."""
-    ready: "deque[_Ready]" = field(default_factory=deque)
+    drawn_masks: "deque[_DrawnMask]" = field(default_factory=deque)
     """For dropout, masks of the next uses that were drawn in advance; their keys count as drawn."""
 
     def key(self, call: int) -> int:
@@ -63,7 +63,7 @@ class _Stream:
         return key
 
 
-Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
+Drawn = tuple[_Stream | None, int, tuple[_DrawnMask, ...]]
 """A stream (None before `begin`), its number of calls, and its masks drawn in advance."""
 
 
@@ -87,29 +87,29 @@ class Keyed(nn.Module):
         """Make the next call number `call`."""
         if self._stream is not None:
             self._stream.calls = call
-            self._stream.ready.clear()
+            self._stream.drawn_masks.clear()
 
     @property
     def drawn(self) -> "Drawn":
         """State of the stream; assign it to repeat the draws that followed it."""
         stream = self._stream
-        return (None, 0, ()) if stream is None else (stream, stream.calls, tuple(stream.ready))
+        return (None, 0, ()) if stream is None else (stream, stream.calls, tuple(stream.drawn_masks))
 
     @drawn.setter
     def drawn(self, state: "Drawn") -> None:
         # The stream object itself, not a copy: salts of several calls belong to it.
         self._stream, calls, ready = state
         if self._stream is not None:
-            self._stream.calls, self._stream.ready = calls, deque(ready)
+            self._stream.calls, self._stream.drawn_masks = calls, deque(ready)
 
     def draw(self) -> int:
         """Return the key of the next call. Raise ValueError if no stream was started."""
-        stream = _begun(self)
+        stream = _current_stream(self)
         stream.calls += 1
         return stream.key(stream.calls - 1)
 
 
-def _begun(module: Keyed) -> _Stream:
+def _current_stream(module: Keyed) -> _Stream:
     if module._stream is None:
         raise ValueError(
             "dropout in training mode needs a random stream, got none;"
@@ -188,40 +188,40 @@ class KeyedDropout(Keyed):
         """
         if not (self.training and self.levels):
             return x if residual is None else residual + x
-        return dropped(x, self.taken(positions, x.shape[-1]), self.scale, residual)
+        return dropped(x, self.take_mask(positions, x.shape[-1]), self.scale, residual)
 
-    def taken(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+    def take_mask(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """Return the mask of this call and consume it."""
-        ready = _begun(self).ready
-        if ready and ready[0].place is positions:
-            return ready.popleft().keep
+        drawn_masks = _current_stream(self).drawn_masks
+        if drawn_masks and drawn_masks[0].place is positions:
+            return drawn_masks.popleft().keep
         self.forget()
         draws = MaskDraws()
         self.schedule(draws, positions, (*positions.shape, 1), ((columns + 1) // 2,))
         draws.run()
-        return ready.popleft().keep[..., :columns]
+        return drawn_masks.popleft().keep[..., :columns]
 
     def has_mask_for(self, positions: Tensor) -> bool:
         """Return whether the mask of the next use was drawn in advance for this very `positions`."""
         return (
             (stream := self._stream) is not None
-            and bool(ready := stream.ready)
-            and ready[0].place is positions
+            and bool(drawn_masks := stream.drawn_masks)
+            and drawn_masks[0].place is positions
         )
 
     def forget(self) -> None:
         """Discard masks drawn in advance, because the next use is at another place than expected."""
         if self._stream is not None:
-            self._stream.calls -= len(self._stream.ready)
-            self._stream.ready.clear()
+            self._stream.calls -= len(self._stream.drawn_masks)
+            self._stream.drawn_masks.clear()
 
-    def put(self, keep: Tensor, positions: Tensor, adjacent_mask: Tensor | None = None) -> None:
+    def add_mask(self, keep: Tensor, positions: Tensor, adjacent_mask: Tensor | None = None) -> None:
         """Store a mask for a later use at `positions`, after all masks stored before."""
-        _begun(self).ready.append(_Ready(keep, positions, adjacent_mask))
+        _current_stream(self).drawn_masks.append(_DrawnMask(keep, positions, adjacent_mask))
 
-    def take(self) -> _Ready:
+    def take(self) -> _DrawnMask:
         """Return the stored mask of the next use and remove it."""
-        return _begun(self).ready.popleft()
+        return _current_stream(self).drawn_masks.popleft()
 
     def schedule(
         self,
@@ -237,7 +237,7 @@ class KeyedDropout(Keyed):
         salt = call_salts(positions.device, self.draw(), words)
 
         def deliver(masks: list[Tensor]) -> None:
-            self.put(masks[0], positions)
+            self.add_mask(masks[0], positions)
 
         draws.add(positions.view(shape), salt, [(self.levels, salt.shape[-1])], deliver)
 
@@ -254,21 +254,25 @@ def drop_adjacent(
     dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
     """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
-    one = dropouts[0]
-    if not one.active:
+    first = dropouts[0]
+    if not first.active:
         return x
-    return one.drop(x, take_adjacent_masks(dropouts, positions))
+    return first.drop(x, take_adjacent_masks(dropouts, positions))
 
 
 def take_adjacent_masks(
     dropouts: tuple[KeyedDropout, KeyedDropout], positions: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
     """Return the masks of this call of both dropouts, concatenated."""
-    for each in dropouts:
-        if not each.has_mask_for(positions):
-            DropoutGroup([each]).draw(positions)
-    first, second = (each.take() for each in dropouts)
-    return torch.cat((first.keep, second.keep), -1) if first.beside is None else first.beside
+    for dropout in dropouts:
+        if not dropout.has_mask_for(positions):
+            DropoutGroup([dropout]).draw(positions)
+    first_mask, second = (dropout.take() for dropout in dropouts)
+    return (
+        torch.cat((first_mask.keep, second.keep), -1)
+        if first_mask.joint_mask is None
+        else first_mask.joint_mask
+    )
 
 
 class DropoutGroup:
@@ -276,7 +280,7 @@ class DropoutGroup:
 
     def __init__(self, dropouts: Iterable[KeyedDropout], adjacent: tuple[KeyedDropout, ...] = ()) -> None:
         self._dropouts = tuple(dropouts)
-        self._beside = adjacent
+        self._adjacent = adjacent
         self._salts: _Salts | None = None
 
     @classmethod
@@ -285,8 +289,10 @@ class DropoutGroup:
 
         The masks of the dropouts in `adjacent` are adjacent and can be used as one.
         """
-        others = [each for each in part.modules() if isinstance(each, KeyedDropout) and each.columns]
-        return cls(dict.fromkeys((*adjacent, *others)), tuple(adjacent))
+        other_dropouts = [
+            dropout for dropout in part.modules() if isinstance(dropout, KeyedDropout) and dropout.columns
+        ]
+        return cls(dict.fromkeys((*adjacent, *other_dropouts)), tuple(adjacent))
 
     def draw(self, positions: Int[Tensor, "*M"], columns: int | None = None) -> None:
         """Draw the masks of the next call of each dropout at `positions`; each mask is as if drawn alone.
@@ -304,20 +310,20 @@ class DropoutGroup:
         columns: int | None = None,
     ) -> None:
         """Schedule these masks in `draws`."""
-        for each in self._dropouts:
-            each.forget()
-        active = [each for each in self._dropouts if each.active]
+        for dropout in self._dropouts:
+            dropout.forget()
+        active = [dropout for dropout in self._dropouts if dropout.active]
         if not active:
             return
-        sizes = [each.columns or columns or 0 for each in active]
+        sizes = [dropout.columns or columns or 0 for dropout in active]
         salt = self._salt(active, tuple(sizes), positions.device)
         words = [(size + 1) // 2 for size in sizes]
-        alike = len({each.levels for each in active}) == 1
+        alike = len({dropout.levels for dropout in active}) == 1
 
         def deliver(masks: list[Tensor]) -> None:
             self._give(active, sizes, positions, masks)
 
-        levels = [each.levels for each in active]
+        levels = [dropout.levels for dropout in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
         draws.add(positions[..., None], salt, parts, deliver)
 
@@ -329,31 +335,31 @@ class DropoutGroup:
         masks: list[Tensor],
     ) -> None:
         """Store the masks of each dropout; `masks` is a single joint mask if all have the same rate."""
-        beside = None
+        joint_mask = None
         if len(masks) < len(active) or len(active) == 1:
-            (whole,) = masks
-            masks = list(whole.split_with_sizes([size + size % 2 for size in sizes], -1))
-            if self._beside and self._beside[0] is active[0] and sizes[0] % 2 == 0:
-                beside = whole[..., : sizes[0] + sizes[1]]
-        for each, size, mask in zip(active, sizes, masks, strict=True):
-            cut = mask[..., :size] if size % 2 else mask
-            each.put(cut, positions, beside if each is active[0] else None)
+            (joint,) = masks
+            masks = list(joint.split_with_sizes([size + size % 2 for size in sizes], -1))
+            if self._adjacent and self._adjacent[0] is active[0] and sizes[0] % 2 == 0:
+                joint_mask = joint[..., : sizes[0] + sizes[1]]
+        for dropout, size, mask in zip(active, sizes, masks, strict=True):
+            dropout_mask = mask[..., :size] if size % 2 else mask
+            dropout.add_mask(dropout_mask, positions, joint_mask if dropout is active[0] else None)
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
     ) -> Int[Tensor, " C"]:
         """Return the salts of this call, built at once for as many calls as the last pass had."""
-        streams = [_begun(each) for each in active]
+        streams = [_current_stream(dropout) for dropout in active]
         call = streams[0].calls
         salts = self._salts
         if salts is None or not salts.serve(streams, sizes, device):
             # Modules that draw at different calls have no common table.
-            last = 0 if salts is None or any(each.calls != call for each in streams) else salts.last
+            last_call = 0 if salts is None or any(stream.calls != call for stream in streams) else salts.last
             # A recomputed layer repeats earlier calls, so no further calls are expected.
-            again = salts is not None and salts.belong_to(streams)
-            count = 1 if again else last + 1 - call
+            is_unchanged = salts is not None and salts.belong_to(streams)
+            count = 1 if is_unchanged else last_call + 1 - call
             salts = self._salts = _Salts.of(streams, sizes, device, max(1, count))
-            salts.last = last if again else 0
+            salts.last = last_call if is_unchanged else 0
         salts.last = max(salts.last, call)
         for stream in streams:
             stream.calls += 1
@@ -377,7 +383,7 @@ class _Salts:
         """Build the salts of the next `calls` calls."""
         words = tuple([(size + 1) // 2 for size in sizes])
         begin = streams[0].calls
-        keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
+        keys = np.array([[stream.key(call) for stream in streams] for call in range(begin, begin + calls)])
         table = salts_on(device, keys.repeat(words, 1), salt_numbers(words))
         return cls(streams, sizes, streams[0].calls, table)
 
@@ -389,7 +395,7 @@ class _Salts:
         """Return whether the table contains the salts of the next call."""
         return (
             self.belong_to(streams)
-            and all(each.calls == streams[0].calls for each in streams)
+            and all(stream.calls == streams[0].calls for stream in streams)
             and sizes == self.sizes
             and 0 <= streams[0].calls - self.first < self.table.shape[0]
             and self.table.device.type == device.type
@@ -479,10 +485,10 @@ class _DropOnto(Function):
     """other + x * keep * scale; only one byte per element is kept for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, other: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, residual: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(keep)
         ctx.scale = scale
-        return torch.addcmul(other, x, keep.view(torch.uint8), value=scale)
+        return torch.addcmul(residual, x, keep.view(torch.uint8), value=scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -497,8 +503,10 @@ def dropped(
     residual: Float[Tensor, "*K"] | None = None,
 ) -> Float[Tensor, "*K"]:
     """Return x * keep * scale, added to `residual` if given."""
-    found: Tensor = _Drop.run(x, keep, scale) if residual is None else _DropOnto.run(residual, x, keep, scale)
-    return found
+    result: Tensor = (
+        _Drop.run(x, keep, scale) if residual is None else _DropOnto.run(residual, x, keep, scale)
+    )
+    return result
 
 
 def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
@@ -506,11 +514,11 @@ def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Fl
     if x.is_cuda:
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
     # On a CPU, converting bytes to floats takes a tenth of the time of converting booleans.
-    kept = keep.view(torch.uint8)
+    keep_bytes = keep.view(torch.uint8)
     if x.numel() > MIXED:
-        kept = kept.to(x.dtype)
-        return kept.mul_(x) if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
-    return x * kept if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
+        keep_bytes = keep_bytes.to(x.dtype)
+        return keep_bytes.mul_(x) if scale == 1 else torch.addcmul(_zero(x.dtype), x, keep_bytes, value=scale)
+    return x * keep_bytes if scale == 1 else torch.addcmul(_zero(x.dtype), x, keep_bytes, value=scale)
 
 
 @cached_constants(maxsize=None)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import Function, replace_fields
-from trainables.layers.packing import InTwo, Packing, take
+from trainables.layers.packing import Packing, SplitInTwo, take
 from trainables.types import sum_dtype
 
 Rule = Literal["undo", "prefix"]
@@ -64,9 +64,9 @@ class HaltingState:
 
         `alike`: all units in the batch keep every step, because halted units are removed.
         """
-        one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
+        ones = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
         kept = 0 if alike else torch.zeros_like(cap)
-        return cls(one, torch.zeros_like(one), kept, 0, cap, cap > 0, delay)
+        return cls(ones, torch.zeros_like(ones), kept, 0, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
         """Return the state of some units."""
@@ -80,16 +80,16 @@ class HaltingState:
             self.delay,
         )
 
-    def part(self, cut: InTwo) -> "tuple[HaltingState, HaltingState]":
+    def part(self, split: SplitInTwo) -> "tuple[HaltingState, HaltingState]":
         """Return the states of both parts of a split of the units."""
-        kept = (self.kept, self.kept) if isinstance(self.kept, int) else cut.of(self.kept)
-        floats, others = (self.survival, self.spent), (self.cap, self.active)
-        columns = zip(*map(cut.of, floats), kept, *map(cut.of, others), strict=True)
-        one, other = (
+        kept = (self.kept, self.kept) if isinstance(self.kept, int) else split.of(self.kept)
+        floats, integers = (self.survival, self.spent), (self.cap, self.active)
+        columns = zip(*map(split.of, floats), kept, *map(split.of, integers), strict=True)
+        first, second = (
             replace_fields(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
             for survival, spent, kept, cap, active in columns
         )
-        return one, other
+        return first, second
 
     def count_run(self) -> "HaltingState":
         """Return the state after one more step was run on every unit."""
@@ -146,15 +146,15 @@ def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
     It is computed by bisection over all numbers from 0 to 1, whose bit patterns have the same order.
     """
     real, bits = ("f4", "i4") if dtype == torch.float32 else ("f8", "i8")
-    one, least = np.ones(1, real), 0
-    most, limit = int(one.view(bits)[0]), one * threshold
-    while most - least > 1:
-        middle = (least + most) // 2
-        if one - np.array([middle], bits).view(real) >= limit:
-            least = middle
+    ones, lowest = np.ones(1, real), 0
+    highest, limit = int(ones.view(bits)[0]), ones * threshold
+    while highest - lowest > 1:
+        middle = (lowest + highest) // 2
+        if ones - np.array([middle], bits).view(real) >= limit:
+            lowest = middle
         else:
-            most = middle
-    return float(np.array([least], bits).view(real)[0])
+            highest = middle
+    return float(np.array([lowest], bits).view(real)[0])
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class States:
     """Rows whose tokens halt together; None if each token is a unit."""
 
 
-class _Kept(NamedTuple):
+class _KeepConstants(NamedTuple):
     """Arguments of a kept step that have no gradient."""
 
     keeps: Bool[Tensor, " U"] | None
@@ -192,38 +192,48 @@ class _Keep(Function):
         p: Tensor,
         mixed: Tensor,
         before: Tensor,
-        after: Tensor,
-        constants: _Kept,
+        new_states: Tensor,
+        constants: _KeepConstants,
     ) -> tuple[Tensor, ...]:
         weight, survives = survival * p, survival * (1 - p)
         if constants.keeps is not None:
             weight *= constants.keeps
             survives = torch.where(constants.keeps, survives, survival)
-            after = torch.where(constants.at_tokens(constants.keeps), after, before)
+            new_states = torch.where(constants.at_tokens(constants.keeps), new_states, before)
         ctx.save_for_backward(survival, p, weight, before, constants.keeps, constants.cost)
         ctx.packing = constants.packing
         costs = torch.addcmul(probability_used, weight, constants.cost)
         mixture = torch.addcmul(mixed, constants.at_tokens(weight), before)
-        return (survives, costs, mixture) if constants.keeps is None else (survives, costs, mixture, after)
+        return (
+            (survives, costs, mixture) if constants.keeps is None else (survives, costs, mixture, new_states)
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        survival, p, weight, before, keeps, cost = ctx.saved_tensors
-        survives, costs, mixture, *after = grads
-        kept = _Kept(keeps, cost, ctx.packing)
-        by_weight = (mixture * before).sum(-1)
-        if kept.packing is not None:
-            by_weight = kept.packing.pad(by_weight).sum(1)
+        survival, p, weight, old_states, keeps, cost = ctx.saved_tensors
+        survives, costs, mixture, *grad_after = grads
+        constants = _KeepConstants(keeps, cost, ctx.packing)
+        by_weight = (mixture * old_states).sum(-1)
+        if constants.packing is not None:
+            by_weight = constants.packing.pad(by_weight).sum(1)
         # Gradient with respect to the mass that halts here instead of surviving.
-        moved = torch.addcmul(by_weight - survives, costs, cost)
-        spread, by_after = kept.at_tokens(weight), None
+        grad_survival = torch.addcmul(by_weight - survives, costs, cost)
+        weight_at_tokens, by_after = constants.at_tokens(weight), None
         if keeps is None:
-            by_before = spread * mixture
+            by_before = weight_at_tokens * mixture
         else:
-            moved *= keeps
-            by_after = after[0] * kept.at_tokens(keeps)
-            by_before = torch.addcmul(after[0] - by_after, spread, mixture)
-        return torch.addcmul(survives, moved, p), costs, moved * survival, mixture, by_before, by_after, None
+            grad_survival *= keeps
+            by_after = grad_after[0] * constants.at_tokens(keeps)
+            by_before = torch.addcmul(grad_after[0] - by_after, weight_at_tokens, mixture)
+        return (
+            torch.addcmul(survives, grad_survival, p),
+            costs,
+            grad_survival * survival,
+            mixture,
+            by_before,
+            by_after,
+            None,
+        )
 
 
 def keep(
@@ -241,9 +251,9 @@ def keep(
     cost = halting.kept + halting.delay
     dtype = halting.survival.dtype
     factor = _number(cost, dtype, decision.p.device) if isinstance(cost, int) else cost.to(dtype)
-    kept = _Kept(None if all_keep else decision.keeps, factor, states.packing)
+    constants = _KeepConstants(None if all_keep else decision.keeps, factor, states.packing)
     survival, spent, mixed, *after = _Keep.run(
-        halting.survival, halting.spent, decision.p, states.mixed, states.before, states.after, kept
+        halting.survival, halting.spent, decision.p, states.mixed, states.before, states.after, constants
     )
     if all_keep:
         active = _active_after(halting, decision, capped=capped)

@@ -41,7 +41,7 @@ class HeadRows:
     @classmethod
     def of(cls, packing: Packing, heads: int, parts: int = 1) -> "HeadRows":
         """Return the indices for `packing`, computed once for all layers that use it."""
-        found: HeadRows = packing.once(("head rows", heads, parts), lambda: cls._made(packing, heads, parts))
+        found: HeadRows = packing.once(("head rows", heads, parts), lambda: cls._build(packing, heads, parts))
         return found
 
     @classmethod
@@ -61,7 +61,7 @@ class HeadRows:
         return found
 
     @classmethod
-    def _made(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
+    def _build(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
         shape = (parts, rows, heads, width)
         if (packing.by_host or packing.dense) and rows * width * parts * heads <= MAX_HOST_INDICES:

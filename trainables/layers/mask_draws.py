@@ -184,7 +184,7 @@ def _draw_all(jobs: list[_Job]) -> None:
         if several:
             _give(job, mask)
             continue
-        job.deliver(_cut(mask, [2 * count for _, count in job.parts]))
+        job.deliver(_cut_columns(mask, [2 * count for _, count in job.parts]))
 
 
 def _draw_one(job: _Job) -> None:
@@ -199,20 +199,20 @@ def _draw_one(job: _Job) -> None:
     keep = torch.empty((rows, *others[:-1], 2 * others[-1]), dtype=torch.uint8, device=place.device)
     few = max(1, CACHED_WORDS * rows // count)
     place = place.expand(rows, *place.shape[1:])
-    for some, out in zip(torch.split(place, few), torch.split(keep, few), strict=True):
-        word = some ^ job.salt
+    for places, result in zip(torch.split(place, few), torch.split(keep, few), strict=True):
+        word = places ^ job.salt
         mix(word)
-        torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=out)
+        torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=result)
     job.deliver([keep.view(torch.bool)])
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
-    pieces = _cut(words, [count for _, count in job.parts])
+    pieces = _cut_columns(words, [count for _, count in job.parts])
     job.deliver(
         [compute_keep_mask(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)]
     )
 
 
-def _cut(x: Tensor, sizes: list[int]) -> list[Tensor]:
+def _cut_columns(x: Tensor, sizes: list[int]) -> list[Tensor]:
     """Split the last axis into parts of `sizes`."""
     return [x] if len(sizes) == 1 else list(x.split_with_sizes(sizes, -1))

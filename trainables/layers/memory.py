@@ -69,8 +69,8 @@ class Update(RecomputableLayer):
         self.recall.attention.schedule(draws, placed_tokens, packing)
         draws.run()
         slots = self.recall(slots, placed_tokens, self.recall.project_kv(states, packing, placed_tokens))
-        out: Tensor = self.feedforward(self.feedforward_norm(slots), placed_tokens, slots)
-        return out
+        result: Tensor = self.feedforward(self.feedforward_norm(slots), placed_tokens, slots)
+        return result
 
 
 class Memory(nn.Module):
@@ -105,8 +105,8 @@ class Memory(nn.Module):
 
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
         """Return the slots with these places, for the `tokens` of a chunk of the same rows."""
-        rows, each = places.shape
-        return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), cache=tokens.cache)
+        rows, num_slots = places.shape
+        return Placed(slots_packing(rows, num_slots, tokens.packing), places.flatten(), cache=tokens.cache)
 
     def update(
         self,
@@ -123,10 +123,10 @@ class Memory(nn.Module):
             states: Final states of the chunk, (tokens, width).
             packing: Packing of these tokens.
         """
-        packed = slots.flatten(0, 1)
+        packed_slots = slots.flatten(0, 1)
         for update in self.updates:
-            packed = update(packed, placed_tokens, states, packing)
-        return packed.reshape(slots.shape)
+            packed_slots = update(packed_slots, placed_tokens, states, packing)
+        return packed_slots.reshape(slots.shape)
 
     def read(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
         """Return the normed slots for the readout after the last chunk."""
@@ -143,24 +143,24 @@ def _update(module: nn.Module) -> Update:
 def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
     """Return the keys and values of slots, projected by `block`, for the `tokens` of the same rows."""
     assert block.recall is not None
-    rows, each, _ = slots.shape
-    packing = slots_packing(rows, each, tokens.packing)
+    rows, num_slots, _ = slots.shape
+    packing = slots_packing(rows, num_slots, tokens.packing)
     return block.use(block.recall.project_kv, slots.flatten(0, 1), packing, tokens)
 
 
-def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
-    """Return a packing of `each` slots per row, built once for all layers that use `packing`."""
-    made: Packing = packing.once(
-        ("slots", each), lambda: Packing.of_counts(np.full(rows, each), packing.row.device)
+def slots_packing(rows: int, num_slots: int, packing: Packing) -> Packing:
+    """Return a packing of `num_slots` slots per row, built once for all layers that use `packing`."""
+    packing_of_slots: Packing = packing.once(
+        ("slots", num_slots), lambda: Packing.of_counts(np.full(rows, num_slots), packing.row.device)
     )
-    return made
+    return packing_of_slots
 
 
-def add_slots_packings(packings: Sequence[Packing], each: int) -> None:
+def add_slots_packings(packings: Sequence[Packing], num_slots: int) -> None:
     """Build the packings of slots for several `packings` by one upload."""
-    layouts = [HostLayout(np.full(packing.num_rows, each), each) for packing in packings]
+    layouts = [HostLayout(np.full(packing.num_rows, num_slots), num_slots) for packing in packings]
     for packing, slots in zip(packings, Packing.of_all(layouts, packings[0].row.device), strict=True):
-        packing.cache["slots", each] = slots
+        packing.cache["slots", num_slots] = slots
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:

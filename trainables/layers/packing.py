@@ -33,21 +33,21 @@ class _Take(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
-        return put(grads[0], index, ctx.size), None
+        return put_rows(grads[0], index, ctx.size), None
 
 
-class _Moved(Function):
+class _Reorder(Function):
     """`x[out]` for a permutation `out` and its inverse `back`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor, inverse_order: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor) -> Tensor:
         ctx.save_for_backward(inverse_order)
-        return x.index_select(0, out)
+        return x.index_select(0, order)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (back,) = ctx.saved_tensors
-        return grads[0].index_select(0, back), None, None
+        (inverse_order,) = ctx.saved_tensors
+        return grads[0].index_select(0, inverse_order), None, None
 
 
 class _Spread(Function):
@@ -98,53 +98,53 @@ class _CutInTwo(Function):
         ctx.set_materialize_grads(False)
         ctx.sizes = sizes
         ctx.save_for_backward(order)
-        one, other = x.index_select(0, order).split_with_sizes(ctx.sizes)
-        return one, other
+        first, second = x.index_select(0, order).split_with_sizes(ctx.sizes)
+        return first, second
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
         (order,) = ctx.saved_tensors
-        given = [
+        grads_with_rows = [
             (grad, index)
             for grad, index in zip(grads, order.split_with_sizes(ctx.sizes), strict=True)
             if grad is not None
         ]
-        if not given:
+        if not grads_with_rows:
             return None, None, None
-        like, shape = given[0][0], (order.shape[0], *given[0][0].shape[1:])
-        whole = like.new_zeros(shape) if len(given) == 1 else like.new_empty(shape)
-        for grad, index in given:
-            whole.index_copy_(0, index, grad)
-        return whole, None, None
+        example, shape = grads_with_rows[0][0], (order.shape[0], *grads_with_rows[0][0].shape[1:])
+        grad_x = example.new_zeros(shape) if len(grads_with_rows) == 1 else example.new_empty(shape)
+        for grad, index in grads_with_rows:
+            grad_x.index_copy_(0, index, grad)
+        return grad_x, None, None
 
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
     """Return the rows of `x` at `index`, which must not contain repetitions."""
     if not x.requires_grad:
         return x.index_select(0, index)
-    taken: Tensor = _Take.run(x, index)
-    return taken
+    result: Tensor = _Take.run(x, index)
+    return result
 
 
-def moved(
-    x: Shaped[Tensor, "M ..."], out: Int[Tensor, " N"], inverse: Int[Tensor, " M"]
+def reorder(
+    x: Shaped[Tensor, "M ..."], order: Int[Tensor, " N"], inverse: Int[Tensor, " M"]
 ) -> Shaped[Tensor, "N ..."]:
     """Return `x[out]`; `inverse` is the inverse permutation, used for the gradient."""
-    found: Tensor = _Moved.run(x, out, inverse)
-    return found
+    result: Tensor = _Reorder.run(x, order, inverse)
+    return result
 
 
-def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
+def put_rows(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
     """Return `size` rows with `x` at `index` (without repetitions) and zero elsewhere."""
     if not x.requires_grad:
         return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
     # The gradient of PyTorch's own copy would keep `x` in memory.
-    placed: Tensor = _Put.run(x, index, size)
-    return placed
+    result: Tensor = _Put.run(x, index, size)
+    return result
 
 
 @dataclass(frozen=True)
-class InTwo:
+class SplitInTwo:
     """A split of rows of tensors in two parts, available on the host."""
 
     order: Int[Tensor, " N"]
@@ -155,14 +155,14 @@ class InTwo:
     @cached_property
     def sizes(self) -> list[int]:
         """Sizes of both parts."""
-        first = int(self.known.sum())
-        return [first, self.known.shape[0] - first]
+        num_first = int(self.known.sum())
+        return [num_first, self.known.shape[0] - num_first]
 
     @cached_property
     def others(self) -> Bool[np.ndarray, " N"]:
         """Mask of the rows of the second part, on the host."""
-        found: np.ndarray = ~self.known
-        return found
+        is_second: np.ndarray = ~self.known
+        return is_second
 
     @cached_property
     def one(self) -> Int[Tensor, " K"]:
@@ -176,8 +176,8 @@ class InTwo:
         if x.requires_grad:
             parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, self.sizes)
             return parts
-        one, other = x.index_select(0, self.order).split_with_sizes(self.sizes)
-        return one, other
+        first, second = x.index_select(0, self.order).split_with_sizes(self.sizes)
+        return first, second
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ class HostLayout:
         The first holds the token at each place of the flattened padded form: the last token of the row at
         padding. The second holds the place of each token in that form.
         """
-        columns, counts, starts = np.arange(self.width), self.counts[:, None], self.starts[:-1, None]
-        token = starts + np.minimum(columns, np.maximum(counts - 1, 0))
+        columns, counts, row_starts = np.arange(self.width), self.counts[:, None], self.starts[:-1, None]
+        token = row_starts + np.minimum(columns, np.maximum(counts - 1, 0))
         place: np.ndarray = (columns < counts).ravel().nonzero()[0]
         return np.minimum(token, self.row.shape[0] - 1).ravel(), place
 
@@ -273,7 +273,9 @@ class Packing:
     @classmethod
     def of_all(cls, layouts: Sequence[HostLayout], device: torch.device) -> "list[Packing]":
         """Build packings that upload their tables together."""
-        parts = upload_together([each for layout in layouts for each in (layout.row, layout.counts)], device)
+        parts = upload_together(
+            [table for layout in layouts for table in (layout.row, layout.counts)], device
+        )
         return cls.of_tables(layouts, parts[::2], parts[1::2])
 
     @classmethod
@@ -300,13 +302,13 @@ class Packing:
 
     @property
     def _uploads(self) -> tuple[UploadGroup, int]:
-        def read() -> tuple[UploadGroup, int]:
+        def read_uploads() -> tuple[UploadGroup, int]:
             refuse_host_read("lengths")
             layout = HostLayout(np.asarray(self.counts.tolist(), dtype=np.int64), self.width)
             return UploadGroup([layout], self.row.device), 0
 
-        found: tuple[UploadGroup, int] = self.once("uploads", read)
-        return found
+        uploads: tuple[UploadGroup, int] = self.once("uploads", read_uploads)
+        return uploads
 
     def host_tables(self, key: Any, make: Callable[[HostLayout], Sequence[np.ndarray]]) -> list[Tensor]:
         """Return the tables `make` of the lengths on the device, built once for each `key`.
@@ -370,8 +372,10 @@ class Packing:
             token = self.host_tables("places", lambda layout: layout.places)[0]
             return token.view(self.num_rows, self.width)
         columns = torch.arange(self.width, device=self.row.device)
-        last = (self.counts - 1).clamp(min=0)[:, None]
-        return (self.starts[:-1, None] + torch.minimum(columns, last)).clamp(max=self.row.shape[0] - 1)
+        last_columns = (self.counts - 1).clamp(min=0)[:, None]
+        return (self.starts[:-1, None] + torch.minimum(columns, last_columns)).clamp(
+            max=self.row.shape[0] - 1
+        )
 
     @cached_property
     def mask(self) -> Bool[Tensor, "B T"]:
@@ -384,7 +388,7 @@ class Packing:
         shape = (self.num_rows, self.width, *x.shape[1:])
         if self.dense:
             return x.reshape(shape)
-        return put(x, self.index, self.num_rows * self.width).reshape(shape)
+        return put_rows(x, self.index, self.num_rows * self.width).reshape(shape)
 
     def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
         """Return the packed form of padded `x`."""
@@ -422,31 +426,31 @@ class Packing:
         Returns:
             Indices of these tokens, indices of the rows that have any, and their packing.
         """
-        stays = copy_to_host(keep) if isinstance(keep, Tensor) else keep
-        return self.select_each([stays])[0]
+        is_staying = copy_to_host(keep) if isinstance(keep, Tensor) else keep
+        return self.select_each([is_staying])[0]
 
     def select_each(
         self, keep_masks: Sequence[Bool[np.ndarray, " M"]]
     ) -> "list[tuple[Int[Tensor, ' K'], Int[Tensor, ' R'], Packing]]":
         """Return the results of `select` for several masks; their tables are uploaded together."""
-        parts = [(stays.nonzero()[0], *self.left(stays)) for stays in keep_masks]
+        parts = [(is_staying.nonzero()[0], *self.left(is_staying)) for is_staying in keep_masks]
         tables = [
-            each for tokens, rows, layout in parts for each in (tokens, rows, layout.row, layout.counts)
+            table for tokens, rows, layout in parts for table in (tokens, rows, layout.row, layout.counts)
         ]
         uploads = upload_together(tables, self.row.device)
         packings = Packing.of_tables([layout for *_, layout in parts], uploads[2::4], uploads[3::4])
         return list(zip(uploads[::4], uploads[1::4], packings, strict=True))
 
-    def left(self, stays: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
-        """Return the rows that have remaining tokens, and the layout of the tokens in `stays`."""
-        begun = np.concatenate(([0], np.cumsum(stays)))
-        ends = np.cumsum(self.host_counts)
-        left = begun[ends] - begun[ends - self.host_counts]
-        rows = left.nonzero()[0]
-        return rows, HostLayout(left[rows], int(left.max()) if rows.shape[0] else 0)
+    def left(self, is_staying: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
+        """Return the rows that have remaining tokens, and the layout of the tokens in `is_staying`."""
+        staying_before = np.concatenate(([0], np.cumsum(is_staying)))
+        row_ends = np.cumsum(self.host_counts)
+        num_staying = staying_before[row_ends] - staying_before[row_ends - self.host_counts]
+        rows = num_staying.nonzero()[0]
+        return rows, HostLayout(num_staying[rows], int(num_staying.max()) if rows.shape[0] else 0)
 
 
-def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
+def pack(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
     """Return the real vectors of right-padded rows and their packing; extra padding has no effect."""
     packing = packing_of(mask)
     return packing.unpad(x[:, : packing.width]), packing

@@ -30,7 +30,7 @@ def is_plain(module: nn.Module) -> bool:
     # Equivalent to `parameters(recurse=False)` and `buffers(recurse=False)` in a tenth of the time; a plan
     # checks thousands of modules.
     holds = (*module._parameters.values(), *module._buffers.values())
-    return any(each is not None for each in holds) or hasattr(module, "reset_parameters")
+    return any(attribute is not None for attribute in holds) or hasattr(module, "reset_parameters")
 
 
 def has_plain(model: nn.Module) -> bool:
@@ -85,7 +85,7 @@ class GlobalStream(Keyed):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self._open = ExitStack()
+        self._open_contexts = ExitStack()
         model.register_forward_pre_hook(self._begin)
         model.register_forward_hook(self._end, always_call=True)
 
@@ -94,7 +94,7 @@ class GlobalStream(Keyed):
         if model.training and self._stream is not None and constant_shapes() is None:
             key, device = self.draw(), next(model.parameters()).device
             assert isinstance(key, int), "modules that draw from the global generator are of one model"
-            self._open.enter_context(global_stream(key, device))
+            self._open_contexts.enter_context(global_stream(key, device))
 
     def _end(self, *_: Any) -> None:
-        self._open.close()
+        self._open_contexts.close()

@@ -29,40 +29,45 @@ class Recomputable(nn.Module):
 class RecomputableLayer(Recomputable):
     """A module that is recomputed as a unit. Inputs are tensors, tokens (`Placed`) or `KeysValues`."""
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """Run `forward`, with recomputation if enabled."""
-        return self.use(super().__call__, *inputs, **named)
+        return self.use(super().__call__, *inputs, **keywords)
 
-    def use(self, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
+    def use(self, run: Callable[..., Found], *inputs: Any, **keywords: Any) -> Found:
         """Return `run(*inputs, **named)`, a pass through this layer or a part of it."""
-        return run_recomputable(self, run, *inputs, **named)
+        return run_recomputable(self, run, *inputs, **keywords)
 
 
-def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
+def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any, **keywords: Any) -> Found:
     """Return `run(*inputs, **named)`; without its activations if recomputation is enabled for `part`.
 
     `run` is a pass through modules of `part`. With recomputation, values that layers would share are computed
     in each layer, because a recomputed layer cannot use values cached by another layer.
     """
     if not (part.recomputes and torch.is_grad_enabled()):
-        return run(*inputs, **named)
-    begun, first = stream_states(part), True
+        return run(*inputs, **keywords)
+    stream_states_before, is_first_run = stream_states(part), True
 
-    def made(*value: Any, **also: Any) -> Found:
-        nonlocal first
-        alone, named_alone = map(_alone, value), {name: _alone(each) for name, each in also.items()}
-        if first:
-            first = False
-            return run(*alone, **named_alone)
-        with _drawing(begun):
-            return run(*alone, **named_alone)
+    def run_or_repeat(*value: Any, **value_keywords: Any) -> Found:
+        nonlocal is_first_run
+        copies, keyword_copies = (
+            map(_without_cache, value),
+            {name: _without_cache(item) for name, item in value_keywords.items()},
+        )
+        if is_first_run:
+            is_first_run = False
+            return run(*copies, **keyword_copies)
+        with _drawing(stream_states_before):
+            return run(*copies, **keyword_copies)
 
     # No module inside draws from the global generator.
-    found: Found = checkpoint(made, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
-    return found
+    result: Found = checkpoint(
+        run_or_repeat, *inputs, use_reentrant=False, preserve_rng_state=False, **keywords
+    )
+    return result
 
 
-def _alone(value: Any) -> Any:
+def _without_cache(value: Any) -> Any:
     return value.alone() if isinstance(value, Placed | KeysValues) else value
 
 

@@ -15,8 +15,8 @@ from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.head_rows import MAX_HOST_INDICES, Factor, spread, spread_parts
 from trainables.layers.host import replace_fields, upload
 from trainables.layers.mask_draws import hash_numbers, hash_on_host
-from trainables.layers.packing import InTwo, Packing, take
-from trainables.layers.xpos import NoRotation, Rotation, rotations, selected
+from trainables.layers.packing import Packing, SplitInTwo, take
+from trainables.layers.xpos import NoRotation, Rotation, rotations, select_rotations
 
 ROW_STRIDE = 1 << 16
 
@@ -32,10 +32,10 @@ class KeysValues:
     """Keys and values in one tensor, (tokens, 2, heads, head width), if they were computed together."""
 
     @classmethod
-    def beside(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
+    def from_pair(cls, pairs: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
         """Build from one tensor that holds keys and values side by side."""
-        keys, values = both.unbind(1)
-        return cls(keys, values, packing, both)
+        keys, values = pairs.unbind(1)
+        return cls(keys, values, packing, pairs)
 
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
@@ -55,12 +55,12 @@ class KeysValues:
         """Return a copy without any cached result."""
         return replace_fields(self)
 
-    def with_rows(self, indices: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
-        """Return a copy in which the entries at `indices` are replaced by `others`."""
-        if self.both is not None and others.both is not None:
-            return KeysValues.beside(self.both.index_copy(0, indices, others.both), self.packing)
-        keys = self.keys.index_copy(0, indices, others.keys)
-        return KeysValues(keys, self.values.index_copy(0, indices, others.values), self.packing)
+    def with_rows(self, indices: Int[Tensor, " K"], replacements: "KeysValues") -> "KeysValues":
+        """Return a copy in which the entries at `indices` are replaced by `replacements`."""
+        if self.both is not None and replacements.both is not None:
+            return KeysValues.from_pair(self.both.index_copy(0, indices, replacements.both), self.packing)
+        keys = self.keys.index_copy(0, indices, replacements.keys)
+        return KeysValues(keys, self.values.index_copy(0, indices, replacements.values), self.packing)
 
     def select_rows(
         self, rows: Int[Tensor, " R"], host_rows: Int[np.ndarray, " R"] | None = None
@@ -79,20 +79,20 @@ class KeysValues:
             return self
         if packing.dense:
             # The shapes alone are sufficient here, so the host does not wait for the device.
-            kept = Packing.of_counts(np.full(rows.shape[0], packing.width), rows.device)
+            new_packing = Packing.of_counts(np.full(rows.shape[0], packing.width), rows.device)
 
             def of_rows(x: Tensor) -> Tensor:
                 return take(x.reshape(packing.num_rows, packing.width, *x.shape[1:]), rows).flatten(0, 1)
 
             if self.both is not None:
-                return KeysValues.beside(of_rows(self.both), kept)
-            return KeysValues(of_rows(self.keys), of_rows(self.values), kept)
-        stays = np.zeros(packing.num_rows, dtype=bool)
-        stays[rows.tolist() if host_rows is None else host_rows] = True
-        tokens, _, packed = packing.select(np.repeat(stays, packing.host_counts))
+                return KeysValues.from_pair(of_rows(self.both), new_packing)
+            return KeysValues(of_rows(self.keys), of_rows(self.values), new_packing)
+        is_staying = np.zeros(packing.num_rows, dtype=bool)
+        is_staying[rows.tolist() if host_rows is None else host_rows] = True
+        tokens, _, new_packing = packing.select(np.repeat(is_staying, packing.host_counts))
         if self.both is not None:
-            return KeysValues.beside(take(self.both, tokens), packed)
-        return KeysValues(take(self.keys, tokens), take(self.values, tokens), packed)
+            return KeysValues.from_pair(take(self.both, tokens), new_packing)
+        return KeysValues(take(self.keys, tokens), take(self.values, tokens), new_packing)
 
 
 @dataclass(frozen=True)
@@ -113,18 +113,18 @@ class Placed:
 
     def alone(self) -> "Placed":
         """Return a copy without cached values that depend on weights."""
-        found = copy(self)
-        vars(found)["cache"] = {}
-        return found
+        result = copy(self)
+        vars(result)["cache"] = {}
+        return result
 
     @property
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; entries at padding are undefined."""
         packing = self.packing
-        found: Tensor = self._once_for(
+        places: Tensor = self._once_for(
             self.place, lambda: padded_rows(self.place, packing).view(-1, packing.width)
         )
-        return found
+        return places
 
     def _once_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
         """Return the value of `make`, cached for all objects that share `numbers` and the packing.
@@ -140,7 +140,7 @@ class Placed:
 
     def part(
         self,
-        cut: InTwo,
+        split: SplitInTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],  # noqa: ARG002
         active: Packing,
         halted_packing: Packing,
@@ -148,7 +148,7 @@ class Placed:
         """Split the tokens in two.
 
         Args:
-            cut: Assignment of tokens to the two parts.
+            split: Assignment of tokens to the two parts.
             rows: Rows that contain all remaining tokens, as indices on the device and on the host.
             active: Packing of the remaining tokens.
             halted_packing: Packing of the removed tokens.
@@ -156,9 +156,9 @@ class Placed:
         Returns:
             The remaining and the removed tokens.
         """
-        one, other = cut.of(self.place)
-        return replace_fields(self, packing=active, place=one), replace_fields(
-            self, packing=halted_packing, place=other
+        first, second = split.of(self.place)
+        return replace_fields(self, packing=active, place=first), replace_fields(
+            self, packing=halted_packing, place=second
         )
 
 
@@ -191,19 +191,19 @@ class Tokens(Placed):
             wide = wide.view(4, -1, 1, self.packing.width, wide.shape[-1])
             return wide[:2], wide[2:]
 
-        found: tuple[Factor, Factor] = self._once_for(rotation.where, build)
-        return found
+        factors: tuple[Factor, Factor] = self._once_for(rotation.where, build)
+        return factors
 
     def alone(self) -> "Tokens":
         """Return a copy without cached values that depend on weights, also in `cross_kv`."""
         # Values that depend only on places are computed here for all layers, because captured graphs keep
         # them.
         _ = self.factors, self.padded_place
-        found = copy(self)
-        vars(found)["cache"] = {}
+        result = copy(self)
+        vars(result)["cache"] = {}
         if self.cross_kv is not None:
-            vars(found)["cross_kv"] = self.cross_kv.alone()
-        return found
+            vars(result)["cross_kv"] = self.cross_kv.alone()
+        return result
 
     @property
     def cross_placed(self) -> Placed:
@@ -242,7 +242,7 @@ class Tokens(Placed):
             parts_if_any(self.position),
             strict=True,
         )
-        return [self.some(*each) for each in columns]
+        return [self.some(*values) for values in columns]
 
     def some(
         self,
@@ -265,7 +265,7 @@ class Tokens(Placed):
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
         """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
-        query, key = selected((self.query_rotation, self.key_rotation), tokens)
+        query, key = select_rotations((self.query_rotation, self.key_rotation), tokens)
         return replace_fields(
             self,
             packing=packing,
@@ -279,7 +279,7 @@ class Tokens(Placed):
 
     def part(
         self,
-        cut: InTwo,
+        split: SplitInTwo,
         rows: tuple[Int[Tensor, " R"], Int[np.ndarray, " R"]],
         active: Packing,
         halted_packing: Packing,
@@ -287,19 +287,19 @@ class Tokens(Placed):
         """Split the tokens in two as in `Placed.part`; the removed tokens have no `cross_kv`."""
 
         def parts(x: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-            return (None, None) if x is None else cut.of(x)
+            return (None, None) if x is None else split.of(x)
 
         columns = zip(
             (active, halted_packing),
-            cut.of(self.place),
-            cut.of(self.query_rotation.where),
+            split.of(self.place),
+            split.of(self.query_rotation.where),
             parts(self.reach),
             parts(self.position),
             strict=True,
         )
-        one, other = (self.some(*each) for each in columns)
+        first, second = (self.some(*values) for values in columns)
         cross_kv = None if self.cross_kv is None else self.cross_kv.select_rows(*rows)
-        return replace_fields(one, cross_kv=cross_kv), replace_fields(other, cross_kv=None)
+        return replace_fields(first, cross_kv=cross_kv), replace_fields(second, cross_kv=None)
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
@@ -311,18 +311,18 @@ def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> In
     """Return the place of every packed token of a full batch, or only of its rows `rows`."""
     if rows is None and packing.by_host and packing.row.shape[0] <= MAX_HOST_INDICES:
         counts = packing.host_counts
-        here, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
-        number = rows_in_batch(here) * ROW_STRIDE + np.arange(here.shape[0]) - starts[here]
+        row, row_starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
+        number = rows_in_batch(row) * ROW_STRIDE + np.arange(row.shape[0]) - row_starts[row]
         return upload(hash_on_host(number), packing.row.device)
-    there = packing.row if rows is None else rows.index_select(0, packing.row)
-    return hash_numbers(rows_in_batch(there) * ROW_STRIDE + packing.column)
+    batch_row = packing.row if rows is None else rows.index_select(0, packing.row)
+    return hash_numbers(rows_in_batch(batch_row) * ROW_STRIDE + packing.column)
 
 
-def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
+def batch_places(tokens: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
     """Return the place of every entry of a padded batch before START and END are added."""
-    number, width = padded.shape
+    number, width = tokens.shape
     if number * width <= MAX_HOST_INDICES:
         rows = rows_in_batch(np.arange(number))[:, None]
-        return upload(hash_on_host(rows * ROW_STRIDE + np.arange(width)), padded.device)
-    row, column = (torch.arange(size, device=padded.device) for size in padded.shape)
+        return upload(hash_on_host(rows * ROW_STRIDE + np.arange(width)), tokens.device)
+    row, column = (torch.arange(size, device=tokens.device) for size in tokens.shape)
     return hash_numbers(rows_in_batch(row)[:, None] * ROW_STRIDE + column)

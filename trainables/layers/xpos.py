@@ -44,8 +44,8 @@ class Rotation:
     @cached_property
     def factors(self) -> tuple[Complex[Tensor, "M 1 half"], Complex[Tensor, "M 1 half"]]:
         """The factors with an axis for heads, and their conjugates."""
-        one, other = self.table[self.part :: 2].index_select(1, self.where)[:, :, None].unbind(0)
-        return one, other
+        factors, conjugates = self.table[self.part :: 2].index_select(1, self.where)[:, :, None].unbind(0)
+        return factors, conjugates
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
         """Return `x` rotated and scaled, in the precision of the factors."""
@@ -57,33 +57,33 @@ class Rotation:
         """Rotate and scale the first `heads` heads of `x` in place and return `x`."""
         width = 2 * self.table.shape[-1]
         if not x.requires_grad:
-            return _turned(x, self.factor[:, None], heads * width)
-        found: Tensor = _Turned.run(x, self.factors, heads * width)
-        return found
+            return _rotate_in_place(x, self.factor[:, None], heads * width)
+        rotated: Tensor = _RotateInPlace.run(x, self.factors, heads * width)
+        return rotated
 
 
-class _Turned(Function):
+class _RotateInPlace(Function):
     """The first columns, read as complex numbers, times factors, in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
         ctx.mark_dirty(x)
         ctx.back, ctx.columns = factors[1], columns
-        return _turned(x, factors[0], columns)
+        return _rotate_in_place(x, factors[0], columns)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,), back = grads, ctx.back
+        (grad,), conjugates = grads, ctx.back
         if ctx.columns < grad.shape[1]:
-            whole = grad.clone(memory_format=torch.contiguous_format)
-            return _turned(whole, back, ctx.columns), None, None
-        dtype, exact = grad.dtype, back.dtype.to_real()
-        wide = (grad if dtype == exact else grad.to(exact)).reshape(grad.shape[0], -1, back.shape[2], 2)
-        made = torch.view_as_real(torch.view_as_complex(wide) * back).view(grad.shape)
-        return made if dtype == exact else made.to(dtype), None, None
+            grad_copy = grad.clone(memory_format=torch.contiguous_format)
+            return _rotate_in_place(grad_copy, conjugates, ctx.columns), None, None
+        dtype, exact = grad.dtype, conjugates.dtype.to_real()
+        wide = (grad if dtype == exact else grad.to(exact)).reshape(grad.shape[0], -1, conjugates.shape[2], 2)
+        rotated = torch.view_as_real(torch.view_as_complex(wide) * conjugates).view(grad.shape)
+        return rotated if dtype == exact else rotated.to(dtype), None, None
 
 
-def _turned(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M 1 half"], columns: int) -> Tensor:
+def _rotate_in_place(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M 1 half"], columns: int) -> Tensor:
     part, dtype = x if columns == x.shape[1] else x[:, :columns], factor.dtype.to_real()
     exact = part if x.dtype == dtype else part.to(dtype)
     torch.view_as_complex(exact.view(x.shape[0], -1, factor.shape[2], 2)).mul_(factor)
@@ -128,11 +128,13 @@ def rotations(
     return Rotation(table, 0, position), Rotation(table, 1, position)
 
 
-def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) -> tuple[Rotation, Rotation]:
+def select_rotations(
+    rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]
+) -> tuple[Rotation, Rotation]:
     """Return the rotations of some of the tokens."""
     query, key = rotations
-    where = query.where.index_select(0, tokens)
-    return replace_fields(query, where=where), replace_fields(key, where=where)
+    positions = query.where.index_select(0, tokens)
+    return replace_fields(query, where=positions), replace_fields(key, where=positions)
 
 
 @cached_constants(maxsize=8)
@@ -141,12 +143,12 @@ def _factors(
 ) -> Complex[Tensor, "4 T half"]:
     """Return the table of factors of positions 0 to `width`; it is cached for later batches."""
     half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
-    where = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
-    angle = where * ROTATION_BASE ** (-2 * half / head_width)
+    positions = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
+    angle = positions * ROTATION_BASE ** (-2 * half / head_width)
     zeta = (2 * half + SCALE_OFFSET * head_width) / ((1 + SCALE_OFFSET) * head_width)
-    scale = zeta ** ((where - (width + 1) // 2) / SCALE_BASE)
-    both = [torch.polar(each, angle).to(exact) for each in (scale, 1 / scale)]
-    return torch.stack((*both, *(each.conj() for each in both)))
+    scale = zeta ** ((positions - (width + 1) // 2) / SCALE_BASE)
+    factors = [torch.polar(magnitude, angle).to(exact) for magnitude in (scale, 1 / scale)]
+    return torch.stack((*factors, *(factor.conj() for factor in factors)))
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:

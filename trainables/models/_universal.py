@@ -118,8 +118,8 @@ class HaltingProbability(RecomputableLayer):
 
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
         """Return one probability per unit, given its features."""
-        seen = features[0] if len(features) == 1 else torch.cat(features, -1)
-        logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
+        gate_input = features[0] if len(features) == 1 else torch.cat(features, -1)
+        logit: Tensor = self.outer(F.gelu(self.inner(gate_input))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
 
@@ -159,10 +159,12 @@ def run_to_halt(
         states = run_all(config, block, states, tokens)
         return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
     result = recurrence.run(states, tokens)
-    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    num_kept, num_computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
-        return RecurrenceResult(result.states, kept, result.ponder, computed)
-    depth, ponder, run = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1)).unbind(1)
+        return RecurrenceResult(result.states, num_kept, result.ponder, num_computed)
+    depth, ponder, run = tokens.packing.mean(torch.stack((num_kept, result.ponder, num_computed), 1)).unbind(
+        1
+    )
     return RecurrenceResult(result.states, depth.detach(), ponder, run.detach())
 
 
@@ -194,8 +196,8 @@ def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
     if halt is None or config.early_exit == "none":
         return config.max_layers, config.max_layers
     # No unit halts before `origin`. One more layer has run if a decision needs the next layer or keeps it.
-    least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
-    return min(least, config.max_layers), config.max_layers
+    fewest_layers = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
+    return min(fewest_layers, config.max_layers), config.max_layers
 
 
 def most_recurrent_layers(config: UniversalSettings, tokens: int) -> int:
@@ -220,8 +222,8 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
     halt = config.halt
     if halt is None:
         return 0.0
-    first = not halt.transition and halt.rule == "undo" and layers < config.max_layers
-    decisions = max(0, layers + first - halt.origin)
+    is_first_free = not halt.transition and halt.rule == "undo" and layers < config.max_layers
+    decisions = max(0, layers + is_first_free - halt.origin)
     units = tokens if config.halts_per_token else 1
     features = (2 if halt.transition else 1) * config.width
     once = linear_flops(units, features, config.width) + linear_flops(units, config.width, 1)

@@ -47,7 +47,7 @@ from torch.nn.functional import relu
 from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.linear import Constant
-from trainables.layers.packing import Packing, packed
+from trainables.layers.packing import Packing, pack
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.cells import Activation, GatedRecursiveCell, Initial, LstmCell, RecursiveCell, gelu
 from trainables.recurrence.composition import (
@@ -169,13 +169,13 @@ class Encoder(nn.Module):
             exit_mode(self.config.early_exit, x.device.type),
         )
         result = composition.run(self.cell.begin(states), packing)
-        hidden = self.cell.hidden(result.states)
+        hidden_states = self.cell.hidden(result.states)
         depth, computed, bound = (
             count.to(x.dtype) for count in (result.kept, result.run, packing.counts - NUM_BOUNDARIES)
         )
         return Encoded(
-            states=self.boundaries.padded(hidden, packing, x),
-            pooled=hidden.index_select(0, packing.starts[1:] - NUM_BOUNDARIES),
+            states=self.boundaries.padded(hidden_states, packing, x),
+            pooled=hidden_states.index_select(0, packing.starts[1:] - NUM_BOUNDARIES),
             depth=depth,
             ponder=torch.zeros_like(depth),
             computed=computed,
@@ -184,19 +184,19 @@ class Encoder(nn.Module):
         )
 
     def _along_a_given_tree(self, x: Tensor, mask: Tensor) -> Encoded:
-        vectors, packing = packed(x, mask)
-        leaves = self.cell.begin(vectors)
+        vectors, packing = pack(x, mask)
+        leaf_states = self.cell.begin(vectors)
         if self.start is None:
-            states = balanced(self.cell, leaves, packing)
+            states = balanced(self.cell, leaf_states, packing)
         else:
-            states = left_to_right(self.cell, self.start(), leaves, packing)
-        hidden = self.cell.hidden(states)
+            states = left_to_right(self.cell, self.start(), leaf_states, packing)
+        hidden_states = self.cell.hidden(states)
         levels = [_levels(self.config, length) for length in packing.counts.tolist()]
         depth = torch.tensor(levels, dtype=x.dtype, device=x.device)
-        missing = x.shape[1] - packing.width
+        num_missing = x.shape[1] - packing.width
         return Encoded(
-            states=nn.functional.pad(packing.pad(hidden), (0, 0, 0, missing)),
-            pooled=hidden.index_select(0, packing.starts[1:] - 1),
+            states=nn.functional.pad(packing.pad(hidden_states), (0, 0, 0, num_missing)),
+            pooled=hidden_states.index_select(0, packing.starts[1:] - 1),
             depth=depth,
             ponder=torch.zeros_like(depth),
             computed=depth,
@@ -231,9 +231,9 @@ def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]
     """Return -log of the last token's share of the total existence, for rows that did not finish; else 0."""
     exist = packing.pad(result.exist)
     tokens = packing.counts - NUM_BOUNDARIES
-    last = exist.gather(1, tokens[:, None]).squeeze(1)
+    last_existence = exist.gather(1, tokens[:, None]).squeeze(1)
     total = exist.sum(1) - NUM_BOUNDARIES + EPSILON * tokens
-    return torch.where(result.unfinished, -(last / total + EPSILON).log(), 0.0)
+    return torch.where(result.unfinished, -(last_existence / total + EPSILON).log(), 0.0)
 
 
 def _levels(config: Config, length: int) -> int:
@@ -243,9 +243,9 @@ def _levels(config: Config, length: int) -> int:
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:
     """Return the minimum and maximum number of steps run on a sequence of `length` tokens."""
-    most = _levels(config, length)
-    halts = config.structure == "latent" and config.halt is not None and config.early_exit != "none"
-    return (1 if halts else most), most
+    num_layers_max = _levels(config, length)
+    can_halt = config.structure == "latent" and config.halt is not None and config.early_exit != "none"
+    return (1 if can_halt else num_layers_max), num_layers_max
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
@@ -257,10 +257,10 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
     if config.structure == "left-to-right":
         return length * leaf + layers * cell
     tokens, reach = length + NUM_BOUNDARIES, config.window // 2
-    seen = config.window * width + (config.transition_features or 0)
+    scorer_width = config.window * width + (config.transition_features or 0)
     looks = (width if config.cell == "grc" else 2 * width) + (max(0, reach - 1) + reach) * width
     step = linear_flops(tokens, tokens, looks) + tokens * cell
-    return tokens * leaf + layers * (step + linear_flops(tokens, seen + 1, width))
+    return tokens * leaf + layers * (step + linear_flops(tokens, scorer_width + 1, width))
 
 
 def _cell_flops(config: Config) -> float:

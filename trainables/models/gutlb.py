@@ -84,10 +84,10 @@ class Encoder(Chunked):
     ) -> RecurrenceResult | Tensor:
         # The number of layers run on earlier chunks depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
-        here = replace(tokens, cross_kv=project_memory(self.block, memory, tokens))
+        layer_tokens = replace(tokens, cross_kv=project_memory(self.block, memory, tokens))
         if self.config.halt is None:
-            return run_all(self.config, self.block, states, here)
-        return run_to_halt(self.config, self.block, self.halt, states, here)
+            return run_all(self.config, self.block, states, layer_tokens)
+        return run_to_halt(self.config, self.block, self.halt, states, layer_tokens)
 
 
 states_between = states_between_layers
@@ -131,9 +131,9 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
         length: Number of tokens of each sequence.
     """
 
-    def kept(chunk: int) -> float:
+    def stored_bytes(chunk: int) -> float:
         block = block_activation_bytes(config, config.size_of_gate, rows, chunk)
         recall = cross_attention_activation_bytes(config, rows, chunk, config.memory.slots)
         return config.max_layers * (block + recall + halting_activation_bytes(config, rows, chunk))
 
-    return chunks_activation_bytes(config, rows, length, kept)
+    return chunks_activation_bytes(config, rows, length, stored_bytes)

@@ -246,22 +246,22 @@ class Encoder(nn.Module):
 
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
         """Run each row for its number of loops, fixed or supplied by the task."""
-        steps, ends, bound = self._counted(packing, guide)
+        steps, stop_steps, bound = self._counted(packing, guide)
         mode = exit_mode(self.config.early_exit, inputs.device.type)
-        compact = mode == "compact" or len(ends) == 1
-        live, done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
-        for end in ends:
-            live, done = self._advance(live, done, end), end
+        compact = mode == "compact" or len(stop_steps) == 1
+        live, num_done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
+        for end in stop_steps:
+            live, num_done = self._advance(live, num_done, end), end
             if not compact:
                 halted.add(live.select(live.pick(live.steps == end)))
-            elif end != ends[-1]:
+            elif end != stop_steps[-1]:
                 live = halted.release(live, live.steps > end)
         if compact:
             halted.add(live)
         if mode == "none":
-            self._advance(live, done, bound)
+            self._advance(live, num_done, bound)
         (states,) = halted.per_token(lambda rows: rows.states)
-        run = {"batch": done, "none": bound}.get(mode, steps)
+        run = {"batch": num_done, "none": bound}.get(mode, steps)
         return LoopResult(self._normed(states), steps, run, bound)
 
     def _run_all(self, inputs: Float[Tensor, "M D"], packing: Packing, loops: int) -> LoopResult:
@@ -272,23 +272,23 @@ class Encoder(nn.Module):
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
         """Return the loops of each row, the sorted numbers of loops after which rows end, and the maximum."""
-        fixed, most = self.config.loops, self.config.max_loops
+        fixed, max_loops = self.config.loops, self.config.max_loops
         if fixed != "task":
             return torch.full_like(packing.counts, fixed), [fixed], fixed
         if guide is None or guide.steps is None:
             raise ValueError(NO_STEPS)
-        ends = sorted(set(guide.steps.tolist()))
-        if ends[0] < 1 or ends[-1] > most:
+        stop_steps = sorted(set(guide.steps.tolist()))
+        if stop_steps[0] < 1 or stop_steps[-1] > max_loops:
             raise ValueError(
-                f"steps of a sample must be from 1 to max_loops, got {ends[0]} to {ends[-1]} and "
-                f"max_loops={most}; raise model.max_loops"
+                f"steps of a sample must be from 1 to max_loops, got {stop_steps[0]} to {stop_steps[-1]} and "
+                f"max_loops={max_loops}; raise model.max_loops"
             )
-        return guide.steps, ends, most
+        return guide.steps, stop_steps, max_loops
 
-    def _advance(self, live: LoopingRows, done: int, until: int) -> LoopingRows:
-        """Run loops number `done` + 1 to `until`."""
+    def _advance(self, live: LoopingRows, num_done: int, until: int) -> LoopingRows:
+        """Run loops number `num_done` + 1 to `until`."""
         states = live.states
-        for number in range(done, until):
+        for number in range(num_done, until):
             body = self.bodies[number if len(self.bodies) > 1 else 0]
             injected = self.config.injection and number > 0
             states = body(states + live.inputs if injected else states, live.tokens)
@@ -305,19 +305,22 @@ class Encoder(nn.Module):
             )
         zero = torch.zeros_like(packing.counts)
         live = LoopingRows.begin(inputs, packing, zero)
-        chosen, depth = inputs, zero
-        least = torch.full(zero.shape, torch.inf, device=x.device)
+        best_states, depth = inputs, zero
+        least_uncertainty = torch.full(zero.shape, torch.inf, device=x.device)
         for number in range(1, self.config.tried + 1):
             live = self._advance(live, number - 1, number)
             states = self._normed(live.states)
-            found = guide.uncertainty(self.boundaries.padded(states, packing, x))
+            uncertainty = guide.uncertainty(self.boundaries.padded(states, packing, x))
             if self.config.stop == "batch":
-                found = mean_over_equals(found, packing.counts)
+                uncertainty = mean_over_equals(uncertainty, packing.counts)
             # If the first value is NaN, the first loop is selected, so that a divergence is not hidden.
-            better = (found < least) | (depth == 0)
-            least, depth = torch.where(better, found, least), torch.where(better, number, depth)
-            chosen = torch.where(packing.spread(better)[:, None], states, chosen)
-        return LoopResult(chosen, depth, self.config.tried, self.config.tried)
+            better = (uncertainty < least_uncertainty) | (depth == 0)
+            least_uncertainty, depth = (
+                torch.where(better, uncertainty, least_uncertainty),
+                torch.where(better, number, depth),
+            )
+            best_states = torch.where(packing.spread(better)[:, None], states, best_states)
+        return LoopResult(best_states, depth, self.config.tried, self.config.tried)
 
     def _normed(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return states if self.final_norm is None else self.final_norm(states)
@@ -327,7 +330,7 @@ def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Fl
     """Return each value replaced by the mean over the values with an equal key."""
     group = torch.unique(keys, return_inverse=True)[1]
     sums, sizes = (
-        torch.zeros_like(values).index_add(0, group, each) for each in (values, torch.ones_like(values))
+        torch.zeros_like(values).index_add(0, group, term) for term in (values, torch.ones_like(values))
     )
     return (sums / sizes).index_select(0, group)
 

@@ -108,8 +108,8 @@ class ReluFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "M D"], positions: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each token."""
-        out: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), positions))
-        return out
+        result: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), positions))
+        return result
 
 
 class RouterLayer(RecomputableLayer):
@@ -217,8 +217,8 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
         length: Number of tokens of each sequence.
     """
     tokens, inner = length + NUM_BOUNDARIES, config.heads * config.size_of_head
-    hidden = config.size_of_feedforward + (config.width if config.gate else 0)
-    floats = (7 if config.gate else 4) * config.width + 6 * inner + 2 * hidden
-    masks = config.width + hidden if config.dropout else 0
+    hidden_width = config.size_of_feedforward + (config.width if config.gate else 0)
+    floats = (7 if config.gate else 4) * config.width + 6 * inner + 2 * hidden_width
+    masks = config.width + hidden_width if config.dropout else 0
     pairs = config.heads * tokens * FLOAT_BYTES * (2.0 if config.geometric else 6.0)
     return config.layers * rows * tokens * (FLOAT_BYTES * floats + masks + pairs)

@@ -49,7 +49,7 @@ from torch import Tensor, nn
 
 from trainables.layers.block_costs import FLOAT_BYTES
 from trainables.layers.boundaries import boundaries, positions
-from trainables.layers.packing import packed
+from trainables.layers.packing import pack
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._sut import (
     FinalNorm,
@@ -67,7 +67,7 @@ from trainables.models._sut import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import written
+from trainables.recurrence.result import decoder_output
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
 
@@ -130,7 +130,7 @@ class Decoder(StepwiseDecoder):
             memory_mask: True at valid positions of the inputs.
         """
         config = self.config
-        states, packing = packed(y * config.width**0.5, y_mask)
+        states, packing = pack(y * config.width**0.5, y_mask)
         tokens = replace(
             Tokens.unrotated(packing, states.dtype, causal=True),
             cross_kv=self.cross_kv(memory, memory_mask)[0],
@@ -138,7 +138,7 @@ class Decoder(StepwiseDecoder):
         begun = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
         result = replace(result, states=self.final_norm(result.states))
-        found = written(result, packing, y, config.max_layers)
+        found = decoder_output(result, packing, y, config.max_layers)
         return replace(found, auxiliary=_of_each(auxiliary, found.depth))
 
     def extend(
@@ -156,7 +156,7 @@ class Decoder(StepwiseDecoder):
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
-        sources, packing = packed(memory, memory_mask)
+        sources, packing = pack(memory, memory_mask)
         return [KeysValues(*self.block.recall.project_kv(sources), packing)]
 
 

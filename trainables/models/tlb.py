@@ -102,8 +102,8 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
         length: Number of tokens of each sequence.
     """
 
-    def kept(chunk: int) -> float:
+    def stored_bytes(chunk: int) -> float:
         recall = cross_attention_activation_bytes(config, rows, chunk, config.memory.slots)
         return config.layers * (block_activation_bytes(config, None, rows, chunk) + recall)
 
-    return chunks_activation_bytes(config, rows, length, kept)
+    return chunks_activation_bytes(config, rows, length, stored_bytes)

@@ -25,10 +25,10 @@ from trainables.layers.block_costs import (
 )
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
-from trainables.layers.packing import packed
+from trainables.layers.packing import pack
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import RecurrenceResult, written
+from trainables.recurrence.result import RecurrenceResult, decoder_output
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
@@ -93,13 +93,13 @@ class Decoder(StepwiseDecoder):
             memory: Encoded inputs, (batch, positions, width).
             memory_mask: True at valid positions of the inputs.
         """
-        states, packing = packed(y, y_mask)
+        states, packing = pack(y, y_mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
         for block, cross_kv in zip(self.blocks, self.cross_kv(memory, memory_mask), strict=True):
             assert isinstance(block, Block)
             states = block(states, replace(tokens, cross_kv=cross_kv))
         result = RecurrenceResult.of_all(self.final_norm(states), packing, self.config.layers)
-        return written(result, packing, y, self.config.layers)
+        return decoder_output(result, packing, y, self.config.layers)
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
@@ -115,7 +115,7 @@ class Decoder(StepwiseDecoder):
 
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for each block."""
-        states, packing = packed(memory, memory_mask)
+        states, packing = pack(memory, memory_mask)
         cross_kv = []
         for block in self.blocks:
             assert isinstance(block, Block)

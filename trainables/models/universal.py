@@ -59,7 +59,7 @@ from trainables.layers.block_costs import (
 )
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.linear import LayerNorm
-from trainables.layers.packing import packed
+from trainables.layers.packing import pack
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._universal import (
     UniversalSettings,
@@ -73,7 +73,7 @@ from trainables.models._universal import (
     states_between_layers,
 )
 from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
-from trainables.recurrence.result import written
+from trainables.recurrence.result import decoder_output
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
@@ -134,14 +134,14 @@ class Decoder(StepwiseDecoder):
             memory: Encoded inputs, (batch, positions, width).
             memory_mask: True at valid positions of the inputs.
         """
-        states, packing = packed(y, y_mask)
+        states, packing = pack(y, y_mask)
         tokens = replace(
             Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
             cross_kv=self.cross_kv(memory, memory_mask)[0],
         )
         result = run_to_halt(self.config, self.block, self.halt, states, tokens)
         result = replace(result, states=self.final_norm(result.states))
-        return written(result, packing, y, self.config.max_layers)
+        return decoder_output(result, packing, y, self.config.max_layers)
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
@@ -156,7 +156,7 @@ class Decoder(StepwiseDecoder):
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
-        return [self.block.recall.project_kv(*packed(memory, memory_mask))]
+        return [self.block.recall.project_kv(*pack(memory, memory_mask))]
 
 
 memory_length = positions

@@ -74,7 +74,7 @@ class _Unpickler(pickle.Unpickler):
             raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
         stand_in = admitted[module, name]
         # Return a new function per call, because a pickle could set attributes of a shared one.
-        return lambda *given: stand_in(*given)  # noqa: PLW0108
+        return lambda *arguments: stand_in(*arguments)  # noqa: PLW0108
 
 
 def _no_call(*_: object) -> None:
@@ -107,7 +107,7 @@ def names(folder: str | None) -> dict[str, tuple[str, ...]]:
     return files
 
 
-def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_images(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError`."""
     try:
         content = file.read_bytes()

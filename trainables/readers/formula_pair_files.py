@@ -13,7 +13,7 @@ from trainables.generators.formula_pairs import BUCKETS, RELATIONS, SEPARATOR, P
 from trainables.generators.formulas import WORDS
 
 
-def read(folder: Path, part: str) -> tuple[Pairs, ...]:
+def read_formula_pairs(folder: Path, part: str) -> tuple[Pairs, ...]:
     """Return the pairs in `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with the place."""
     return tuple(_read_file(file) for file in files(folder, part))
 

@@ -106,8 +106,8 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
             if number % COUNTED_AT_ONCE == 0:
                 report("bytes", sources.tell() + targets.tell(), size)
             if one is None or other is None:
-                longer = number + sum(1 for _ in (targets if one is None else sources))
-                counts = (number - 1, longer) if one is None else (longer, number - 1)
+                num_lines = number + sum(1 for _ in (targets if one is None else sources))
+                counts = (number - 1, num_lines) if one is None else (num_lines, number - 1)
                 raise ValueError(
                     f"{source} and {target.name} must have as many lines, since their numbers pair them, "
                     f"got {counts[0]} and {counts[1]}"
@@ -121,7 +121,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     Raises:
         ValueError: A line has another form, a word occurs twice or is a special entry, or there are no words.
     """
-    seen: dict[str, int] = {}
+    line_of_word: dict[str, int] = {}
     for number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
         if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
@@ -129,14 +129,15 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
                 f"{file}, line {number}: expected a word or a word and its count, without "
                 f"{' '.join(marks)}, got {line[:200]!r}"
             )
-        if word in seen:
+        if word in line_of_word:
             raise ValueError(
-                f"{file}, line {number}: expected each word once, got {word!r} of line {seen[word]} again"
+                f"{file}, line {number}: expected each word once, got {word!r} of line "
+                f"{line_of_word[word]} again"
             )
-        seen[word] = number
-    if not seen:
+        line_of_word[word] = number
+    if not line_of_word:
         raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
-    return Vocabulary(marks, seen)
+    return Vocabulary(marks, line_of_word)
 
 
 def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:

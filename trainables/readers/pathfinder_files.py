@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from trainables.data.files import source_folder, unreadable_error
-from trainables.data.progress import counted
+from trainables.data.progress import report_each
 
 LOG = logging.getLogger(__name__)
 FOLDERS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
@@ -92,7 +92,7 @@ def existing_images(target_folder: Path, images: list[ListedImage]) -> list[List
 def read(folder: Path, images: list[ListedImage], side: int) -> np.ndarray:
     """Return grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
     pixels = np.empty((len(images), side**2), dtype=np.uint8)
-    for row, image in enumerate(counted(images, "images", len(images))):
+    for row, image in enumerate(report_each(images, "images", len(images))):
         size, mode, levels = _open(folder / image.path, side)
         if levels is None:
             raise ValueError(
@@ -130,10 +130,10 @@ def _lines(file: Path) -> list[ListedImage]:
         path = PurePosixPath(*fields[:2])
         inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
         if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not inside:
-            shown = line[:200].decode("utf-8", "replace")
+            shown_line = line[:200].decode("utf-8", "replace")
             raise ValueError(
                 f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
-                f"parameters, separated by single spaces, got {shown!r}"
+                f"parameters, separated by single spaces, got {shown_line!r}"
             )
         images.append(ListedImage(str(path), int(fields[3])))
     return images

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.host import copy_to_host, replace_fields, upload, upload_together
-from trainables.layers.packing import InTwo, Packing, put, take
+from trainables.layers.packing import Packing, SplitInTwo, put_rows, take
 from trainables.layers.tokens import Placed
 
 ExitMode = Literal["compact", "batch", "none"]
@@ -88,8 +88,8 @@ class Selection:
 class UnitSplit:
     """A split of the units of a batch into remaining and removed units."""
 
-    units: InTwo
-    tokens: InTwo
+    units: SplitInTwo
+    tokens: SplitInTwo
     rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
     """Rows with remaining units, on the device and on the host."""
     active: Packing
@@ -115,39 +115,41 @@ class ActiveUnits:
 
     def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
         """Return the indices of all values of `units`; the host waits if `units` is a tensor."""
-        known = copy_to_host(units) if isinstance(units, Tensor) else units
-        stays = known if self.per_token else np.repeat(known, self.packing.host_counts)
-        tokens, rows, packing = self.packing.select(stays)
-        flags = {UNITS: known, TOKENS: stays}
+        host_mask = copy_to_host(units) if isinstance(units, Tensor) else units
+        is_staying = host_mask if self.per_token else np.repeat(host_mask, self.packing.host_counts)
+        tokens, rows, packing = self.packing.select(is_staying)
+        flags = {UNITS: host_mask, TOKENS: is_staying}
         return Selection(tokens if self.per_token else rows, tokens, rows, packing, flags)
 
     def select(self: Units, picked: Selection) -> Units:
         """Return a copy with only the units in `picked`."""
         indices = {TOKENS: picked.tokens, UNITS: picked.units}
-        chosen: dict[str, Any] = {"tokens": self.tokens.select(picked.tokens, picked.rows, picked.packing)}
+        selected_values: dict[str, Any] = {
+            "tokens": self.tokens.select(picked.tokens, picked.rows, picked.packing)
+        }
         for name, axis, value in self._entries():
             if isinstance(value, np.ndarray):
-                chosen[name] = value[picked.known[axis]]
+                selected_values[name] = value[picked.known[axis]]
                 continue
             index = indices[axis]
-            chosen[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
-        return replace_fields(self, **chosen)
+            selected_values[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
+        return replace_fields(self, **selected_values)
 
     def split(self, keep_mask: Bool[np.ndarray, " U"]) -> UnitSplit:
         """Return the split into the units that `keep_mask` and the others."""
-        stays = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
-        (rows, active), (_, halted) = self.packing.left(stays), self.packing.left(~stays)
-        known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, keep_mask))]
+        is_staying = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
+        (rows, active), (_, halted) = self.packing.left(is_staying), self.packing.left(~is_staying)
+        orders = [rows, *(np.argsort(~mask, kind="stable") for mask in (is_staying, keep_mask))]
         layouts = [active.row, active.counts, halted.row, halted.counts]
-        tables = upload_together([*known, *layouts], self.packing.row.device)
+        tables = upload_together([*orders, *layouts], self.packing.row.device)
         tokens, units = (
-            InTwo(order, each) for order, each in zip(tables[1:3], (stays, keep_mask), strict=True)
+            SplitInTwo(order, mask) for order, mask in zip(tables[1:3], (is_staying, keep_mask), strict=True)
         )
-        (one,), (other,) = (
+        (first,), (second,) = (
             Packing.of_tables([layout], tables[number : number + 1], tables[number + 1 : number + 2])
             for number, layout in ((3, active), (5, halted))
         )
-        return UnitSplit(tokens if self.per_token else units, tokens, (tables[0], rows), one, other)
+        return UnitSplit(tokens if self.per_token else units, tokens, (tables[0], rows), first, second)
 
     def part(self: Units, split: UnitSplit) -> tuple[Units, Units]:
         """Return the remaining and the removed units; each field is split by one kernel.
@@ -155,13 +157,13 @@ class ActiveUnits:
         Both parts of a field share one copy in memory.
         """
         cuts, parts = {TOKENS: split.tokens, UNITS: split.units}, dict[int, tuple[Any, Any]]()
-        tokens, gone = self.tokens.part(split.tokens, split.rows, split.active, split.halted)
-        active, halted = dict[str, Any](tokens=tokens), dict[str, Any](tokens=gone)
+        tokens, halted_tokens = self.tokens.part(split.tokens, split.rows, split.active, split.halted)
+        active, halted = dict[str, Any](tokens=tokens), dict[str, Any](tokens=halted_tokens)
         for name, axis, value in self._entries():
             if id(value) not in parts:  # a tensor in several fields is split once
-                cut = cuts[axis]
-                plain = isinstance(value, Tensor | np.ndarray)
-                parts[id(value)] = cut.of(value) if plain else value.part(cut)
+                axis_split = cuts[axis]
+                is_array = isinstance(value, Tensor | np.ndarray)
+                parts[id(value)] = axis_split.of(value) if is_array else value.part(axis_split)
             active[name], halted[name] = parts[id(value)]
         return replace_fields(self, **active), replace_fields(self, **halted)
 
@@ -182,7 +184,7 @@ _AXES: dict[type, list[tuple[str, str | None]]] = {}
 def _axes(kind: type[ActiveUnits]) -> list[tuple[str, str | None]]:
     """Return the name and the axis (None: not selected) of every field."""
     if kind not in _AXES:
-        _AXES[kind] = [(each.name, each.metadata.get(_AXIS)) for each in fields(kind)]
+        _AXES[kind] = [(axis_field.name, axis_field.metadata.get(_AXIS)) for axis_field in fields(kind)]
     return _AXES[kind]
 
 
@@ -205,21 +207,21 @@ class HaltedResults(Generic[Gone]):
         self: "HaltedResults[Units]", units: Units, keep_mask: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
     ) -> Units:
         """Add the units outside `keep_mask` and return the remaining ones."""
-        known = copy_to_host(keep_mask) if isinstance(keep_mask, Tensor) else keep_mask
-        if known.all():
+        host_mask = copy_to_host(keep_mask) if isinstance(keep_mask, Tensor) else keep_mask
+        if host_mask.all():
             return units
         # Separate copies, not parts of one, because added units stay in memory.
-        self.add(units.select(units.pick(~known)))
-        return units.select(units.pick(known))
+        self.add(units.select(units.pick(~host_mask)))
+        return units.select(units.pick(host_mask))
 
     def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
         """Return `values` of every token, in the order of the full batch."""
         if len(self.left) == 1:
             return [value(self.left[0]) for value in values]
-        known = np.concatenate([part.source for part in self.left])
+        host_order = np.concatenate([part.source for part in self.left])
         wholes = [torch.cat([value(part) for part in self.left]) for value in values]
-        source = upload(known, wholes[0].device)
-        return [put(whole, source, whole.shape[0]) for whole in wholes]
+        source = upload(host_order, wholes[0].device)
+        return [put_rows(values, source, values.shape[0]) for values in wholes]
 
     def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
         """Return `values` of every unit, in the order of the full batch.
@@ -227,10 +229,10 @@ class HaltedResults(Generic[Gone]):
         A value that is an int applies to all units that were removed together.
         """
         columns = [[value(part) for part in self.left] for value in values]
-        device = next(each.device for column in columns for each in column if isinstance(each, Tensor))
-        known = np.argsort(np.concatenate([part.origin for part in self.left]))
-        back = None if len(self.left) == 1 else upload(known, device)
-        return [self._in_order(column, known, back, device) for column in columns]
+        device = next(tensor.device for column in columns for tensor in column if isinstance(tensor, Tensor))
+        host_order = np.argsort(np.concatenate([part.origin for part in self.left]))
+        order = None if len(self.left) == 1 else upload(host_order, device)
+        return [self._in_order(column, host_order, order, device) for column in columns]
 
     def _in_order(
         self,
@@ -239,7 +241,7 @@ class HaltedResults(Generic[Gone]):
         inverse: Int[Tensor, " U"] | None,
         device: torch.device,
     ) -> Tensor:
-        tensors = [each for each in values if isinstance(each, Tensor)]
+        tensors = [value for value in values if isinstance(value, Tensor)]
         if not tensors:
             sizes = [len(part.origin) for part in self.left]
             return upload(np.repeat(np.asarray(values), sizes)[host_order], device)

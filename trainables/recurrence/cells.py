@@ -101,15 +101,15 @@ class GatedRecursiveCell(RecursiveCell):
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """Return LN(W x)."""
         norm = self.norm if self.leaf_norm is None else self.leaf_norm
-        leaves: Tensor = norm(self.leaf(x))
-        return leaves
+        leaf_states: Tensor = norm(self.leaf(x))
+        return leaf_states
 
     def compose(
         self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
         """Return the normed gated sum of both states and the candidate."""
-        hidden = self.activation(self.inner(torch.cat((left, right), -1)))
-        f1, f2, i, p = self.outer(self.dropout(hidden, positions)).chunk(4, -1)
+        hidden_layer = self.activation(self.inner(torch.cat((left, right), -1)))
+        f1, f2, i, p = self.outer(self.dropout(hidden_layer, positions)).chunk(4, -1)
         parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
         return parent
 
@@ -134,8 +134,8 @@ class LstmCell(RecursiveCell):
         """Return the state of the gated sum of both memories and the new candidate."""
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
         gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), positions)
-        f1, f2, i, o, new = gates.chunk(5, -1)
-        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * new.tanh())
+        f1, f2, i, o, candidate = gates.chunk(5, -1)
+        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * candidate.tanh())
 
     def _state(self, o: Tensor, memory: Tensor) -> Tensor:
         return torch.cat((o.sigmoid() * memory.tanh(), memory), -1)

@@ -26,7 +26,7 @@ from trainables.layers.memory import (
     update_activation_bytes,
     update_flops,
 )
-from trainables.layers.packing import Packing, moved, put
+from trainables.layers.packing import Packing, put_rows, reorder
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -96,15 +96,18 @@ class ChunkPart:
 
     @classmethod
     def of_all(
-        cls, cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
+        cls, row_cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
         """Build all parts from all `tokens` of a batch and the `places` of all slots."""
         rows = torch.arange(0, device=places.device)  # rows of `cross_kv`, which is None here
-        ordered = tokens.select(cut.orders.tokens.order, rows, cut.packing)
-        here = ordered.split([chunk.packing for chunk in chunks])
+        ordered = tokens.select(row_cut.orders.tokens.order, rows, row_cut.packing)
+        chunk_tokens = ordered.split([chunk.packing for chunk in chunks])
         add_slots_packings([chunk.packing for chunk in chunks], memory.settings.slots)
-        where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
-        return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
+        chunk_places = [places if chunk.in_all else places.index_select(0, chunk.rows) for chunk in chunks]
+        return [
+            cls(tokens_of_chunk, memory.placed(place, tokens_of_chunk))
+            for tokens_of_chunk, place in zip(chunk_tokens, chunk_places, strict=True)
+        ]
 
 
 class Chunked(nn.Module):
@@ -130,14 +133,14 @@ class Chunked(nn.Module):
         result, slots = carry(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
-            pooled=self._read(result.states, packing, slots),
+            pooled=self._read_out(result.states, packing, slots),
             depth=result.depth,
             ponder=result.ponder,
             computed=result.computed,
             bound=torch.full_like(result.depth, bound),
         )
 
-    def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
+    def _read_out(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
                 return self.memory.read(slots).mean(1)
@@ -151,58 +154,68 @@ class Chunked(nn.Module):
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks in order; depths and costs of a row are means over its chunks."""
         config, rows_in_all = self.chunked, packing.num_rows
-        cut = Cut.of(packing, config.chunk, causal=config.causal)
-        tokens = cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
+        row_cut = Cut.of(packing, config.chunk, causal=config.causal)
+        tokens = row_cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
         slots = self.memory.begin(rows_in_all)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
-        left: list[Float[Tensor, "K S D"]] = []
+        finished_slots: list[Float[Tensor, "K S D"]] = []
         places = self.memory.places(packing)
-        chunks = cut.chunks()
-        parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
-        order, back = cut.orders.tokens.order, cut.orders.tokens.back
-        given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
+        chunks = row_cut.chunks()
+        parts = ChunkPart.of_all(row_cut, chunks, tokens, self.memory, places)
+        order, inverse_order = row_cut.orders.tokens.order, row_cut.orders.tokens.inverse_order
+        chunk_states = torch.split(
+            reorder(states, order, inverse_order), [chunk.packing.row.shape[0] for chunk in chunks]
+        )
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                if (split := cut.orders.row_splits[number]) is not None:
-                    slots, gone = _parted(slots, split)
-                    left.append(gone)
+                if (row_split := row_cut.orders.row_splits[number]) is not None:
+                    slots, ended_slots = _parted(slots, row_split)
+                    finished_slots.append(ended_slots)
                 memory = self.memory.marked(slots)
-                result = layers(given[number], part.tokens, memory, number)
+                result = layers(chunk_states[number], part.tokens, memory, number)
                 if isinstance(result, RecurrenceResult):
                     finals.append(result.states)
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(costs if chunk.in_all else put(costs, chunk.rows, rows_in_all))
+                    totals.append(costs if chunk.in_all else put_rows(costs, chunk.rows, rows_in_all))
                 else:
                     finals.append(result)
                 memory = self.memory.update(memory, part.slots, finals[-1], chunk.packing)
                 slots = memory.to(slots.dtype)
-        if left:
-            slots = moved(torch.cat([*left, slots]), cut.orders.rows.order, cut.orders.rows.back)
-        final = moved(torch.cat(finals), back, order)
-        return _mean_over_chunks(final, totals, cut.counts, packing, bound), slots
+        if finished_slots:
+            slots = reorder(
+                torch.cat([*finished_slots, slots]),
+                row_cut.orders.rows.order,
+                row_cut.orders.rows.inverse_order,
+            )
+        final = reorder(torch.cat(finals), inverse_order, order)
+        return _mean_over_chunks(final, totals, row_cut.counts, packing, bound), slots
 
     def _carry_padded(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks with constant shapes; rows without a chunk run without an effect."""
         config, memory = self.chunked, self.memory
-        cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
+        padded_cut = PaddedCut.of(
+            packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal
+        )
         slots, places = memory.begin(packing.num_rows), memory.places(packing)
-        parts = [ChunkPart(each.tokens, memory.placed(places, each.tokens)) for each in cut.chunks]
+        parts = [ChunkPart(chunk.tokens, memory.placed(places, chunk.tokens)) for chunk in padded_cut.chunks]
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
-        for number, (given, part) in enumerate(zip(cut.parts(states), parts, strict=True)):
-            exists, marked = cut.chunks[number].exists[:, None], memory.marked(slots)
-            result = layers(given, part.tokens, marked, number)
+        for number, (chunk_states, part) in enumerate(zip(padded_cut.parts(states), parts, strict=True)):
+            exists, marked = padded_cut.chunks[number].exists[:, None], memory.marked(slots)
+            result = layers(chunk_states, part.tokens, marked, number)
             if isinstance(result, RecurrenceResult):
                 costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                 totals.append(torch.where(exists, costs, 0))
             finals.append(result.states if isinstance(result, RecurrenceResult) else result)
             updated = memory.update(marked, part.slots, finals[-1], part.tokens.packing)
             slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
-        return _mean_over_chunks(cut.whole(finals), totals, cut.counts, packing, bound), slots
+        return _mean_over_chunks(
+            padded_cut.join_parts(finals), totals, padded_cut.counts, packing, bound
+        ), slots
 
 
 def _mean_over_chunks(
@@ -218,17 +231,17 @@ def _mean_over_chunks(
     """
     if not totals:
         return RecurrenceResult.of_all(states, packing, bound)
-    depth, ponder, computed = (torch.stack([*totals]).sum(0) / counts.to(states.dtype)[:, None]).unbind(1)
-    return RecurrenceResult(states, depth.detach(), ponder, computed.detach())
+    depth, ponder, num_computed = (torch.stack([*totals]).sum(0) / counts.to(states.dtype)[:, None]).unbind(1)
+    return RecurrenceResult(states, depth.detach(), ponder, num_computed.detach())
 
 
 def _parted(
     slots: Float[Tensor, "B S D"], split: RowSplit
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
     """Return the slots of the rows that have another chunk, and those of the others."""
-    ordered = moved(slots, split.order, split.back)
-    active, gone = ordered.split_with_sizes([split.stays, slots.shape[0] - split.stays])
-    return active, gone
+    ordered = reorder(slots, split.order, split.inverse_order)
+    active, ended_slots = ordered.split_with_sizes([split.num_staying, slots.shape[0] - split.num_staying])
+    return active, ended_slots
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:

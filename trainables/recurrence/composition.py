@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.host import copy_to_host, upload
 from trainables.layers.linear import Vector
-from trainables.layers.packing import Packing, put, take
+from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.recomputing import run_recomputable
 from trainables.layers.tokens import Placed, packed_places
 from trainables.recurrence.active_units import (
@@ -93,7 +93,7 @@ class ComposingRows(ActiveUnits):
         source, rows = everywhere(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
-        none = torch.zeros_like(packing.counts)
+        zeros = torch.zeros_like(packing.counts)
         return cls(
             tokens=Placed(packing, packed_places(packing)),
             per_token=False,
@@ -103,9 +103,9 @@ class ComposingRows(ActiveUnits):
             exist=exist,
             took=torch.zeros_like(exist),
             free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
-            kept=none,
-            run=none,
-            active=torch.ones_like(none, dtype=torch.bool),
+            kept=zeros,
+            run=zeros,
+            active=torch.ones_like(zeros, dtype=torch.bool),
         )
 
     def surviving(self, threshold: float) -> Int[Tensor, " B"]:
@@ -142,12 +142,12 @@ class Composition:
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
-        seen = None if self.threshold is None else start_record(packing, "existence")
+        record = None if self.threshold is None else start_record(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
-            if seen is not None:
+            if record is not None:
                 active = composing.packing.spread(composing.active)
-                where = upload(composing.source, active.device)
-                seen.record_layer(number, where, composing.exist, active)
+                row_indices = upload(composing.source, active.device)
+                record.record_layer(number, row_indices, composing.exist, active)
             composing = self._step(composing)
             stay = self._staying(composing, number)
             if not stay.any():
@@ -181,35 +181,37 @@ class Composition:
                 torch.where(moving, exist, composing.exist),
                 torch.where(moving, took, composing.took),
             )
-        after = replace(composing, states=states, exist=exist, took=took)
-        after = replace(after, kept=composing.kept + composing.active, run=composing.run + 1)
+        updated = replace(composing, states=states, exist=exist, took=took)
+        updated = replace(updated, kept=composing.kept + composing.active, run=composing.run + 1)
         if self.threshold is None:
-            return after
-        return replace(after, active=composing.active & (after.surviving(self.threshold) > 1))
+            return updated
+        return replace(updated, active=composing.active & (updated.surviving(self.threshold) > 1))
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
         """Return states, existential probabilities and degrees of composition after one step."""
         packing = composing.packing
-        left, right = neighbours(packing.pad(composing.exist), self.retriever)
-        beside, window = self._look(composing.states, packing, left, right)
-        chosen = self._choose(self.scorer(window, composing.took), composing, left, right)
-        took = packing.unpad(_mixed(left, packing.pad(chosen)))
-        composed = self.cell.compose(beside, composing.states, composing.tokens.place)
+        left_weights, right = neighbours(packing.pad(composing.exist), self.retriever)
+        left_states, window = self._look(composing.states, packing, left_weights, right)
+        decisions = self._choose(self.scorer(window, composing.took), composing, left_weights, right)
+        took = packing.unpad(_mixed(left_weights, packing.pad(decisions)))
+        composed = self.cell.compose(left_states, composing.states, composing.tokens.place)
         states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
-        return states, composing.exist * (1 - chosen), took
+        return states, composing.exist * (1 - decisions), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """Return the state of the soft left neighbour, and the window of soft neighbours in order."""
-        padded = packing.pad(states)
-        beside = left.to(padded.dtype) @ padded
-        seen = self.cell.hidden(padded)
-        window = [seen]
-        before, behind = self.cell.hidden(beside), seen
+        padded_states = packing.pad(states)
+        left_states = left.to(padded_states.dtype) @ padded_states
+        hidden_states = self.cell.hidden(padded_states)
+        window = [hidden_states]
+        left_hidden, behind = self.cell.hidden(left_states), hidden_states
         for reach in range(self.window // 2):
-            before = before if reach == 0 else left.to(before.dtype) @ before
+            left_hidden = left_hidden if reach == 0 else left.to(left_hidden.dtype) @ left_hidden
             behind = right.to(behind.dtype) @ behind
-            window = [before, *window, behind]
-        return packing.unpad(beside), packing.unpad(torch.cat([each.to(seen.dtype) for each in window], -1))
+            window = [left_hidden, *window, behind]
+        return packing.unpad(left_states), packing.unpad(
+            torch.cat([part.to(hidden_states.dtype) for part in window], -1)
+        )
 
     def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
         """Return the modulated sigmoid of composing each position.
@@ -220,12 +222,12 @@ class Composition:
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
-        here = torch.where(composing.free, (score - packing.spread(greatest)).exp(), 0.0)
-        terms = here + packing.spread((-greatest).exp()) + 2 * EPSILON
+        weights = torch.where(composing.free, (score - packing.spread(greatest)).exp(), 0.0)
+        terms = weights + packing.spread((-greatest).exp()) + 2 * EPSILON
         if self.modulated:
-            wide = packing.pad(here)
+            wide = packing.pad(weights)
             terms = terms + packing.unpad(_mixed(left, wide) + _mixed(right, wide)) + 2 * EPSILON
-        return here / terms
+        return weights / terms
 
 
 @dataclass
@@ -258,12 +260,14 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
     If the halves differ, the left one has one token more. The root of each row is at its last token.
     """
     order, place = _Order(), packed_places(packing)
-    for first, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
-        order.grow(first, size)
+    for first_node, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
+        order.grow(first_node, size)
     for left, right in zip(order.left, order.right, strict=True):
-        one, other = (torch.tensor(each, device=states.device) for each in (left, right))
-        parents = run_recomputable(cell, cell.compose, take(states, one), take(states, other), place[other])
-        states = states.index_copy(0, other, parents.to(states.dtype))
+        left_nodes, right_nodes = (torch.tensor(children, device=states.device) for children in (left, right))
+        parents = run_recomputable(
+            cell, cell.compose, take(states, left_nodes), take(states, right_nodes), place[right_nodes]
+        )
+        states = states.index_copy(0, right_nodes, parents.to(states.dtype))
     return states
 
 
@@ -281,17 +285,19 @@ def left_to_right(
     Returns:
         The composed state at each token, (tokens, state width).
     """
-    place, pieces, where = packed_places(packing), list[Tensor](), list[Tensor]()
+    place, pieces, row_indices = packed_places(packing), list[Tensor](), list[Tensor]()
     rows = torch.arange(packing.num_rows, device=states.device)
-    before = start.expand(packing.num_rows, -1).to(states.dtype)
+    states_so_far = start.expand(packing.num_rows, -1).to(states.dtype)
     for column in range(packing.width):
         stay = (packing.counts[rows] > column).nonzero().squeeze(1)
-        rows, before = rows[stay], take(before, stay)
-        here = packing.starts[rows] + column
-        before = run_recomputable(cell, cell.compose, before, take(states, here), place[here])
-        pieces.append(before)
-        where.append(here)
-    return put(torch.cat(pieces), torch.cat(where), states.shape[0])
+        rows, states_so_far = rows[stay], take(states_so_far, stay)
+        token_indices = packing.starts[rows] + column
+        states_so_far = run_recomputable(
+            cell, cell.compose, states_so_far, take(states, token_indices), place[token_indices]
+        )
+        pieces.append(states_so_far)
+        row_indices.append(token_indices)
+    return put_rows(torch.cat(pieces), torch.cat(row_indices), states.shape[0])
 
 
 def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:

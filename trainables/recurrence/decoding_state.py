@@ -96,7 +96,7 @@ class DecodingState:
         """Return the state of some inputs, in their order, with all their hypotheses."""
         across = torch.arange(self.width, device=inputs.device)
         rows = (inputs[:, None] * self.width + across).flatten()
-        cross_kv = tuple(each.select_rows(inputs) for each in self.cross_kv)
+        cross_kv = tuple(keys_values.select_rows(inputs) for keys_values in self.cross_kv)
         return replace(self.reorder(rows), cross_kv=cross_kv)
 
 
@@ -104,8 +104,8 @@ def _longer(so_far: Tensor | None, new: Tensor) -> Tensor:
     return new[:, None] if so_far is None else torch.cat((so_far, new[:, None]), 1)
 
 
-def _even(rows: int, length: int, like: Tensor) -> Packing:
-    return Packing.of_counts(np.full(rows, length), like.device)
+def _even(rows: int, length: int, example: Tensor) -> Packing:
+    return Packing.of_counts(np.full(rows, length), example.device)
 
 
 class StepwiseDecoder(nn.Module):

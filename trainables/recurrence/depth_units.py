@@ -61,7 +61,7 @@ class DepthUnits(ActiveUnits):
         source, rows = everywhere(tokens.packing)
         cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
         halting = HaltingState.begin(cap, states.dtype, delay, alike=all_keep)
-        begun = cls(
+        units = cls(
             tokens=tokens,
             per_token=per_token,
             source=source,
@@ -71,7 +71,7 @@ class DepthUnits(ActiveUnits):
             halting=halting,
             halted_sum=torch.zeros_like(states) if running else None,
         )
-        return replace_fields(begun, halts_by=begun.means_of(states))
+        return replace_fields(units, halts_by=units.means_of(states))
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
@@ -125,21 +125,23 @@ class DepthUnits(ActiveUnits):
             capped: Whether some unit may reach its cap.
         """
         halts_by = None if features is states and all_keep else features
-        around = States(self.states, states, self.mixed, None if self.per_token else self.packing)
-        halting, mixed, states = keep(self.halting, decision, around, all_keep=all_keep, capped=capped)
-        found = replace_fields(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+        states_around_step = States(self.states, states, self.mixed, None if self.per_token else self.packing)
+        halting, mixed, states = keep(
+            self.halting, decision, states_around_step, all_keep=all_keep, capped=capped
+        )
+        updated = replace_fields(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step of `features`.
-            found = replace_fields(found, halts_by=self.means_of(states))
-        return found
+            updated = replace_fields(updated, halts_by=self.means_of(states))
+        return updated
 
     def part(self, split: UnitSplit) -> "tuple[DepthUnits, DepthUnits]":
         """Return the remaining and the removed units; adds final states of the latter to `halted_sum`."""
         if self.halted_sum is None:
             return super().part(split)
-        leaves = upload(~split.tokens.known, self.states.device)
-        gone = self.packing.running_sum(torch.where(leaves[:, None], self.states, 0))
-        return super(DepthUnits, replace_fields(self, halted_sum=self.halted_sum + gone)).part(split)
+        is_leaving = upload(~split.tokens.known, self.states.device)
+        halted_sums = self.packing.running_sum(torch.where(is_leaving[:, None], self.states, 0))
+        return super(DepthUnits, replace_fields(self, halted_sum=self.halted_sum + halted_sums)).part(split)
 
     def ended(self) -> "EndedUnits":
         """Return the results of these units after they have halted."""
@@ -206,16 +208,16 @@ class KeyValueCache:
 
     def write(self, slots: Int[Tensor, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
         """Return the cache with new keys and values in `slots`."""
-        found = replace_fields(self, seen=self.seen.with_rows(slots, new_keys_values))
-        vars(found)["slots"] = self.slots
-        return found
+        updated = replace_fields(self, seen=self.seen.with_rows(slots, new_keys_values))
+        vars(updated)["slots"] = self.slots
+        return updated
 
     def of_active(self, split: UnitSplit) -> "KeyValueCache":
         """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
-        known, packing, rows = self.known[split.tokens.known], self.seen.packing, split.rows[1]
+        host_numbers, packing, rows = self.known[split.tokens.known], self.seen.packing, split.rows[1]
         if rows.shape[0] == packing.num_rows:
-            return KeyValueCache(self.seen, known)
-        stays = np.zeros(packing.num_rows, dtype=bool)
-        stays[rows] = True
-        renumber = np.repeat(stays, packing.host_counts).cumsum() - 1
-        return KeyValueCache(self.seen.select_rows(*split.rows), renumber[known])
+            return KeyValueCache(self.seen, host_numbers)
+        is_staying = np.zeros(packing.num_rows, dtype=bool)
+        is_staying[rows] = True
+        renumber = np.repeat(is_staying, packing.host_counts).cumsum() - 1
+        return KeyValueCache(self.seen.select_rows(*split.rows), renumber[host_numbers])

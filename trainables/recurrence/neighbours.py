@@ -37,18 +37,18 @@ class _Additive(Function):
         upper = all_pairs.triu(1)
         wide = exist[:, None] * upper
         # Sums per row instead of differences of one running sum: sums of exactly one must remain exactly one.
-        before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
-        rest = 1 - before
-        over = wide > rest
-        ctx.save_for_backward(over.logical_not() & upper.bool(), over & (rest >= 0))
-        return torch.minimum(wide, rest.clamp_(min=0))
+        sum_before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
+        remainder = 1 - sum_before
+        exceeds = wide > remainder
+        ctx.save_for_backward(exceeds.logical_not() & upper.bool(), exceeds & (remainder >= 0))
+        return torch.minimum(wide, remainder.clamp_(min=0))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        whole, first = ctx.saved_tensors
+        all_weights, first = ctx.saved_tensors
         (grad,) = grads
-        there = (grad * first).sum(-1, keepdim=True)
-        return torch.sum((grad - there) * whole, -2)
+        weighted_sum = (grad * first).sum(-1, keepdim=True)
+        return torch.sum((grad - weighted_sum) * all_weights, -2)
 
 
 def neighbours(

@@ -55,6 +55,8 @@ class RecurrenceResult:
         )
 
 
-def written(result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
+def decoder_output(
+    result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int
+) -> Encoded:
     """Return the output of a decoder for answers `y`, given its result and its maximum number of layers."""
     return result.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)

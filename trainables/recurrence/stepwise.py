@@ -38,7 +38,7 @@ def extend_by_one_token(
     if recurrence is None:
         for number, layer in enumerate(layers):
             layers[number] = layer.with_token(repeated.keys_values(states, tokens))
-            states = _next(repeated, states, tokens, layers[number])
+            states = _next_state(repeated, states, tokens, layers[number])
         return states, replace(decoding, layers=tuple(layers), length=decoding.length + 1)
     cap = torch.full(y.shape[:1], recurrence.max_layers, device=y.device)
     halting = HaltingState.begin(cap, y.dtype)
@@ -47,26 +47,26 @@ def extend_by_one_token(
     for number, before in enumerate(decoding.layers):
         source = mixed + halting.survival[:, None] * states if recurrence.sees_mixture else states
         layer = before.with_token(repeated.keys_values(source, tokens))
-        sum_before, now = _summary(recurrence, layer.before, states, length)
+        sum_before, context_before = _summary(recurrence, layer.before, states, length)
         # Without transition features the decision comes first: only tokens that keep the layer run it.
-        decision = None if recurrence.transition else _decide(recurrence, halting, number, now)
+        decision = None if recurrence.transition else _decide(recurrence, halting, number, context_before)
         runs = halting.active if decision is None else decision.keeps
         if recurrence.halted_proposals:
             runs = torch.ones_like(runs)
         proposed = _next_of_some(repeated, states, tokens, layer, runs)
-        sum_after, then = _summary(recurrence, layer.after, proposed, length)
+        sum_after, context_after = _summary(recurrence, layer.after, proposed, length)
         if decision is None:
-            decision = _decide(recurrence, halting, number, torch.cat((now, then), -1))
+            decision = _decide(recurrence, halting, number, torch.cat((context_before, context_after), -1))
         layers[number] = layer.with_sums(sum_before, sum_after)
         halting, mixed, states = keep(halting, decision, States(states, proposed, mixed, None))
     final = mixed + halting.survival[:, None] * states
     return final, replace(decoding, layers=tuple(layers), length=length)
 
 
-def _next(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache) -> Tensor:
+def _next_state(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache) -> Tensor:
     """Return the states after one layer; side outputs are dropped because only training uses them."""
-    made = repeated(states, tokens, layer.seen)
-    return made[0] if isinstance(made, tuple) else made
+    outputs = repeated(states, tokens, layer.seen)
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def _next_of_some(
@@ -77,14 +77,16 @@ def _next_of_some(
     if rows.shape[0] == 0:
         return states
     if rows.shape[0] == states.shape[0]:
-        return _next(repeated, states, tokens, layer)
+        return _next_state(repeated, states, tokens, layer)
     assert tokens.cross_kv is not None
     assert tokens.cross_queries is not None
     _, inputs, cross_queries = tokens.cross_queries.select(runs)
-    some = replace(tokens, cross_kv=None).select(rows, rows, packing)
-    some = replace(some, cross_kv=tokens.cross_kv.select_rows(inputs), cross_queries=cross_queries)
-    made = _next(repeated, states.index_select(0, rows), some, layer.select(rows))
-    return states.index_copy(0, rows, made.to(states.dtype))
+    row_tokens = replace(tokens, cross_kv=None).select(rows, rows, packing)
+    row_tokens = replace(
+        row_tokens, cross_kv=tokens.cross_kv.select_rows(inputs), cross_queries=cross_queries
+    )
+    outputs = _next_state(repeated, states.index_select(0, rows), row_tokens, layer.select(rows))
+    return states.index_copy(0, rows, outputs.to(states.dtype))
 
 
 def _decide(

@@ -59,18 +59,18 @@ class PassRecord:
         side: Sequence[Tensor] = (),
     ) -> None:
         """Record layer `number` on `tokens`, whose indices are those within the current part, if any."""
-        where = tokens if self.part is None else self.part.index_select(0, tokens)
-        self.layers.append(LayerRecord(number, where, weight, keeps, tuple(side)))
+        indices = tokens if self.part is None else self.part.index_select(0, tokens)
+        self.layers.append(LayerRecord(number, indices, weight, keeps, tuple(side)))
 
     def running(self) -> Float[Tensor, "M L"]:
         """Return the weight of every layer at every token; -1 for layers after the token halted."""
-        most = max((each.number for each in self.layers), default=0)
+        num_layers = max((record.number for record in self.layers), default=0)
         device = self.packing.row.device
-        found = torch.full((self.packing.row.shape[0], most), -1.0, device=device)
-        for each in self.layers:
-            weight = torch.where(each.keeps, each.weight.to(found.dtype), -1.0)
-            found[each.tokens, each.number - 1] = weight
-        return found
+        running_shares = torch.full((self.packing.row.shape[0], num_layers), -1.0, device=device)
+        for record in self.layers:
+            weight = torch.where(record.keeps, record.weight.to(running_shares.dtype), -1.0)
+            running_shares[record.tokens, record.number - 1] = weight
+        return running_shares
 
 
 @dataclass
@@ -116,17 +116,17 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
     if watch is None:
         yield lambda _: None
         return
-    seen = PassRecord(packing, "survival", halts=False)
-    watch.passes.append(seen)
+    record = PassRecord(packing, "survival", halts=False)
+    watch.passes.append(record)
     watch.parted = True
 
     def next_part(tokens: Int[Tensor, " K"]) -> None:
-        seen.part = tokens
+        record.part = tokens
 
     try:
         yield next_part
     finally:
-        watch.parted, seen.part = False, None
+        watch.parted, record.part = False, None
 
 
 def record_answers(chosen: Int[Tensor, " K"]) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import InForm, InSplits, InSteps
-from trainables.data.progress import counted
+from trainables.acting import AffectsForm, AffectsSplits, AffectsSteps
+from trainables.data.progress import report_each
 from trainables.data.split import Split
 from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
 from trainables.settings import Settings
@@ -55,21 +55,21 @@ class Config(Settings):
 
     name: Literal["algorithms"] = "algorithms"
     problem: Name = "parity"
-    """What is to be computed."""
-    form: Annotated[Literal["full", "next_token"], InForm()] = "full"
+    """Problem that the model computes."""
+    form: Annotated[Literal["full", "next_token"], AffectsForm()] = "full"
     """`full`: the whole answer at once. `next_token`: word after word; needs a causal model."""
-    pause_tokens: Annotated[int, InForm()] = Field(default=0, ge=0, le=1000)
+    pause_tokens: Annotated[int, AffectsForm()] = Field(default=0, ge=0, le=1000)
     """Empty tokens between query and answer; 20 in the published comparison."""
     length_max: PositiveInt | None = None
     """Greatest n in training; if not given 20 for parity, 11 for multiplication, 19 for the others."""
     interval: int | None = Field(default=None, ge=0)
     """Training steps after which n may be one greater, from 1; 0 for no curriculum. If not given 500 for
     parity, binary sum and multiplication, 1000 for copy and unique set, 1600 for addition."""
-    carry_step: Annotated[bool, InSteps()] = False
+    carry_step: Annotated[bool, AffectsSteps()] = False
     """Addition: T = n + 1, as its n-RASP-L program needs, instead of n, as in the published runs."""
     test_lengths: Annotated[
         Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)],
-        InSplits("length-*", each=_test_name),
+        AffectsSplits("length-*", each=_test_name),
     ] = None
     """Values of n, each a test split `length-<n>`; if not given some longer than in training.
 
@@ -78,7 +78,7 @@ class Config(Settings):
     """
     valid_examples: int = Field(default=1_000, ge=1)
     """Validation samples, with n uniform up to `length_max`."""
-    test_examples: Annotated[int, InSplits("length-*")] = Field(default=6_400, ge=1)
+    test_examples: Annotated[int, AffectsSplits("length-*")] = Field(default=6_400, ge=1)
     """Samples of each test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other samples, in training as well."""
@@ -130,22 +130,22 @@ def label_names(config: Config) -> tuple[str, ...]:
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train (never stored), valid, and one split per value of `test_lengths`, e.g. length-30."""
-    short = _input_lengths(config, 1, _length_max(config))
+    train_lengths = _input_lengths(config, 1, _length_max(config))
     tests = (
         SplitInfo(_test_name(n), "test", *_input_lengths(config, n, n), config.test_examples)
         for n in _test_lengths(config)
     )
     return (
-        SplitInfo("train", "train", *short, None, streamed=True),
-        SplitInfo("valid", "valid", *short, config.valid_examples),
+        SplitInfo("train", "train", *train_lengths, None, streamed=True),
+        SplitInfo("valid", "valid", *train_lengths, config.valid_examples),
         *tests,
     )
 
 
 def _input_lengths(config: Config, shortest: int, longest: int) -> tuple[int, int]:
     """Return the bounds of input tokens for queries with a length from `shortest` to `longest`."""
-    around = 1 + config.pause_tokens
-    return shortest + around + 1, sum(_problem(config).words(longest)) + around
+    length_with_pauses = 1 + config.pause_tokens
+    return shortest + length_with_pauses + 1, sum(_problem(config).words(longest)) + length_with_pauses
 
 
 def settled(config: Config) -> Config:
@@ -166,8 +166,8 @@ def _interval(config: Config) -> int:
 def max_query_length(config: Config, step: int) -> int:
     """Return the greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
     interval = _interval(config)
-    reached = 1 + step // interval if interval else _length_max(config)
-    return min(reached, _length_max(config))
+    length_at_step = 1 + step // interval if interval else _length_max(config)
+    return min(length_at_step, _length_max(config))
 
 
 def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
@@ -190,11 +190,11 @@ def build(config: Config, split: str) -> pa.Table:
     else:
         examples = config.test_examples
         lengths = [tests[split]] * examples
-    return _table(config, counted(lengths, "samples", examples), dice)
+    return _table(config, report_each(lengths, "samples", examples), dice)
 
 
 def _uniform_lengths(dice: Dice, longest: int, n: int) -> Iterator[int]:
-    return (1 + dice.below(longest) for _ in range(n))
+    return (1 + dice.draw_integer(longest) for _ in range(n))
 
 
 def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
@@ -216,7 +216,7 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
     )
 
 
-def _full(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
+def _with_prompt(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
     """Return the input and the targets at its end; the answer begins where the prompt ends."""
     answer, room = problem.answer(query), problem.answer_max(query)
     return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
@@ -228,7 +228,7 @@ def _next_token(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tup
 
 
 _FORMS: dict[str, Callable[[AlgorithmicProblem, Words, Words], tuple[Words, Words]]] = {
-    "full": _full,
+    "full": _with_prompt,
     "next_token": _next_token,
 }
 

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.files import content_digest, source_folder
 from trainables.readers.parallel_text import (
     END,
@@ -60,18 +60,23 @@ class Config(Settings):
     """Folder that holds the folders MCD1, MCD2 and MCD3. Needed for training; a spec can be planned without
     if both vocabulary sizes are given."""
     division: Literal["MCD1", "MCD2", "MCD3"] = "MCD1"
-    """Which of the published divisions into training, validation and test."""
+    """Published division into training, validation and test data."""
     simplify: bool = False
-    """Write what the clauses of a query share only once, as the published systems were trained. The files
-    then hold queries as they are, but for `ns:` at the beginning of words."""
-    source_vocabulary_size: Annotated[int | None, InSplits()] = Field(default=None, ge=len(SOURCE_MARKS) + 1)
-    """Ids of question words, 3 marks included; must hold all words of the files. If not given, as many as
-    they need."""
-    target_vocabulary_size: Annotated[int | None, InSplits()] = Field(default=None, ge=len(TARGET_MARKS) + 1)
-    """The same for query words, 2 marks included."""
-    question_words_max: Annotated[int, InSplits()] = Field(default=64, ge=1)
+    """Write common parts of the clauses of a query only once, as in the training of the published models. The
+    files then contain unchanged queries, except for `ns:` at the beginning of words."""
+    source_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
+        default=None, ge=len(SOURCE_MARKS) + 1
+    )
+    """Number of ids of question words, including 3 marks. The vocabulary must contain all words of the files.
+    By default it is as large as they need."""
+    target_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
+        default=None, ge=len(TARGET_MARKS) + 1
+    )
+    """Number of ids of query words, including 2 marks. The vocabulary must contain all words of the files. By
+    default it is as large as they need."""
+    question_words_max: Annotated[int, AffectsSplits()] = Field(default=64, ge=1)
     """No question of the files has more words."""
-    query_words_max: Annotated[int, InSplits()] = Field(default=256, ge=1)
+    query_words_max: Annotated[int, AffectsSplits()] = Field(default=256, ge=1)
     """No query of the files has more words, after it was shortened."""
 
 
@@ -112,7 +117,7 @@ def build(config: Config, split: str) -> pa.Table:
     _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
     _must_fit("target_vocabulary_size", config.target_vocabulary_size, words[1])
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
-    source, target = (files[f"{PARTS[split]}.{side}"] for side in ("src", "tgt"))
+    source, target = (files[f"{PARTS[split]}.{suffix}"] for suffix in ("src", "tgt"))
     for number, question, query in read_pairs(source, target):
         answer = _target_words(config, query, target, number)
         _must_be_short("question_words_max", config.question_words_max, question, source, number)
@@ -154,15 +159,15 @@ def score(
     """
     unknown = TARGET_MARKS.index(UNKNOWN)
     hits = (
-        list(written) == list(asked) and unknown not in asked
-        for written, asked in zip(hypotheses, references, strict=True)
+        list(hypothesis) == list(reference) and unknown not in reference
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
     return {"exact_match": sum(hits) / len(references)}
 
 
 def _files(config: Config) -> dict[str, Path]:
     """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
-    names = [f"{part}.{side}" for part in PARTS.values() for side in ("src", "tgt")]
+    names = [f"{part}.{suffix}" for part in PARTS.values() for suffix in ("src", "tgt")]
     folder = source_folder(
         config.folder,
         [f"{config.division}/{name}" for name in names],
@@ -174,24 +179,24 @@ def _files(config: Config) -> dict[str, Path]:
     return {name: file for name, file in files.items() if name in names or file.is_file()}
 
 
-def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:
+def _vocabulary(config: Config, suffix: Literal["src", "tgt"]) -> Vocabulary:
     """Return the words of questions or queries. Raises `ValueError`."""
     files = _files(config)
-    file = files.get(f"vocab.{side}", files[f"train.{side}"])
-    shorten = config.simplify and side == "tgt"
+    file = files.get(f"vocab.{suffix}", files[f"train.{suffix}"])
+    shorten = config.simplify and suffix == "tgt"
     state = file.stat()
-    return _read_vocabulary(config, side, file, shorten, (state.st_mtime_ns, state.st_size))
+    return _read_vocabulary(config, suffix, file, shorten, (state.st_mtime_ns, state.st_size))
 
 
 @lru_cache(maxsize=4)
 def _read_vocabulary(
     config: Config,
-    side: str,
+    suffix: str,
     file: Path,
     shorten: bool,
     state: tuple[int, int],  # noqa: ARG001 part of the key
 ) -> Vocabulary:
-    marks = SOURCE_MARKS if side == "src" else TARGET_MARKS
+    marks = SOURCE_MARKS if suffix == "src" else TARGET_MARKS
     if file.name.startswith("vocab"):
         return read_words(file, marks)
     counts: Counter[str] = Counter()

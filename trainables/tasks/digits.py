@@ -38,7 +38,7 @@ class Config(Settings):
     valid_examples: int = Field(default=180, ge=1, le=HELD_OUT_MAX)
     """Images of the valid split."""
     test_examples: int = Field(default=360, ge=1, le=HELD_OUT_MAX)
-    """Images of the test split; what is left is trained on."""
+    """Images of the test split. The train split has the images that no other split uses."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, another division. Trials with different training seeds share one data set."""
 
@@ -56,8 +56,8 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test: parts of one random order."""
-    rest = IMAGES - config.valid_examples - config.test_examples
-    return train_valid_test(SIDE**2, SIDE**2, (rest, config.valid_examples, config.test_examples))
+    num_train = IMAGES - config.valid_examples - config.test_examples
+    return train_valid_test(SIDE**2, SIDE**2, (num_train, config.valid_examples, config.test_examples))
 
 
 def build(config: Config, split: str) -> pa.Table:
@@ -66,8 +66,8 @@ def build(config: Config, split: str) -> pa.Table:
     stop = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))[split]
     pixels, labels = _images()
     order = permutation(numpy_stream(config.data_seed, "digits", "order"), IMAGES)
-    chosen = order[stop - sizes[split] : stop]
-    return image_table(pixels[chosen], labels[chosen])
+    indices = order[stop - sizes[split] : stop]
+    return image_table(pixels[indices], labels[indices])
 
 
 def picture(tokens: Sequence[int]) -> str:

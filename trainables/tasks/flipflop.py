@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import find_new
 from trainables.data.progress import report
 from trainables.data.ragged import list_column
@@ -74,7 +74,7 @@ class Config(Settings):
     """Training strings."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Validation strings of each of the seven laws that are tested."""
-    test_examples: Annotated[int, InSplits("normal", "length-*")] = Field(default=10_000, ge=1)
+    test_examples: Annotated[int, AffectsSplits("normal", "length-*")] = Field(default=10_000, ge=1)
     """Strings of each test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other strings. Trials with different training seeds share one data set."""
@@ -134,8 +134,8 @@ def shape(config: Config) -> TaskShape:
 
 def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
     """Return the class of each token: instruction, bit, or other."""
-    kinds = {"w": "write", "i": "ignore", "r": "read", "0": "bit", "1": "bit"}
-    return tuple(kinds.get(word, "other") for word in WORDS)
+    class_names = {"w": "write", "i": "ignore", "r": "read", "0": "bit", "1": "bit"}
+    return tuple(class_names.get(word, "other") for word in WORDS)
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
@@ -181,13 +181,15 @@ def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
     parts = _parts(config)
     order = [*(name for name in parts if name != "train"), "train"]
     lengths = {part.length for part in parts[split]}
-    seen: set[Hashable] = set()
-    for earlier in order[: order.index(split)]:
-        if any(part.length in lengths for part in parts[earlier]):
-            seen |= _marks(config, earlier)
+    used_rows: set[Hashable] = set()
+    for earlier_split in order[: order.index(split)]:
+        if any(part.length in lengths for part in parts[earlier_split]):
+            used_rows |= _marks(config, earlier_split)
     return tuple(
         _unique(
-            part, seen, (numpy_stream(config.data_seed, "flipflop", split, number, turn) for turn in count())
+            part,
+            used_rows,
+            (numpy_stream(config.data_seed, "flipflop", split, number, turn) for turn in count()),
         )
         for number, part in enumerate(parts[split])
     )
@@ -208,10 +210,10 @@ def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Genera
     rows = np.empty((part.examples, part.length), dtype=np.uint8)
     count = 0
     while count < part.examples:
-        drawn = _draw(next(streams), part, max(1, min(part.examples, ROUND_TOKENS // part.length)))
-        new = drawn[find_new(_row_hashes(drawn), seen, part.examples - count)]
-        rows[count : count + len(new)] = new
-        count += len(new)
+        candidates = _draw(next(streams), part, max(1, min(part.examples, ROUND_TOKENS // part.length)))
+        unseen = candidates[find_new(_row_hashes(candidates), seen, part.examples - count)]
+        rows[count : count + len(unseen)] = unseen
+        count += len(unseen)
         report("strings", count, part.examples)
     return rows
 
@@ -225,6 +227,6 @@ def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:
     instructions[:, 0], instructions[:, -1] = WRITE, READ
     bits = (raw & np.uint64(1)).astype(np.uint8)  # the lowest of the eleven bits that `u` does not use
     columns = np.arange(part.length // 2)
-    written = np.maximum.accumulate(np.where(instructions == WRITE, columns, 0), axis=1)
-    bits = np.where(instructions == READ, np.take_along_axis(bits, written, axis=1), bits)
+    last_write = np.maximum.accumulate(np.where(instructions == WRITE, columns, 0), axis=1)
+    bits = np.where(instructions == READ, np.take_along_axis(bits, last_write, axis=1), bits)
     return np.stack([instructions, ZERO + bits], axis=2).reshape(n, part.length).astype(np.uint8)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
@@ -82,15 +82,15 @@ class Config(Settings):
     """Corpus trees kept for the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
     """Corpus trees kept for the valid split."""
-    test_examples: Annotated[int, InSplits("length-*", "arguments-*", "lra")] = Field(
+    test_examples: Annotated[int, AffectsSplits("length-*", "arguments-*", "lra")] = Field(
         default=2_000, ge=1, le=100_000
     )
-    """Examples of every test split but near-iid; these have laws of their own, whatever the corpus is."""
+    """Examples of every test split but near-iid; their laws do not depend on the corpus."""
     depth_max: int = Field(default=20, ge=2, le=50)
     """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
     arguments_max: int = Field(default=5, ge=2, le=15)
     """An operator of the corpus takes 2 to `arguments_max` arguments."""
-    length_ranges: Annotated[LengthRanges, InSplits("length-*", each=length_test)] = tuple(
+    length_ranges: Annotated[LengthRanges, AffectsSplits("length-*", each=length_test)] = tuple(
         (low, low + 100) for low in range(200, 1000, 100)
     )
     """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
@@ -101,8 +101,8 @@ class Config(Settings):
     def _can_be_made(self) -> Self:
         if len(set(self.length_ranges)) < len(self.length_ranges):
             raise ValueError(f"length_ranges must differ, got {list(map(list, self.length_ranges))}")
-        taken = self.near_iid_examples + self.valid_examples
-        if taken >= self.trees:
+        num_held_out = self.near_iid_examples + self.valid_examples
+        if num_held_out >= self.trees:
             raise ValueError(
                 "trees must exceed near_iid_examples + valid_examples, because the rest are the training "
                 "trees; got "
@@ -170,22 +170,22 @@ def build(config: Config, split: str) -> pa.Table:
     if split in HELD_OUT:
         return tree_table(_held_out(config)[HELD_OUT.index(split)])
     train = _train_trees(config)
-    short = np.flatnonzero(train.lengths <= config.train_length_max)
-    if not len(short):
+    short_enough = np.flatnonzero(train.lengths <= config.train_length_max)
+    if not len(short_enough):
         raise ValueError(
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return tree_table(train.take(short))
+    return tree_table(train.take(short_enough))
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:
     """Return the trees of near-iid and valid, random ones of a corpus whose size depends on theirs."""
-    law, both = _corpus_law(config), config.near_iid_examples + config.valid_examples
+    law, num_both = _corpus_law(config), config.near_iid_examples + config.valid_examples
     # Validation refuses settings in which `both` is more than a quarter of all trees.
-    wanted = max(both, min(both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
-    corpus = _corpus(wanted, law, config.data_seed)
-    return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, both)
+    num_wanted = max(num_both, min(num_both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
+    corpus = _corpus(num_wanted, law, config.data_seed)
+    return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, num_both)
 
 
 def _train_trees(config: Config) -> Trees:
@@ -195,8 +195,10 @@ def _train_trees(config: Config) -> Trees:
     tests = [
         _test_trees(config, name) for name, law in _test_laws(config).items() if law.lengths[0] <= longest
     ]
-    seen = frozenset(row for trees in (*held_out, *tests) for row in trees.rows())
-    return _corpus(config.trees - sum(map(len, held_out)), _corpus_law(config), config.data_seed, seen)
+    held_out_rows = frozenset(row for trees in (*held_out, *tests) for row in trees.rows())
+    return _corpus(
+        config.trees - sum(map(len, held_out)), _corpus_law(config), config.data_seed, held_out_rows
+    )
 
 
 @lru_cache(maxsize=2)

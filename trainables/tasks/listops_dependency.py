@@ -77,10 +77,12 @@ def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     if split == "iid":
         return tree_table(_control(config.test_examples, config.data_seed))
-    seen: set[Hashable] = set()
+    used_rows: set[Hashable] = set()
     if split == "train":
-        seen |= set(_control(config.test_examples, config.data_seed).rows())
-    return tree_table(draw_balanced(LAWS[split], _examples(config, split), config.data_seed, split, seen))
+        used_rows |= set(_control(config.test_examples, config.data_seed).rows())
+    return tree_table(
+        draw_balanced(LAWS[split], _examples(config, split), config.data_seed, split, used_rows)
+    )
 
 
 def _examples(config: Config, split: str) -> int:

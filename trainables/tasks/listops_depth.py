@@ -56,27 +56,27 @@ class Config(Settings):
 
 
 def _laws(config: Config) -> dict[str, SplitLaw]:
-    few = config.test_examples
+    num_test = config.test_examples
     many = _train_examples(config)
     if config.variant == "dg":
         depths = {
             "train": SplitLaw(Law(6, 5), SHORT, many),
-            "valid": SplitLaw(Law(10, 5, P), MIDDLE, few, (7, 7)),
-            "deeper": SplitLaw(Law(10, 5, P), SHORT, few, (8, 9)),
+            "valid": SplitLaw(Law(10, 5, P), MIDDLE, num_test, (7, 7)),
+            "deeper": SplitLaw(Law(10, 5, P), SHORT, num_test, (8, 9)),
         }
     else:
         lengths = SHORT if config.variant == "dg2" else FIFTY
         depths = {
             "train": SplitLaw(Law(6, 5, P), lengths, many),
-            "valid": SplitLaw(Law(7, 5, P), lengths, few, (6, 6)),
-            "deeper": SplitLaw(Law(9, 5, P), lengths, few, (7, 8)),
+            "valid": SplitLaw(Law(7, 5, P), lengths, num_test, (6, 6)),
+            "deeper": SplitLaw(Law(9, 5, P), lengths, num_test, (7, 8)),
         }
     return {
         **depths,
-        **length_tests(LENGTH_RANGES, few),
-        "arguments-10": SplitLaw(Law(9, 10), (101, 1000), few),
-        "arguments-15": SplitLaw(Law(9, 15), (101, 1000), few),
-        "lra": SplitLaw(Law(10, 10), (501, 1999), few),
+        **length_tests(LENGTH_RANGES, num_test),
+        "arguments-10": SplitLaw(Law(9, 10), (101, 1000), num_test),
+        "arguments-15": SplitLaw(Law(9, 15), (101, 1000), num_test),
+        "lra": SplitLaw(Law(10, 10), (501, 1999), num_test),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 required in every task
@@ -43,7 +43,7 @@ class Config(Settings):
     """Training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
     """Trees of the valid split."""
-    test_examples: Annotated[int, InSplits("test")] = Field(default=2_000, ge=1)
+    test_examples: Annotated[int, AffectsSplits("test")] = Field(default=2_000, ge=1)
     """Trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""
@@ -69,10 +69,10 @@ def build(config: Config, split: str) -> pa.Table:
 def _trees(split: str, sizes: tuple[tuple[str, int], ...], data_seed: int) -> Trees:
     """Return the trees of a split, excluding those of splits that are built before it."""
     names = [name for name, _ in sizes]
-    before = names[: names.index(split)]
-    seen: set[Hashable] = set()
-    for name in before:
-        seen.update(_trees(name, sizes[: names.index(name) + 1], data_seed).rows())
+    earlier_splits = names[: names.index(split)]
+    used_rows: set[Hashable] = set()
+    for name in earlier_splits:
+        used_rows.update(_trees(name, sizes[: names.index(name) + 1], data_seed).rows())
     return generate(
-        SplitLaw(Law(10, 10), LENGTHS, dict(sizes)[split]), data_seed, ("listops_lra", split), seen
+        SplitLaw(Law(10, 10), LENGTHS, dict(sizes)[split]), data_seed, ("listops_lra", split), used_rows
     )

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InForm
+from trainables.acting import AffectsForm
 from trainables.data.files import content_digest
 from trainables.data.ragged import concatenate, list_column
 from trainables.generators.formula_pairs import (
@@ -36,7 +36,7 @@ from trainables.generators.formula_pairs import (
     unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
-from trainables.readers.formula_pair_files import files, read
+from trainables.readers.formula_pair_files import files, read_formula_pairs
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
@@ -68,7 +68,7 @@ class Config(Settings):
     B: `( and ( not <anything> ) )`. C: the same after `and` or `or`."""
     folder: str | None = None
     """Folder of the original files train0 .. train12 and test0 .. test12, to be read instead of generated."""
-    form: Annotated[Literal["pair", "sequence"], InForm()] = "pair"
+    form: Annotated[Literal["pair", "sequence"], AffectsForm()] = "pair"
     """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
     label is written as an answer."""
     data_seed: int = Field(default=0, ge=0)
@@ -77,7 +77,7 @@ class Config(Settings):
 
 def settled(config: Config) -> Config:
     """Return settings in which unused numbers of pairs and seeds have their defaults."""
-    drawn = (
+    generated = (
         {}
         if config.folder is None
         else {
@@ -86,7 +86,7 @@ def settled(config: Config) -> Config:
             "data_seed": 0,
         }
     )
-    return config.model_copy(update=drawn)
+    return config.model_copy(update=generated)
 
 
 def shape(config: Config) -> TaskShape:
@@ -119,8 +119,8 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 
 def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
     """Return the class of each token: operator, bracket, variable, or other."""
-    kinds = {"and": "operator", "or": "operator", "not": "operator", "(": "bracket", ")": "bracket"}
-    return tuple(kinds.get(word, "other" if word[0] == "<" else "variable") for word in VOCABULARY)
+    class_names = {"and": "operator", "or": "operator", "not": "operator", "(": "bracket", ")": "bracket"}
+    return tuple(class_names.get(word, "other" if word[0] == "<" else "variable") for word in VOCABULARY)
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
@@ -140,8 +140,8 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 def _length_range(bucket: int) -> tuple[int, int]:
     """Return the least and greatest tokens of a pair in which the longer sentence has `bucket` operators."""
-    most = OPERATORS_MAX if bucket == BUCKETS - 1 else bucket
-    return shortest(bucket) + 2, 2 * longest(most) + 1
+    operators_max = OPERATORS_MAX if bucket == BUCKETS - 1 else bucket
+    return shortest(bucket) + 2, 2 * longest(operators_max) + 1
 
 
 def build(config: Config, split: str) -> pa.Table:
@@ -163,9 +163,9 @@ def _pairs(config: Config, split: str) -> Pairs:
         return valid
     if config.folder is not None:
         return pool.take(np.flatnonzero(~is_valid))
-    measured = {*valid.rows(), *_pool(_parts(config, "test")).rows()}
-    drawn = _without_pattern(_pool(unique_pairs(config.pairs, config.data_seed)), config.held_out)
-    return drawn.take(np.flatnonzero([row not in measured for row in drawn.rows()]))
+    evaluated_rows = {*valid.rows(), *_pool(_parts(config, "test")).rows()}
+    candidates = _without_pattern(_pool(unique_pairs(config.pairs, config.data_seed)), config.held_out)
+    return candidates.take(np.flatnonzero([row not in evaluated_rows for row in candidates.rows()]))
 
 
 def _pool(buckets: Sequence[Pairs]) -> Pairs:
@@ -189,8 +189,8 @@ def source_digest(config: Config) -> str | None:
     if config.folder is None:
         return None
     folder = Path(config.folder)
-    named = [file.name for part in ("train", "test") for file in files(folder, part)]
-    return content_digest(folder, named)
+    file_names = [file.name for part in ("train", "test") for file in files(folder, part)]
+    return content_digest(folder, file_names)
 
 
 def decode(tokens: Sequence[int]) -> str:
@@ -201,7 +201,7 @@ def decode(tokens: Sequence[int]) -> str:
 def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     """Return the pairs of each bucket."""
     if config.folder is not None:
-        return read(Path(config.folder), part)
+        return read_formula_pairs(Path(config.folder), part)
     return generate_pairs(config.test_pairs, config.data_seed)[part == "test"]
 
 

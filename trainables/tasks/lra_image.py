@@ -65,18 +65,18 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same fo
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad file."""
     folder, names = _names(config)
-    chosen = names["test" if split == "test" else "train"]
+    file_names = names["test" if split == "test" else "train"]
     images, labels = [], []
-    for number, name in enumerate(chosen):
-        report("files", number, len(chosen))
-        colours, answers = cifar.read(folder / name)
+    for number, name in enumerate(file_names):
+        report("files", number, len(file_names))
+        colours, answers = cifar.read_images(folder / name)
         images.append(grey(colours))
         labels.append(answers)
     pixels, answers = np.concatenate(images), np.concatenate(labels)
     if split == "test":
         return image_table(pixels, answers)
-    cut = len(pixels) * 9 // 10
-    part = slice(cut) if split == "train" else slice(cut, None)
+    num_train = len(pixels) * 9 // 10
+    part = slice(num_train) if split == "train" else slice(num_train, None)
     return image_table(pixels[part], answers[part])
 
 

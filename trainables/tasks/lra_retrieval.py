@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InForm
+from trainables.acting import AffectsForm
 from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report
 from trainables.readers.byte_text import (
@@ -57,7 +57,7 @@ class Config(Settings):
     name: Literal["lra_retrieval"] = "lra_retrieval"
     folder: str | None = None
     """Folder that holds the three files. Needed for training; a spec can be planned without."""
-    length_max: Annotated[int, InForm()] = Field(default=4096, ge=1, le=65536)
+    length_max: Annotated[int, AffectsForm()] = Field(default=4096, ge=1, le=65536)
     """Bytes that are read of each text; Tay et al. read 4000."""
     quotes: Literal["letters", "fields"] = "letters"
     """`fields`: a text that begins with a quotation mark goes on to the next one, over tabs and lines, and is
@@ -89,20 +89,20 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad file."""
     file = _folder(config) / FILES[split]
-    rows, labels, empty = Rows(IDS + 1), array("h"), 0
+    rows, labels, num_empty = Rows(IDS + 1), array("h"), 0
     pairs = _pairs(file) if config.quotes == "letters" else _quoted_pairs(file)
-    for label, first, second in pairs:
-        if not first or not second:
-            empty += 1
+    for label, first_text, second in pairs:
+        if not first_text or not second:
+            num_empty += 1
             continue
-        pair = ids(first[: config.length_max])
+        pair = ids(first_text[: config.length_max])
         pair.append(SEPARATOR)
         pair.extend(ids(second[: config.length_max]))
         rows.append(pair)
         labels.append(label)
-    if empty:
+    if num_empty:
         LOG.warning(
-            "%s: %d of %d pairs have an empty text and are left out", file, empty, empty + len(labels)
+            "%s: %d of %d pairs have an empty text and are left out", file, num_empty, num_empty + len(labels)
         )
     if not labels:
         raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
@@ -130,10 +130,10 @@ def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
     for number, line in _lines(file):
         columns = line.rstrip(b"\r\n").split(b"\t")
         if len(columns) != COLUMNS or columns[0] not in LABELS:
-            shown = line[:200].decode("utf-8", "backslashreplace")
+            shown_line = line[:200].decode("utf-8", "backslashreplace")
             raise ValueError(
                 f"{file}, line {number}: expected a label (0.0 or 1.0), two names and two texts, "
-                f"with tabs between the five, got {len(columns)} columns in {shown!r}"
+                f"with tabs between the five, got {len(columns)} columns in {shown_line!r}"
             )
         yield LABELS[columns[0]], columns[3], columns[4]
 
@@ -141,7 +141,7 @@ def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
 def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield label and texts of each row, with quoted fields; log the number of rows that are not pairs."""
     limit = csv.field_size_limit(sys.maxsize)
-    rows, others = 0, 0
+    rows, num_unquoted = 0, 0
     try:
         # Map each byte to the character with its number, and back.
         lines = (line.decode("latin-1") for _, line in _lines(file))
@@ -149,7 +149,7 @@ def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
             rows += 1
             label = LABELS.get(columns[0].encode("latin-1")) if len(columns) == COLUMNS else None
             if label is None:
-                others += 1
+                num_unquoted += 1
             else:
                 yield label, columns[3].encode("latin-1"), columns[4].encode("latin-1")
     except csv.Error as error:
@@ -159,8 +159,8 @@ def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
         ) from error
     finally:
         csv.field_size_limit(limit)
-    if others:
-        LOG.warning("%s: %d of %d rows are no pairs and left out: quotes='fields'", file, others, rows)
+    if num_unquoted:
+        LOG.warning("%s: %d of %d rows are no pairs and left out: quotes='fields'", file, num_unquoted, rows)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
@@ -171,11 +171,11 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """
     try:
         with file.open("rb") as lines:
-            size, done = file.stat().st_size, 0
+            size, bytes_read = file.stat().st_size, 0
             for number, line in enumerate(lines, start=1):
-                done += len(line)
+                bytes_read += len(line)
                 if number % SHOWN_EVERY == 0:
-                    report("bytes", done, size)
+                    report("bytes", bytes_read, size)
                 yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:
         raise unreadable_error(file, error) from error

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from trainables.acting import InForm
+from trainables.acting import AffectsForm
 from trainables.data.draws import permutation
 from trainables.data.files import content_digest, source_folder, unreadable_error
-from trainables.data.progress import counted
+from trainables.data.progress import report_each
 from trainables.readers.byte_text import (
     IDS,
     PAD,
@@ -49,7 +49,7 @@ class Config(Settings):
     name: Literal["lra_text"] = "lra_text"
     folder: str | None = None
     """The folder aclImdb, which holds train and test. Needed for training; a spec can be planned without."""
-    length_max: Annotated[int, InForm()] = Field(default=4096, ge=1, le=65536)
+    length_max: Annotated[int, AffectsForm()] = Field(default=4096, ge=1, le=65536)
     """Bytes that are read of a review. Ray Chowdhury and Caragea read 4096, Tay et al. 1000, and 4000 in
     their Temporal Latent Bottleneck."""
     validate_on: Literal["train", "test"] = "train"
@@ -99,10 +99,10 @@ def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid and test."""
     lengths = 1, config.length_max
-    held = "test" if config.validate_on == "test" else ""
+    held_out = "test" if config.validate_on == "test" else ""
     return (
         SplitInfo("train", "train", *lengths, None),
-        SplitInfo("valid", "valid", *lengths, None, holds=held),
+        SplitInfo("valid", "valid", *lengths, None, holds=held_out),
         SplitInfo("test", "test", *lengths, None),
     )
 
@@ -112,8 +112,8 @@ def build(config: Config, split: str) -> pa.Table:
     folder = _folder(config)
     reviews = _split_reviews(config, folder, split)
     rows = Rows(IDS)
-    for review in counted(reviews, "reviews", len(reviews)):
-        rows.append(ids(_read(folder / review, config.length_max)))
+    for review in report_each(reviews, "reviews", len(reviews)):
+        rows.append(ids(_read_review(folder / review, config.length_max)))
     labels = [OPINIONS.index(review.split("/")[1]) for review in reviews]
     return pa.table({"tokens": rows.column(), "label": pa.array(np.asarray(labels, dtype=np.int16))})
 
@@ -172,7 +172,7 @@ def _reviews(folder: Path, part: str) -> list[str]:
     return reviews
 
 
-def _read(file: Path, max_bytes: int) -> bytes:
+def _read_review(file: Path, max_bytes: int) -> bytes:
     """Return the first `max_bytes` bytes of a review."""
     try:
         with file.open("rb") as opened:

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
 from trainables.data.files import content_digest
 from trainables.data.progress import report
@@ -68,7 +68,7 @@ class Config(Settings):
     """Training images; if not given 160,000, or 80% of those in `folder`."""
     valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
     """Images of the valid split; if not given 20,000, or 10% of those in `folder`."""
-    test_examples: Annotated[int | None, InSplits("test")] = Field(default=None, ge=1, le=1_000_000)
+    test_examples: Annotated[int | None, AffectsSplits("test")] = Field(default=None, ge=1, le=1_000_000)
     """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
     folder: str | None = None
     """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,
@@ -78,9 +78,11 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _sizes_are_for_what_is_generated(self) -> Self:
-        given = {name: getattr(self, f"{name}_examples") for name in SIZES}
-        if self.folder is not None and any(size is not None for size in given.values()):
-            sizes = ", ".join(f"{name}_examples={size}" for name, size in given.items() if size is not None)
+        given_sizes = {name: getattr(self, f"{name}_examples") for name in SIZES}
+        if self.folder is not None and any(size is not None for size in given_sizes.values()):
+            sizes = ", ".join(
+                f"{name}_examples={size}" for name, size in given_sizes.items() if size is not None
+            )
             raise ValueError(
                 f"numbers of examples are for generated images, got folder and {sizes}; drop one"
             )
@@ -116,18 +118,18 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad folder."""
     if config.folder is not None:
-        return _read(config, config.folder, split)
-    wanted = _examples(config, split) or 0
-    images = np.empty((wanted, PIXELS), dtype=np.uint8)
-    labels = np.empty(wanted, dtype=np.int16)
-    done = 0
-    for drawn in drawings(config.contour_length, config.data_seed, split):
-        new = drawn.take(np.arange(min(len(drawn), wanted - done)))
-        images[done : done + len(new)] = render(new).reshape(-1, PIXELS)
-        labels[done : done + len(new)] = new.labels
-        done += len(new)
-        report("images", done, wanted)
-        if done == wanted:
+        return _read_images(config, config.folder, split)
+    num_wanted = _examples(config, split) or 0
+    images = np.empty((num_wanted, PIXELS), dtype=np.uint8)
+    labels = np.empty(num_wanted, dtype=np.int16)
+    num_drawn = 0
+    for drawn_images in drawings(config.contour_length, config.data_seed, split):
+        new = drawn_images.take(np.arange(min(len(drawn_images), num_wanted - num_drawn)))
+        images[num_drawn : num_drawn + len(new)] = render(new).reshape(-1, PIXELS)
+        labels[num_drawn : num_drawn + len(new)] = new.labels
+        num_drawn += len(new)
+        report("images", num_drawn, num_wanted)
+        if num_drawn == num_wanted:
             break
     return image_table(images, labels)
 
@@ -148,18 +150,20 @@ def source_digest(config: Config) -> str | None:
 
 
 def _examples(config: Config, split: str) -> int | None:
-    asked: int | None = getattr(config, f"{split}_examples")
-    return SIZES[split] if asked is None and config.folder is None else asked
+    examples: int | None = getattr(config, f"{split}_examples")
+    return SIZES[split] if examples is None and config.folder is None else examples
 
 
-def _read(config: Config, folder: str, split: str) -> pa.Table:
+def _read_images(config: Config, folder: str, split: str) -> pa.Table:
     """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
     place = files.image_folder(folder, config.contour_length, config.side)
     images = files.existing_images(place, files.listed_images(place))
     tenth = -(-len(images) // 10)
     cuts = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
     order = permutation(numpy_stream(config.data_seed, "pathfinder", "order"), len(images))
-    chosen = [images[number] for number in order[slice(*cuts[split])]]
-    if not chosen:
+    selected = [images[number] for number in order[slice(*cuts[split])]]
+    if not selected:
         raise ValueError(f"{place} must list at least three images that are not empty, got {len(images)}")
-    return image_table(files.read(place, chosen, config.side), np.asarray([image.label for image in chosen]))
+    return image_table(
+        files.read(place, selected, config.side), np.asarray([image.label for image in selected])
+    )

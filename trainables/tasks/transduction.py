@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import InSplits
-from trainables.data.draws import below, find_new
+from trainables.acting import AffectsSplits
+from trainables.data.draws import draw_integers, find_new
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -51,7 +51,7 @@ class Config(Settings):
 
     name: Literal["transduction"] = "transduction"
     function: Literal["copy", "reverse", "sort"] = "reverse"
-    """What is to be written."""
+    """Function whose value the model writes."""
     symbols: int = Field(default=8, ge=2, le=SYMBOLS_MAX)
     """Different symbols."""
     length_min: PositiveInt = 3
@@ -60,7 +60,7 @@ class Config(Settings):
     """Length of the longest strings in training; all lengths between the two are as frequent."""
     test_lengths: Annotated[
         Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)],
-        InSplits("length-*", each=_test_name),
+        AffectsSplits("length-*", each=_test_name),
     ] = (16, 24)
     """Lengths beyond, each a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
@@ -78,8 +78,8 @@ class Config(Settings):
             raise ValueError(
                 f"length_min must be at most length_max, got {self.length_min} and {self.length_max}"
             )
-        short = [length for length in self.test_lengths if length <= self.length_max]
-        if short or len(set(self.test_lengths)) < len(self.test_lengths):
+        short_lengths = [length for length in self.test_lengths if length <= self.length_max]
+        if short_lengths or len(set(self.test_lengths)) < len(self.test_lengths):
             raise ValueError(
                 f"test_lengths must differ and exceed length_max={self.length_max}, so that no string is "
                 f"trained on, got {list(self.test_lengths)}"
@@ -92,10 +92,10 @@ class Config(Settings):
 
 
 def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> None:
-    there = sum(symbols**length for length in range(shortest, longest + 1))
-    if there < SPARE * examples:
+    num_strings = sum(symbols**length for length in range(shortest, longest + 1))
+    if num_strings < SPARE * examples:
         raise ValueError(
-            f"there must be {SPARE} times as many possible strings as examples, got {there} with "
+            f"there must be {SPARE} times as many possible strings as examples, got {num_strings} with "
             f"{symbols} symbols and "
             f"lengths {shortest} to {longest} for {examples} examples; use more symbols, longer strings or "
             "fewer examples"
@@ -130,12 +130,12 @@ def label_names(config: Config) -> tuple[str, ...]:
 def splits(config: Config) -> tuple[SplitInfo, ...]:
     """Return train, valid, near-iid with training lengths, and one split per test length, e.g. length-16."""
     lengths = config.length_min, config.length_max
-    longer = (SplitInfo(_test_name(n), "test", n, n, config.test_examples) for n in config.test_lengths)
+    test_infos = (SplitInfo(_test_name(n), "test", n, n, config.test_examples) for n in config.test_lengths)
     return (
         SplitInfo("train", "train", *lengths, config.train_examples),
         SplitInfo("valid", "valid", *lengths, config.valid_examples),
         SplitInfo("near-iid", "test", *lengths, config.test_examples),
-        *longer,
+        *test_infos,
     )
 
 
@@ -161,22 +161,22 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
     infos = {info.name: info for info in splits(config)}
     info = infos[split]
     order = [*(name for name in infos if name != "train"), "train"]
-    before = order[: order.index(split)]
-    seen: set[Hashable] = set().union(
-        *(_strings(config, name) for name in before if infos[name].length_max == info.length_max)
+    earlier_splits = order[: order.index(split)]
+    used_strings: set[Hashable] = set().union(
+        *(_strings(config, name) for name in earlier_splits if infos[name].length_max == info.length_max)
     )
     assert info.examples is not None, "every split has a number of examples"
     streams = (numpy_stream(config.data_seed, "transduction", split, turn) for turn in count())
     strings: list[String] = []
-    while missing := info.examples - len(strings):
-        drawn = _draw(next(streams), config.symbols, info, info.examples)
-        strings += [drawn[index] for index in find_new(drawn, seen, missing)]
+    while num_missing := info.examples - len(strings):
+        candidates = _draw(next(streams), config.symbols, info, info.examples)
+        strings += [candidates[index] for index in find_new(candidates, used_strings, num_missing)]
     return tuple(strings)
 
 
 def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:
     """Return `n` random strings with lengths uniform from shortest to longest."""
-    lengths = info.length_min + below(stream, n, info.length_max - info.length_min + 1)
-    drawn = len(MARKS) + below(stream, int(lengths.sum()), symbols)
-    parts = np.split(drawn, np.cumsum(lengths)[:-1])
+    lengths = info.length_min + draw_integers(stream, n, info.length_max - info.length_min + 1)
+    symbols_drawn = len(MARKS) + draw_integers(stream, int(lengths.sum()), symbols)
+    parts = np.split(symbols_drawn, np.cumsum(lengths)[:-1])
     return [tuple(part.tolist()) for part in parts]

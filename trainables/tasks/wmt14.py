@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import InSplits
+from trainables.acting import AffectsSplits
 from trainables.data.files import content_digest, source_folder
 from trainables.metrics import Metric
 from trainables.readers.parallel_text import (
@@ -67,7 +67,7 @@ class Config(Settings):
     folder: str | None = None
     """Folder that holds the sentences and the vocabulary. Needed for training; a spec can be planned without
     if the vocabulary size is given."""
-    vocabulary_size: Annotated[int | None, InSplits()] = Field(default=None, ge=len(MARKS) + 1)
+    vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(default=None, ge=len(MARKS) + 1)
     """Ids of pieces, 3 marks included; must hold the whole vocabulary. If not given, as many as it needs."""
     pieces_max: int = Field(default=250, ge=1)
     """Training pairs with more pieces on a side are left out, as in fairseq's preparation of these data, and
@@ -120,7 +120,7 @@ def build(config: Config, split: str) -> pa.Table:
     sources, targets = Rows(len(vocabulary)), Rows(len(vocabulary))
     source, target = files[f"{split}.en"], files[f"{split}.de"]
     for number, english, german in read_pairs(source, target):
-        if split == "train" and not _fits(config, english, german):
+        if split == "train" and not _has_valid_lengths(config, english, german):
             continue
         if not english or not german:
             raise ValueError(
@@ -138,8 +138,8 @@ def build(config: Config, split: str) -> pa.Table:
     return pa.table({"tokens": tokens, "answer": answers})
 
 
-def _fits(config: Config, *sides: Sequence[str]) -> bool:
-    return all(0 < len(side) <= config.pieces_max for side in sides)
+def _has_valid_lengths(config: Config, *sides: Sequence[str]) -> bool:
+    return all(0 < len(sentence) <= config.pieces_max for sentence in sides)
 
 
 def require_files(config: Config) -> None:
@@ -170,15 +170,17 @@ def score(
     from sacremoses import MosesDetokenizer
 
     vocabulary = _pieces(config)
-    written = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
-    asked = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
-    split = BLEU(tokenize="none", smooth_method="none", force=True)
-    whole, put_together = BLEU(), MosesDetokenizer(lang="de").detokenize
+    hypothesis_tokens = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
+    reference_tokens = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
+    token_bleu = BLEU(tokenize="none", smooth_method="none", force=True)
+    text_bleu, detokenize = BLEU(), MosesDetokenizer(lang="de").detokenize
     return {
-        "bleu": split.corpus_score([*map(compounds_split, written)], [[*map(compounds_split, asked)]]).score,
-        "sacrebleu": whole.corpus_score(
-            [put_together(text.split()) for text in written],
-            [[put_together(text.split()) for text in asked]],
+        "bleu": token_bleu.corpus_score(
+            [*map(compounds_split, hypothesis_tokens)], [[*map(compounds_split, reference_tokens)]]
+        ).score,
+        "sacrebleu": text_bleu.corpus_score(
+            [detokenize(text.split()) for text in hypothesis_tokens],
+            [[detokenize(text.split()) for text in reference_tokens]],
         ).score,
     }
 

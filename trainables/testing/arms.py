@@ -38,14 +38,14 @@ def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     marked field is set to the other values of its mark.
     """
     raw = config.model_dump(mode="json")
-    found = {BASE: raw}
+    variations_by_label = {BASE: raw}
     for path, value in changes(config):
         if fits(arm := changed(raw, path, value), shape):
-            found[named(path, value)] = arm
-    return found
+            variations_by_label[name_change(path, value)] = arm
+    return variations_by_label
 
 
-def named(path: Path, value: Any) -> str:
+def name_change(path: Path, value: Any) -> str:
     """Return the label of a change, e.g. `halt.unit=token`."""
     return f"{'.'.join(path)}={value}"
 
@@ -54,8 +54,8 @@ def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
     """Yield paths and values of all possible changes, including those that conflict with other fields."""
     for name, field in type(config).model_fields.items():
         now, marked = getattr(config, name), mark(type(config), name)
-        others = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
-        for value in dict.fromkeys(others):
+        other_values = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
+        for value in dict.fromkeys(other_values):
             if value != now and name != EXIT:
                 yield (name,), value
         if isinstance(now, Settings):
@@ -64,8 +64,8 @@ def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
 
 def changed(raw: Raw, path: Path, value: Any) -> Raw:
     """Return a copy with `value` at `path`."""
-    first, *rest = path
-    return raw | {first: changed(raw[first], tuple(rest), value) if rest else value}
+    key, *rest = path
+    return raw | {key: changed(raw[key], tuple(rest), value) if rest else value}
 
 
 def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
@@ -76,29 +76,31 @@ def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
         return False
 
 
-def having(raw: Mapping[str, Any], **more: Any) -> Raw:
-    """Return `raw` with those fields of `more` that its model has as plain values."""
+def having(raw: Mapping[str, Any], **new_values: Any) -> Raw:
+    """Return `raw` with those fields of `new_values` that its model has as plain values."""
     fields = catalog.config_class("models", raw["name"]).model_fields
-    plain = {name for name in fields if not isinstance(raw.get(name), dict)}
-    return dict(raw) | {field: value for field, value in more.items() if field in plain}
+    plain_fields = {name for name in fields if not isinstance(raw.get(name), dict)}
+    return dict(raw) | {field: value for field, value in new_values.items() if field in plain_fields}
 
 
 def mark(config: type[Settings], field: str) -> Small | None:
     """Return the mark of a field: its own, or that of the nearest base class."""
-    above = (each for each in config.__mro__ if issubclass(each, BaseModel) and field in each.model_fields)
-    marks = (found for each in above for found in reversed(each.model_fields[field].metadata))
-    return next((found for found in marks if isinstance(found, Small)), None)
+    classes = (
+        class_ for class_ in config.__mro__ if issubclass(class_, BaseModel) and field in class_.model_fields
+    )
+    marks = (field_mark for each in classes for field_mark in reversed(each.model_fields[field].metadata))
+    return next((field_mark for field_mark in marks if isinstance(field_mark, Small)), None)
 
 
 def _small(config: type[Settings]) -> Raw:
-    found: Raw = {}
+    small_values: Raw = {}
     for name, field in config.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
         if (small := mark(config, name)) is not None:
-            found[name] = small.value
+            small_values[name] = small.value
         elif isinstance(default, Settings):
-            found[name] = default.model_dump(mode="json") | _small(type(default))
-    return found
+            small_values[name] = default.model_dump(mode="json") | _small(type(default))
+    return small_values
 
 
 def _choices(kind: Any) -> list[Any]:

@@ -45,14 +45,14 @@ class ModelCases(Contract):
         if not self.model:
             raise ValueError("a contract must name its model, got none; set `model` in the class")
         small = base(self.model, self.settings)
-        found = variations(small, SHAPE)
+        arms = variations(small, SHAPE)
         for label, changed in {BASE: {}, **self.arms}.items():
-            raw = model_config(found[BASE] | dict(changed)).model_dump(mode="json")
-            if (why := misfit(model_config(raw), SHAPE)) is not None:
-                raise ValueError(f"{self.model} {why}, in the arm {label!r}")
-            if raw not in found.values():
-                found[label] = raw
-        return found
+            raw = model_config(arms[BASE] | dict(changed)).model_dump(mode="json")
+            if (reason := misfit(model_config(raw), SHAPE)) is not None:
+                raise ValueError(f"{self.model} {reason}, in the arm {label!r}")
+            if raw not in arms.values():
+                arms[label] = raw
+        return arms
 
     def every_exiting(self) -> dict[str, Raw]:
         """Return the arms of a model with a field `early_exit`; else none."""
@@ -127,8 +127,10 @@ def trained(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Grad
     return output, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def check_same(one: Encoded, other: Encoded, subject: str, *, without: tuple[str, ...] = ()) -> None:
+def check_same(actual: Encoded, expected: Encoded, subject: str, *, without: tuple[str, ...] = ()) -> None:
     """Fail unless two encoder outputs are equal up to rounding; `subject` describes the requirement."""
     for field in dataclasses.fields(Encoded):
-        if field.name not in without and getattr(one, field.name) is not None:
-            check_close(getattr(one, field.name), getattr(other, field.name), f"{subject}: {field.name}")
+        if field.name not in without and getattr(actual, field.name) is not None:
+            check_close(
+                getattr(actual, field.name), getattr(expected, field.name), f"{subject}: {field.name}"
+            )

@@ -28,47 +28,60 @@ class CausalContract(ModelCases):
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
         """Check attention, means, halting and memory, also in training with constant dropout masks."""
-        seen = LENGTH // 2
+        num_seen = LENGTH // 2
         for dropout in (0.0, 0.2):
-            model, outputs = self._causal(having(causal, dropout=dropout, attention_dropout=dropout)), []
+            model, outputs = (
+                self._build_causal(having(causal, dropout=dropout, attention_dropout=dropout)),
+                [],
+            )
             x, mask = inputs(model)
-            for later in (x[:, seen:], inputs(model, seed=1)[0][:, seen:] * 5):
+            for later_vectors in (x[:, num_seen:], inputs(model, seed=1)[0][:, num_seen:] * 5):
                 set_dropout_context(model.train(dropout > 0), seed=2, step=0)
                 with global_stream(2):  # the mask of plain dropout for the full model
-                    encoded = model.encoder(torch.cat((x[:, :seen], later), 1), mask)
-                outputs.append(encoded.states[:, :seen])
-            what = f"states of the first {seen} tokens must not depend on later ones, {dropout=}"
-            check_close(outputs[0], outputs[1], what)
+                    encoded = model.encoder(torch.cat((x[:, :num_seen], later_vectors), 1), mask)
+                outputs.append(encoded.states[:, :num_seen])
+            requirement = f"states of the first {num_seen} tokens must not depend on later ones, {dropout=}"
+            check_close(outputs[0], outputs[1], requirement)
 
     def test_no_gradient_reaches_a_later_token(self, causal: Raw) -> None:
         """Check the gradient of the states of the first half, which must reach only the first half."""
-        model, half = self._causal(causal), LENGTH // 2
+        model, half = self._build_causal(causal), LENGTH // 2
         x, mask = inputs(model)
         x.requires_grad_()
-        (found,) = torch.autograd.grad(model.encoder(x, mask).states[:, :half].sum(), x)
-        reached = found.abs().sum((0, 2)).nonzero().flatten().tolist()
-        check(reached, "states must depend on what they encode, got no gradient at all")
-        check(max(reached) < half, f"the first {half} states must depend on these tokens, got {reached}")
+        (gradient,) = torch.autograd.grad(model.encoder(x, mask).states[:, :half].sum(), x)
+        positions_reached = gradient.abs().sum((0, 2)).nonzero().flatten().tolist()
+        check(positions_reached, "states must depend on what they encode, got no gradient at all")
+        check(
+            max(positions_reached) < half,
+            f"the first {half} states must depend on these tokens, got {positions_reached}",
+        )
 
-    def test_the_beginning_of_a_sequence_is_encoded_without_its_end(self, causal: Raw) -> None:
+    def test_causal_encoder_ignores_later_tokens(self, causal: Raw) -> None:
         """Check that encoding a prefix does not need the length of the full sequence."""
         if getattr(model_config(causal), "given_length", False):
             return
-        model = self._causal(causal)
+        model = self._build_causal(causal)
         x, mask = inputs(model)
-        whole = model.encoder(x, mask).states
-        for seen in SEEN:
-            found = model.encoder(x[:, :seen], mask[:, :seen]).states
-            check_close(found, whole[:, :seen], f"{seen} tokens must be encoded as the beginning of {LENGTH}")
+        all_states = model.encoder(x, mask).states
+        for num_seen in SEEN:
+            states = model.encoder(x[:, :num_seen], mask[:, :num_seen]).states
+            check_close(
+                states,
+                all_states[:, :num_seen],
+                f"{num_seen} tokens must be encoded as the beginning of {LENGTH}",
+            )
 
     def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:
         """Check that there is one state per token; an END would reveal that no token follows."""
-        model = self._causal(causal)
+        model = self._build_causal(causal)
         x, mask = inputs(model)
-        found = tuple(model.encoder(x, mask).states.shape)
-        check(found == x.shape, f"there must be a state for each of the tokens {tuple(x.shape)}, got {found}")
+        actual_shape = tuple(model.encoder(x, mask).states.shape)
+        check(
+            actual_shape == x.shape,
+            f"there must be a state for each of the tokens {tuple(x.shape)}, got {actual_shape}",
+        )
 
-    def _causal(self, raw: Raw) -> Any:
+    def _build_causal(self, raw: Raw) -> Any:
         model = self.built(raw).eval()
         enliven(model, LIVELIER)
         return model

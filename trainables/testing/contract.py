@@ -50,12 +50,12 @@ def contract_class(contract: Class, **attributes: Any) -> Class:
         ImportError: pytest is not installed.
         TypeError: The contract has no such attribute; a misspelt attribute would silently skip tests.
     """
-    known = [name for name in dir(contract) if not name.startswith("_")]
+    test_names = [name for name in dir(contract) if not name.startswith("_")]
     for name in attributes:
-        if name not in known and name != "pytestmark":
-            near = get_close_matches(name, known, n=1)
-            meant = f". Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{contract.__name__} has no attribute {name!r}{meant}")
+        if name not in test_names and name != "pytestmark":
+            similar = get_close_matches(name, test_names, n=1)
+            hint = f". Did you mean {similar[0]!r}?" if similar else ""
+            raise TypeError(f"{contract.__name__} has no attribute {name!r}{hint}")
     try:
         import pytest  # noqa: F401 pytest runs the class
     except ModuleNotFoundError as error:
@@ -78,13 +78,13 @@ def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> N
 
 def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
     """Return all measurements of an uninterrupted trial, and its workload, which remains open."""
-    workload, found = make(job), []
+    workload, measurements = make(job), []
     while not workload.finished:
         if (measurement := workload.advance()) is not None:
-            found.append(measurement)
-        if len(found) > MOST:
+            measurements.append(measurement)
+        if len(measurements) > MOST:
             raise AssertionError(f"a trial must end, got {MOST:,} reports and no end")
-    return found, workload
+    return measurements, workload
 
 
 def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
@@ -92,18 +92,18 @@ def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple
 
     Checkpoints are written into the empty `folder`.
     """
-    workload, found = make(job), []
+    workload, measurements = make(job), []
     while not workload.finished:
         measurement = workload.advance()
         if measurement is None:
             continue
-        found.append(measurement)
-        saved = folder / str(len(found))
+        measurements.append(measurement)
+        saved = folder / str(len(measurements))
         saved.mkdir()
         workload.save(saved)
         workload.close()
         workload = make(job)
         workload.restore(saved)
-        if len(found) > MOST:
+        if len(measurements) > MOST:
             raise AssertionError(f"a resumed trial must end, got {MOST:,} reports and no end")
-    return found, workload
+    return measurements, workload

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 from trainables import catalog, costs
 from trainables.assembly import model_config
-from trainables.counting import counted
+from trainables.counting import measure_cost
 from trainables.settings import ModelSettings
 from trainables.testing.arms import EXIT, Raw, having
 from trainables.testing.cases import SHAPE, ModelCases
@@ -44,41 +44,45 @@ class CostContract(ModelCases):
         """Return the arms of a model that states the costs of its decoder."""
         return self._stating("decoder_flops")
 
-    def test_flops_are_what_is_counted(self, stating: Raw) -> None:
+    def test_flop_formulas_match_counted_flops(self, stating: Raw) -> None:
         """Check the FLOPs of an encoder on one input exactly."""
         config = _config(stating)
-        found = counted(config, "Encoder", LENGTH)
-        stated = self._function("forward_flops")(config, LENGTH, round(found.computed))
-        check(stated == found.flops, f"forward_flops must be {found.flops:,.0f}, got {stated:,.0f}")
+        cost = measure_cost(config, "Encoder", LENGTH)
+        stated = self._function("forward_flops")(config, LENGTH, round(cost.computed))
+        check(stated == cost.flops, f"forward_flops must be {cost.flops:,.0f}, got {stated:,.0f}")
 
-    def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
+    def test_memory_formulas_approximate_counted_memory(self, keeping: Raw) -> None:
         """Check the memory of an encoder on one input within `FACTOR`."""
         config = _config(keeping)
-        kept = counted(config, "Encoder", LENGTH).activation_bytes
-        _check_memory(self._function("activation_bytes")(config, 1, LENGTH), kept)
+        stored_bytes = measure_cost(config, "Encoder", LENGTH).activation_bytes
+        _check_memory(self._function("activation_bytes")(config, 1, LENGTH), stored_bytes)
 
-    def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
+    def test_decoder_cost_formulas_match_counted_costs(self, deciding: Raw) -> None:
         """Check FLOPs of a decoder exactly and its memory within `FACTOR`."""
         config = _config(deciding)
-        found = counted(config, "Decoder", ANSWER, LENGTH)
-        stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
-        check(stated == found.flops, f"decoder_flops must be {found.flops:,.0f}, got {stated:,.0f}")
+        cost = measure_cost(config, "Decoder", ANSWER, LENGTH)
+        stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(cost.computed))
+        check(stated == cost.flops, f"decoder_flops must be {cost.flops:,.0f}, got {stated:,.0f}")
         _check_memory(
-            self._function("decoder_activation_bytes")(config, 1, ANSWER, LENGTH), found.activation_bytes
+            self._function("decoder_activation_bytes")(config, 1, ANSWER, LENGTH), cost.activation_bytes
         )
 
     def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
         """Check stated or counted FLOPs."""
         config = model_config(arm)
-        least, most = costs.depth_range(config, 10)
-        here, longer, fewer = (
+        fewest_layers, most_layers = costs.depth_range(config, 10)
+        base_cost, longer_cost, cost_of_fewer_layers = (
             costs.flops(config, SHAPE, length, layers)
-            for length, layers in ((10, most), (11, most), (10, least))
+            for length, layers in ((10, most_layers), (11, most_layers), (10, fewest_layers))
         )
-        grows = here < longer
-        check(grows, f"FLOPs must grow with the length, got {here:,.0f} at 10, {longer:,.0f} at 11")
-        grows = fewer <= here
-        check(grows, f"FLOPs must grow with layers, got {fewer:,.0f} at {least}, {here:,.0f} at {most}")
+        grows = base_cost < longer_cost
+        check(grows, f"FLOPs must grow with the length, got {base_cost:,.0f} at 10, {longer_cost:,.0f} at 11")
+        grows = cost_of_fewer_layers <= base_cost
+        check(
+            grows,
+            f"FLOPs must grow with layers, got {cost_of_fewer_layers:,.0f} at {fewest_layers}, "
+            f"{base_cost:,.0f} at {most_layers}",
+        )
 
     def _stating(self, function: str) -> dict[str, Raw]:
         if not hasattr(catalog.load("models", self.model), function):
@@ -86,8 +90,8 @@ class CostContract(ModelCases):
         return {label: having(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
 
     def _function(self, name: str) -> Callable[..., Any]:
-        found: Callable[..., Any] = getattr(catalog.load("models", self.model), name)
-        return found
+        formula: Callable[..., Any] = getattr(catalog.load("models", self.model), name)
+        return formula
 
 
 def _config(raw: Raw) -> ModelSettings:
@@ -98,5 +102,5 @@ def _config(raw: Raw) -> ModelSettings:
 
 def _check_memory(stated: float, tolerance: float) -> None:
     message = f"memory must be stated within a factor of {FACTOR}"
-    within = 1 / FACTOR < stated / tolerance < FACTOR
-    check(within, f"{message}, got {stated:,.0f} bytes where {tolerance:,.0f} are kept")
+    is_close = 1 / FACTOR < stated / tolerance < FACTOR
+    check(is_close, f"{message}, got {stated:,.0f} bytes where {tolerance:,.0f} are kept")

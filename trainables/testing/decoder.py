@@ -30,76 +30,83 @@ Answers = tuple[Tensor, Tensor, Tensor, Tensor]
 class DecoderContract(ModelCases):
     """Tests each arm of a model with a class `Decoder`."""
 
-    def test_answers_have_their_shapes_and_bounds(self, writing: Raw) -> None:
+    def test_answers_have_declared_shapes_and_bounds(self, writing: Raw) -> None:
         """Check one state per token, pooling of the last state, and depth and work without gradients."""
-        model = self._writer(writing).eval()
+        model = self._build_writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
-        found: Encoded = model.decoder(y, y_mask, memory, memory_mask)
-        check(found.states.shape == y.shape, f"states must be of shape {y.shape}, got {found.states.shape}")
-        last = found.states[torch.arange(ROWS), torch.tensor(LENGTHS) - 1]
-        check(torch.equal(found.pooled, last), "pooled must be the state of the last token of each answer")
-        nothing = torch.zeros_like(found.depth)
-        for what, (less, more) in {
-            "0 <= depth": (nothing, found.depth),
-            "0 <= ponder": (nothing, found.ponder),
-            "depth <= computed": (found.depth, found.computed),
-            "computed <= bound": (found.computed, found.bound),
+        encoded: Encoded = model.decoder(y, y_mask, memory, memory_mask)
+        check(
+            encoded.states.shape == y.shape, f"states must be of shape {y.shape}, got {encoded.states.shape}"
+        )
+        last_states = encoded.states[torch.arange(ROWS), torch.tensor(LENGTHS) - 1]
+        check(
+            torch.equal(encoded.pooled, last_states),
+            "pooled must be the state of the last token of each answer",
+        )
+        nothing = torch.zeros_like(encoded.depth)
+        for subject, (lower, upper) in {
+            "0 <= depth": (nothing, encoded.depth),
+            "0 <= ponder": (nothing, encoded.ponder),
+            "depth <= computed": (encoded.depth, encoded.computed),
+            "computed <= bound": (encoded.computed, encoded.bound),
         }.items():
-            check((less <= more + 1e-9).all(), f"{what} must hold in every row, got {less} and {more}")
-        check(not found.depth.requires_grad, "depth must be detached, got a gradient")
+            check((lower <= upper + 1e-9).all(), f"{subject} must hold in every row, got {lower} and {upper}")
+        check(not encoded.depth.requires_grad, "depth must be detached, got a gradient")
 
     def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
         """Check attention, means, halting and experts, also in training with constant dropout masks."""
-        model = self._writer(having(writing, **DROPPED))
+        model = self._build_writer(having(writing, **DROPPED))
         y, y_mask, memory, memory_mask = full(_width(model))
-        later, outputs = full(_width(model), seed=1)[0] * 5, {}
-        for seen in (1, 5, LENGTH):
+        later_answers, outputs = full(_width(model), seed=1)[0] * 5, {}
+        for num_seen in (1, 5, LENGTH):
             set_dropout_context(model.train(), seed=2, step=0)
             with global_stream(2):  # the mask of plain dropout for the full model
-                written = torch.cat((y[:, :seen], later[:, seen:]), 1)
-                outputs[seen] = model.decoder(written, y_mask, memory, memory_mask).states
-        whole = outputs.pop(LENGTH)
-        for seen, states in outputs.items():
-            what = f"states of the first {seen} answer tokens must not depend on later ones"
-            check_close(whole[:, :seen], states[:, :seen], what)
+                answers_changed_later = torch.cat((y[:, :num_seen], later_answers[:, num_seen:]), 1)
+                outputs[num_seen] = model.decoder(answers_changed_later, y_mask, memory, memory_mask).states
+        unchanged_states = outputs.pop(LENGTH)
+        for num_seen, states in outputs.items():
+            requirement = f"states of the first {num_seen} answer tokens must not depend on later ones"
+            check_close(unchanged_states[:, :num_seen], states[:, :num_seen], requirement)
 
-    def test_the_beginning_of_an_answer_is_written_without_its_end(self, writing: Raw) -> None:
+    def test_decoder_ignores_later_answer_tokens(self, writing: Raw) -> None:
         """Check that prefixes are independent of the rest, so that answers can be generated token by token.
 
         The depth of each token must be final when it is generated.
         """
-        model = self._writer(writing).eval()
+        model = self._build_writer(writing).eval()
         y, y_mask, memory, memory_mask = full(_width(model))
-        whole = model.decoder(y, y_mask, memory, memory_mask)
-        depth = torch.zeros(ROWS, dtype=whole.depth.dtype)
-        for seen in (1, 3, LENGTH):
-            part = model.decoder(y[:, :seen], y_mask[:, :seen], memory, memory_mask)
-            what = f"{seen} tokens must be written as the beginning of {LENGTH}"
-            check_close(part.states, whole.states[:, :seen], what)
-            grows = (part.depth * seen - depth > -1e-4).all()
-            check(grows, f"layers of written tokens must not change, got {depth}, then {part.depth * seen}")
-            depth = part.depth * seen
-        check_close(depth / LENGTH, whole.depth, "depth must be the mean over tokens")
+        all_states = model.decoder(y, y_mask, memory, memory_mask)
+        depth = torch.zeros(ROWS, dtype=all_states.depth.dtype)
+        for num_seen in (1, 3, LENGTH):
+            part = model.decoder(y[:, :num_seen], y_mask[:, :num_seen], memory, memory_mask)
+            requirement = f"{num_seen} tokens must be written as the beginning of {LENGTH}"
+            check_close(part.states, all_states.states[:, :num_seen], requirement)
+            grows = (part.depth * num_seen - depth > -1e-4).all()
+            check(
+                grows, f"layers of written tokens must not change, got {depth}, then {part.depth * num_seen}"
+            )
+            depth = part.depth * num_seen
+        check_close(depth / LENGTH, all_states.depth, "depth must be the mean over tokens")
 
-    def test_the_whole_input_is_seen_by_every_token_and_nothing_else(self, writing: Raw) -> None:
+    def test_every_answer_token_reads_the_whole_input_alone(self, writing: Raw) -> None:
         """Check that the first tokens of an answer read all input tokens, but no padding."""
-        model = self._writer(writing).eval()
+        model = self._build_writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
         memory.requires_grad_()
         for column in (0, 1):
             states = model.decoder(y, y_mask, memory, memory_mask).states[:, column]
-            (found,) = torch.autograd.grad(states.square().sum(), memory)
-            read = found.abs().sum(-1) > 0
-            message = f"answer token {column} must read all of the input and no padding, got {read}"
-            check(torch.equal(read, memory_mask), message)
+            (gradient,) = torch.autograd.grad(states.square().sum(), memory)
+            is_read = gradient.abs().sum(-1) > 0
+            message = f"answer token {column} must read all of the input and no padding, got {is_read}"
+            check(torch.equal(is_read, memory_mask), message)
 
     def test_padding_of_answers_and_inputs_never_leaks(self, writing: Raw) -> None:
         """Check that neither content nor amount of padding matters."""
-        model = self._writer(writing).eval()
+        model = self._build_writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
         clean = model.decoder(y, y_mask, memory, memory_mask)
         pad = nn.functional.pad
-        others = {
+        variants = {
             "what stands in padding": (
                 torch.where(y_mask[..., None], y, y + 100),
                 y_mask,
@@ -111,30 +118,32 @@ class DecoderContract(ModelCases):
                 *(pad(memory, (0, 0, 0, 2)), pad(memory_mask, (0, 2))),
             ),
         }
-        for what, given in others.items():
-            found = model.decoder(*given)
-            message = f"{what} must not matter"
-            check_close(found.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{message}: states")
+        for subject, inputs in variants.items():
+            encoded = model.decoder(*inputs)
+            message = f"{subject} must not matter"
+            check_close(encoded.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{message}: states")
             for name in ("pooled", "depth", "ponder"):
-                check_close(getattr(found, name), getattr(clean, name), f"{message}: {name}")
+                check_close(getattr(encoded, name), getattr(clean, name), f"{message}: {name}")
 
     def test_an_answer_does_not_depend_on_its_batch(self, writing: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
-        model = self._writer(writing).eval()
-        given = answers(_width(model))
-        together = model.decoder(*given)
+        model = self._build_writer(writing).eval()
+        inputs = answers(_width(model))
+        batch_output = model.decoder(*inputs)
         for row, length in enumerate(LENGTHS):
-            alone = model.decoder(*(each[row : row + 1] for each in given))
+            single_output = model.decoder(*(tensor[row : row + 1] for tensor in inputs))
             message = f"answer {row} must be written alone as in its batch"
-            check_close(alone.states[0, :length], together.states[row, :length], f"{message}: states")
-            check_close(alone.ponder, together.ponder[row : row + 1], f"{message}: ponder")
+            check_close(
+                single_output.states[0, :length], batch_output.states[row, :length], f"{message}: states"
+            )
+            check_close(single_output.ponder, batch_output.ponder[row : row + 1], f"{message}: ponder")
 
-    def test_every_parameter_of_a_writer_gets_a_gradient(self, writing: Raw) -> None:
+    def test_every_decoder_parameter_gets_a_gradient(self, writing: Raw) -> None:
         """Check with a separate readout and, if the model supports it, with tied embeddings."""
         for tied in (False, True):
             raw = having(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
             shared = getattr(model_config(raw), "tied_output", False)
-            model = self._writer(raw, TIED if shared else WRITTEN)
+            model = self._build_writer(raw, TIED if shared else WRITTEN)
             _, gradients = _step(model)
             zero = [
                 name
@@ -147,19 +156,19 @@ class DecoderContract(ModelCases):
     def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
         """Check in training with dropout that losses, costs and gradients equal those of the mode `none`."""
         results = {
-            mode: _step(self._writer(having(writing, **{EXIT: mode}, **DROPPED)))
+            mode: _step(self._build_writer(having(writing, **{EXIT: mode}, **DROPPED)))
             for mode in modes_of(model_config(writing))
         }
         if not results:
             return
         value, gradients = results.pop("none")
-        for mode, (other, others) in results.items():
-            check_close(other, value, f"{EXIT}: {mode} must change no loss and no cost")
+        for mode, (output, others) in results.items():
+            check_close(output, value, f"{EXIT}: {mode} must change no loss and no cost")
             for name, gradient in gradients.items():
                 message = f"{EXIT}: {mode} must change no gradient: {name}"
                 check_close(others.get(name, torch.zeros_like(gradient)), gradient, message)
 
-    def _writer(self, raw: Raw, shape: TaskShape = WRITTEN) -> Any:
+    def _build_writer(self, raw: Raw, shape: TaskShape = WRITTEN) -> Any:
         return self.built(raw, shape)
 
 
@@ -175,7 +184,7 @@ def full(width: int, seed: int = 0) -> Answers:
     stream = torch.Generator().manual_seed(seed)
     y = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
     memory = torch.randn(ROWS, SOURCES, width, generator=stream, dtype=torch.float64)
-    masks = (torch.ones(ROWS, each, dtype=torch.bool) for each in (LENGTH, SOURCES))
+    masks = (torch.ones(ROWS, length, dtype=torch.bool) for length in (LENGTH, SOURCES))
     y_mask, memory_mask = masks
     return y, y_mask, memory, memory_mask
 

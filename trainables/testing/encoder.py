@@ -32,14 +32,17 @@ class EncoderContract(ModelCases):
     def test_settings_survive_a_round_trip(self, arm: Raw) -> None:
         """Check a round trip through JSON, the format of stored plans."""
         config = model_config(arm)
-        again = model_config(config.model_dump(mode="json"))
-        check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
+        parsed_again = model_config(config.model_dump(mode="json"))
+        check(
+            parsed_again == config,
+            f"settings written as JSON must be read as they were: {config!r}, {parsed_again!r}",
+        )
 
-    def test_outputs_have_their_shapes_and_bounds(self, arm: Raw) -> None:
+    def test_outputs_have_declared_shapes_and_bounds(self, arm: Raw) -> None:
         """Check `trainables.types.Encoded`; depth and work must have no gradient."""
         model = self.built(arm).eval()
-        given = batch()
-        encoded = model.encoder(embedded(model, given), given.mask)
+        inputs = batch()
+        encoded = model.encoder(embedded(model, inputs), inputs.mask)
         rows, width = len(LENGTHS), vars(model_config(arm))["width"]
         pooled, states = tuple(encoded.pooled.shape), tuple(encoded.states.shape)
         check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
@@ -51,41 +54,48 @@ class EncoderContract(ModelCases):
             "computed <= bound": (encoded.computed, encoded.bound),
             "ponder <= bound": (encoded.ponder, encoded.bound),
         }
-        for what, (less, more) in order.items():
-            check((less <= more + 1e-9).all(), f"{what} must hold in every row, got {less} and {more}")
+        for subject, (lower, upper) in order.items():
+            check((lower <= upper + 1e-9).all(), f"{subject} must hold in every row, got {lower} and {upper}")
         for name in ("depth", "computed"):
             check(not getattr(encoded, name).requires_grad, f"{name} must be detached, got a gradient")
-        loss = model(given).loss
+        loss = model(inputs).loss
         check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
 
     def test_padding_never_leaks(self, arm: Raw) -> None:
         """Check that neither content nor amount of padding changes any other value."""
         model = self.built(arm).eval()
-        given, longer = batch(), batch(width=WIDER)
-        x = embedded(model, given)
-        clean = model.encoder(x, given.mask)
-        noisy = model.encoder(torch.where(given.mask[..., None], x, x + 100), given.mask)
-        wide = model.encoder(embedded(model, longer), longer.mask)
+        samples, wider_samples = batch(), batch(width=WIDER)
+        x = embedded(model, samples)
+        clean = model.encoder(x, samples.mask)
+        noisy = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
+        wide = model.encoder(embedded(model, wider_samples), wider_samples.mask)
         columns = clean.states.shape[1]
         # States of padding are never used. Only a model with additional positions can identify its padding.
-        read = given.mask if columns == given.mask.shape[1] else given.mask.new_ones(len(LENGTHS), columns)
-        for found, what in (
+        read_mask = (
+            samples.mask if columns == samples.mask.shape[1] else samples.mask.new_ones(len(LENGTHS), columns)
+        )
+        for actual, subject in (
             (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
             (wide, "more padding must not matter"),
         ):
-            check_close(found.states[:, :columns][read], clean.states[read], f"{what}: states")
-            check_same(found, clean, what, without=("states",))
+            check_close(actual.states[:, :columns][read_mask], clean.states[read_mask], f"{subject}: states")
+            check_same(actual, clean, subject, without=("states",))
 
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
-        model, given = self.built(arm).eval(), batch()
-        x = embedded(model, given)
-        together = model.encoder(x, given.mask)
+        model, samples = self.built(arm).eval(), batch()
+        x = embedded(model, samples)
+        batch_output = model.encoder(x, samples.mask)
         for row in range(len(LENGTHS)):
-            alone = model.encoder(x[row : row + 1], given.mask[row : row + 1])
+            single_output = model.encoder(x[row : row + 1], samples.mask[row : row + 1])
             for name in ("pooled", "depth", "ponder"):
-                here, there = getattr(alone, name), getattr(together, name)[row : row + 1]
-                check_close(here, there, f"row {row} must be encoded alone as in its batch: {name}")
+                alone_value, batch_value = (
+                    getattr(single_output, name),
+                    getattr(batch_output, name)[row : row + 1],
+                )
+                check_close(
+                    alone_value, batch_value, f"row {row} must be encoded alone as in its batch: {name}"
+                )
 
     def test_every_parameter_gets_a_gradient(self, arm: Raw) -> None:
         """Check that no gradient is missing or zero, since such a parameter would never be trained."""
@@ -98,23 +108,38 @@ class EncoderContract(ModelCases):
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
         """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
-        model, given = self.built(having(arm, dropout=0.2, attention_dropout=0.2)).train(), batch([5, 1, 9])
+        model, samples = self.built(having(arm, dropout=0.2, attention_dropout=0.2)).train(), batch([5, 1, 9])
         losses = []
         for step in (1, 2, 1):
             set_dropout_context(model, SEED, step)
-            losses.append(model(given).loss.detach())
-        first, other, again = losses
-        check(torch.equal(first, again), f"one step must drop the same again, got losses {first}, {again}")
-        check(not torch.equal(first, other), f"steps must drop differently, got the losses {first} twice")
+            losses.append(model(samples).loss.detach())
+        first_loss, other_loss, repeated_loss = losses
+        check(
+            torch.equal(first_loss, repeated_loss),
+            f"one step must drop the same again, got losses {first_loss}, {repeated_loss}",
+        )
+        check(
+            not torch.equal(first_loss, other_loss),
+            f"steps must drop differently, got the losses {first_loss} twice",
+        )
 
     def test_building_is_a_function_of_the_seed_alone(self, arm: Raw) -> None:
         """Check that building neither reads nor advances a global generator."""
-        before = torch.random.get_rng_state()
-        one, same, other = (build_model(arm, SHAPE, seed).state_dict() for seed in (1, 1, 2))
-        check(torch.equal(before, torch.random.get_rng_state()), "torch's generator must stay as it was")
-        drawn = [name for name in one if not torch.equal(one[name], same[name])]
-        check(not drawn, f"a seed must always give the same weights, got others for {', '.join(drawn)}")
-        differs = any(not torch.equal(one[name], other[name]) for name in one)
+        random_state = torch.random.get_rng_state()
+        first_weights, same_seed_weights, other_weights = (
+            build_model(arm, SHAPE, seed).state_dict() for seed in (1, 1, 2)
+        )
+        check(
+            torch.equal(random_state, torch.random.get_rng_state()), "torch's generator must stay as it was"
+        )
+        random_names = [
+            name for name in first_weights if not torch.equal(first_weights[name], same_seed_weights[name])
+        ]
+        check(
+            not random_names,
+            f"a seed must always give the same weights, got others for {', '.join(random_names)}",
+        )
+        differs = any(not torch.equal(first_weights[name], other_weights[name]) for name in first_weights)
         check(differs, "another seed must give other weights, got the same")
         constructed = drawn_by_constructors(model_config(arm), SHAPE)
         check(
@@ -123,21 +148,33 @@ class EncoderContract(ModelCases):
             f"{', '.join(constructed)} from a constructor",
         )
 
-    def test_arms_start_equal_where_they_share(self, arm: Raw) -> None:
+    def test_arms_share_initial_weights_of_common_modules(self, arm: Raw) -> None:
         """Check that modules shared with the small version have equal initial weights for the same seed."""
         small = dict(build_model(self.every_arm()["small"], SHAPE, SEED).named_modules())
-        ours = dict(build_model(arm, SHAPE, SEED).named_modules())
-        shared = [name for name in ours.keys() & small.keys() if _kind(ours[name]) == _kind(small[name])]
+        modules = dict(build_model(arm, SHAPE, SEED).named_modules())
+        shared = [
+            name for name in modules.keys() & small.keys() if _kind(modules[name]) == _kind(small[name])
+        ]
         check(shared, "an arm must keep a module of the small version, got none that is the same")
         for name in shared:
-            for one, same in zip(_parameters(ours[name]), _parameters(small[name]), strict=True):
-                check(torch.equal(one, same), f"{name} must begin as in the small version, and does not")
+            for parameter, small_parameter in zip(
+                _parameters(modules[name]), _parameters(small[name]), strict=True
+            ):
+                check(
+                    torch.equal(parameter, small_parameter),
+                    f"{name} must begin as in the small version, and does not",
+                )
 
-    def test_on_meta_a_model_has_the_same_parameters_and_no_storage(self, arm: Raw) -> None:
+    def test_meta_model_has_equal_parameters_and_no_storage(self, arm: Raw) -> None:
         """Check that a plan can build every arm without memory."""
         real, ghost = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
-        here, there = ({name: p.shape for name, p in each.named_parameters()} for each in (real, ghost))
-        check(here == there, f"parameters must be the same on the device meta, got {here} and {there}")
+        shapes, meta_shapes = (
+            {name: p.shape for name, p in built_model.named_parameters()} for built_model in (real, ghost)
+        )
+        check(
+            shapes == meta_shapes,
+            f"parameters must be the same on the device meta, got {shapes} and {meta_shapes}",
+        )
         check(all(p.is_meta for p in ghost.parameters()), "nothing may be allocated on the device meta")
 
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
@@ -157,20 +194,26 @@ class EncoderContract(ModelCases):
         exact = model(batch()).loss
         torch.testing.assert_close(output.loss, exact, rtol=ROUNDING, atol=ROUNDING)
 
-    def test_depth_is_within_the_range_that_costs_state(self, arm: Raw) -> None:
+    def test_depth_is_within_the_range_of_its_cost_formula(self, arm: Raw) -> None:
         """Check against `depth_range` of the model's file, or the counted range without it."""
         config = model_config(arm)
-        computed = self.built(arm).eval()(batch()).encoded.computed
-        for length, layers in zip(LENGTHS, computed.tolist(), strict=True):
-            least, most = costs.depth_range(config, length)
-            message = f"layers run on {length} tokens must be from {least} to {most}, got {layers}"
-            check(least <= layers <= most, message)
+        layers_computed = self.built(arm).eval()(batch()).encoded.computed
+        for length, layers in zip(LENGTHS, layers_computed.tolist(), strict=True):
+            fewest_layers, most_layers = costs.depth_range(config, length)
+            message = (
+                f"layers run on {length} tokens must be from {fewest_layers} to {most_layers}, got {layers}"
+            )
+            check(fewest_layers <= layers <= most_layers, message)
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
     """Return class, sizes and constants of a module; two arms share modules for which they are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
-    return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(constants.items()))
+    return (
+        type(module),
+        tuple(parameter.shape for parameter in _parameters(module)),
+        tuple(sorted(constants.items())),
+    )
 
 
 def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:

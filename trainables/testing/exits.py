@@ -24,21 +24,21 @@ class EarlyExitContract(ModelCases):
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
         """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
         modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
-        whole, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
+        full_output, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
-            output, others = trained(self._exiting(exiting, mode), batch(LENGTHS))
-            what = f"{EXIT}: {mode} must change no result"
-            check_close(output.loss, whole.loss, f"{what}: loss")
-            check_same(output.encoded, whole.encoded, what, without=("computed",))
-            work = (output.encoded.computed <= whole.encoded.computed + 1e-9).all()
+            output, exit_gradients = trained(self._exiting(exiting, mode), batch(LENGTHS))
+            requirement = f"{EXIT}: {mode} must change no result"
+            check_close(output.loss, full_output.loss, f"{requirement}: loss")
+            check_same(output.encoded, full_output.encoded, requirement, without=("computed",))
+            work = (output.encoded.computed <= full_output.encoded.computed + 1e-9).all()
             check(work, f"{EXIT}: {mode} must run no more layers than none")
-            check(others.keys() <= gradients.keys(), f"{what}: parameters with a gradient")
+            check(exit_gradients.keys() <= gradients.keys(), f"{requirement}: parameters with a gradient")
             for name, gradient in gradients.items():
                 # A weight that no active unit used has no gradient at all.
-                found = others.get(name, torch.zeros_like(gradient))
-                check_close(found, gradient, f"{what}: gradient of {name}")
+                exit_gradient = exit_gradients.get(name, torch.zeros_like(gradient))
+                check_close(exit_gradient, gradient, f"{requirement}: gradient of {name}")
 
-    def test_no_layer_is_run_for_who_has_halted(self, exiting: Raw) -> None:
+    def test_no_layer_runs_for_halted_units(self, exiting: Raw) -> None:
         """Check that a unit runs its retained layers and at most one discarded step in the best mode.
 
         Arms that do not support all modes are skipped.
@@ -61,7 +61,7 @@ def modes_of(config: Settings) -> tuple[str, ...]:
 
 def _all_modes(config: Settings) -> tuple[str, ...]:
     field = type(config).model_fields.get(EXIT)
-    return () if field is None else tuple(each for each in get_args(field.annotation) if each != "auto")
+    return () if field is None else tuple(mode for mode in get_args(field.annotation) if mode != "auto")
 
 
 def _is_possible(config: Settings, mode: str) -> bool:

@@ -38,12 +38,12 @@ class RunningEngine:
         state_tensors: Callable[[], list[Tensor]],  # noqa: ARG002 the pass may read any tensor
     ) -> tuple[Tensor, Callable[[], None]]:
         """Run a pass and return its result and a function that runs it again."""
-        found = run()
+        result = run()
 
         def replay() -> None:
-            found.copy_(run())
+            result.copy_(run())
 
-        return found, replay
+        return result, replay
 
 
 class GraphContract(ModelCases):
@@ -54,40 +54,44 @@ class GraphContract(ModelCases):
         arms = self.every_arm()
         return {label: raw for label, raw in arms.items() if ungraphed(model_config(raw), SHAPE) is None}
 
-    def test_replayed_steps_are_those_that_are_run(self, graphed: Raw) -> None:
+    def test_replayed_steps_equal_executed_steps(self, graphed: Raw) -> None:
         """Check that one capture serves other batches and steps with bit-identical sums and gradients.
 
         Inside a pass the host must not wait for the device, read the batch, or use tensors that were created
         outside of the pass.
         """
-        one, other = (self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine()))
+        replayed, executed = (
+            self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine())
+        )
         for step, lengths in enumerate(LENGTHS):
             try:
-                found, expected = (of_step(each, batch(lengths), step) for each in (one, other))
+                actual, expected = (
+                    of_step(learner, batch(lengths), step) for learner in (replayed, executed)
+                )
             except BatchDependentError as error:
                 raise AssertionError(f"a step must be captured once for all batches: {error}") from error
-            check(found.keys() == expected.keys(), "the same weights must have a gradient in every step")
-            differing = [name for name, each in found.items() if not torch.equal(each, expected[name])]
+            check(actual.keys() == expected.keys(), "the same weights must have a gradient in every step")
+            differing = [name for name, value in actual.items() if not torch.equal(value, expected[name])]
             check(
                 not differing,
                 f"a replayed step on rows of {lengths} must do what the pass does when it is run, got other "
                 f"values of {', '.join(differing)}: the host decides something by what is in the batch",
             )
 
-    def test_filler_rows_change_nothing(self, graphed: Raw) -> None:
+    def test_filler_rows_change_no_result(self, graphed: Raw) -> None:
         """Check that sums and gradients equal those of a step without filler rows, up to rounding.
 
         Models whose dropout draws from PyTorch's generator, by the shape of a batch, run in evaluation mode.
         """
-        filled, own = self._passes(graphed, RunningEngine()), self._learner(graphed)
-        for each in (filled, own):
-            each.model.train(not draws_globally(each.model))
+        filled, unfilled = self._passes(graphed, RunningEngine()), self._learner(graphed)
+        for learner in (filled, unfilled):
+            learner.model.train(not draws_globally(learner.model))
         for step, lengths in enumerate(LENGTHS):
-            found, expected = (of_step(each, batch(lengths), step) for each in (filled, own))
-            what = f"with filler rows, a step on rows of {lengths} must be what it is without"
-            check(found.keys() == expected.keys(), f"{what}: weights with a gradient")
+            actual, expected = (of_step(learner, batch(lengths), step) for learner in (filled, unfilled))
+            requirement = f"with filler rows, a step on rows of {lengths} must be what it is without"
+            check(actual.keys() == expected.keys(), f"{requirement}: weights with a gradient")
             for name, value in expected.items():
-                check_close(found[name], value, f"{what}: {name}")
+                check_close(actual[name], value, f"{requirement}: {name}")
 
     def _learner(self, raw: Raw) -> Learner:
         config = train_config({"steps": len(LENGTHS), "batch_size": len(LENGTHS[0]), "graph": True})
@@ -103,5 +107,7 @@ class GraphContract(ModelCases):
 def of_step(learner: Learner, batch: Batch, step: int) -> Found:
     """Return the sums of a step, and its gradients by name of the weight."""
     sums = dict(zip(SUMS, compute_gradients(learner, batch, step), strict=True))
-    named = learner.model.named_parameters()
-    return sums | {name: each.grad.clone() for name, each in named if each.grad is not None}
+    parameters = learner.model.named_parameters()
+    return sums | {
+        name: parameter.grad.clone() for name, parameter in parameters if parameter.grad is not None
+    }

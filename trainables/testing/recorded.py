@@ -34,10 +34,10 @@ class OperatorCall:
 
     def again(self) -> None:
         """Run the operator again on the present values of the same tensors."""
-        found = _tensors(self.operator(*self.arguments, **self.named))
-        for there, new in zip(self.made, found, strict=False):
-            if _address(there) != _address(new):
-                there.copy_(new)
+        new_outputs = _tensors(self.operator(*self.arguments, **self.named))
+        for output, new_output in zip(self.made, new_outputs, strict=False):
+            if _address(output) != _address(new_output):
+                output.copy_(new_output)
 
 
 class HostReads(TorchFunctionMode):
@@ -63,15 +63,15 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, known_tensors: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kept = list(known_tensors)
+        self._kept_tensors = list(known_tensors)
         """All tensors, referenced so that no memory is reused."""
-        self._memory = {_address(each) for each in self._kept}
+        self._memory = {_address(tensor) for tensor in self._kept_tensors}
         self._calls: list[OperatorCall] = []
 
     @property
     def operators(self) -> list[str]:
         """Return the names of the recorded operators that a replay runs."""
-        return [str(each.operator) for each in self._calls]
+        return [str(call.operator) for call in self._calls]
 
     def __torch_dispatch__(
         self,
@@ -81,17 +81,17 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run an operator and record it."""
-        named = kwargs or {}
-        given = _tensors((args, named))
-        self._check(func, given, named)
-        found = func(*args, **named)
-        made, inputs = _tensors(found), {_address(each) for each in given}
-        fresh = any(_address(each) not in inputs for each in made)
+        keywords = kwargs or {}
+        given = _tensors((args, keywords))
+        self._check(func, given, keywords)
+        result = func(*args, **keywords)
+        outputs, input_addresses = _tensors(result), {_address(tensor) for tensor in given}
+        fresh = any(_address(tensor) not in input_addresses for tensor in outputs)
         if fresh or func._schema.is_mutable:
-            self._calls.append(OperatorCall(func, args, named, made if fresh else ()))
-        self._kept += made
-        self._memory |= {_address(each) for each in made}
-        return found
+            self._calls.append(OperatorCall(func, args, keywords, outputs if fresh else ()))
+        self._kept_tensors += outputs
+        self._memory |= {_address(tensor) for tensor in outputs}
+        return result
 
     def replay(self) -> None:
         """Run all operators again."""
@@ -99,10 +99,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for call in self._calls:
                 call.again()
 
-    def _check(self, func: Any, tensors: Sequence[Tensor], named: Mapping[str, Any]) -> None:
-        if any(tag in func.tags for tag in HOST_WAITS) and named.get("output_size") is None:
+    def _check(self, func: Any, tensors: Sequence[Tensor], keywords: Mapping[str, Any]) -> None:
+        if any(tag in func.tags for tag in HOST_WAITS) and keywords.get("output_size") is None:
             raise BatchDependentError(f"a captured pass must not wait for the device, got {func}")
-        if any(each.numel() and _address(each) not in self._memory for each in tensors):
+        if any(tensor.numel() and _address(tensor) not in self._memory for tensor in tensors):
             raise BatchDependentError(
                 "a captured pass must read only weights, its batch and results of both, got a tensor from the"
                 f" host or from an earlier pass in {func}; compute it from tensors of this pass"
@@ -126,13 +126,13 @@ class RecordingEngine:
         """Record a pass and return its result and a function that replays it."""
         recording = Recording(state_tensors())
         with recording, HostReads():
-            found = run()
+            result = run()
         self.recordings.append(recording)
-        return found, recording.replay
+        return result, recording.replay
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(value) if isinstance(each, Tensor)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _address(tensor: Tensor) -> int:

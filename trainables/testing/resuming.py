@@ -41,19 +41,25 @@ class ResumeContract(ModelCases):
         """Return few arms, because each is trained three times."""
         return {label: raw for label, raw in self.every_arm().items() if label in (BASE, *self.arms)}
 
-    def test_stopped_at_every_report_it_ends_as_undisturbed(
+    def test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(
         self, trained: Raw, tmp_path: Path, tmp_path_factory: "pytest.TempPathFactory"
     ) -> None:
         """Check measurements and weights of a trial that is resumed in a new workload each time."""
         settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
         job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
-        found, resumed = interrupted(Training, job, tmp_path)
-        expected, whole = undisturbed(Training, job)
-        for one, other in zip(found, expected, strict=True):
-            compared = other.metrics.keys() - NONDETERMINISTIC
-            changed = {name for name in compared if one.metrics[name] != other.metrics[name]}
-            message = f"step {other.step} must be measured as if undisturbed, got others: "
+        measurements, resumed = interrupted(Training, job, tmp_path)
+        expected, uninterrupted = undisturbed(Training, job)
+        for actual, wanted in zip(measurements, expected, strict=True):
+            compared = wanted.metrics.keys() - NONDETERMINISTIC
+            changed = {name for name in compared if actual.metrics[name] != wanted.metrics[name]}
+            message = f"step {wanted.step} must be measured as if undisturbed, got others: "
             check(not changed, message + ", ".join(sorted(changed)))
-        ours, theirs = (dict(one.model.named_parameters()) for one in (resumed, whole))
-        differing = [name for name, each in ours.items() if not torch.equal(each, theirs[name])]
+        resumed_weights, uninterrupted_weights = (
+            dict(training.model.named_parameters()) for training in (resumed, uninterrupted)
+        )
+        differing = [
+            name
+            for name, parameter in resumed_weights.items()
+            if not torch.equal(parameter, uninterrupted_weights[name])
+        ]
         check(not differing, f"weights must be as if undisturbed, got others: {', '.join(differing)}")

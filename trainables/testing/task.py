@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from trainables import catalog, task_catalog
-from trainables.acting import InSplits, in_splits
+from trainables.acting import AffectsSplits, in_splits
 from trainables.data.split import Split, content_hash
 from trainables.protocol import Job
 from trainables.settings import Settings
@@ -69,10 +69,12 @@ class TaskContract(Contract):
         if not self.task:
             raise ValueError("a contract must name its task, got none; set `task` in the class")
         small = {"name": self.task} | dict(self.settings)
-        found = {form or "small": small | dict(set_) for form, set_ in {"": {}, **self.forms}.items()}
-        for raw in found.values():
+        settings_by_form = {
+            form or "small": small | dict(set_) for form, set_ in {"": {}, **self.forms}.items()
+        }
+        for raw in settings_by_form.values():
             task_catalog.task_config(raw)
-        return found
+        return settings_by_form
 
     def every_solved(self) -> dict[str, tuple[Raw, Mapping[str, Any]]]:
         """Return the forms with their additional settings if there is a solver; else none."""
@@ -92,28 +94,31 @@ class TaskContract(Contract):
     def test_settings_survive_a_round_trip(self, form: Raw) -> None:
         """Check a round trip through JSON, the format of stored plans."""
         config = task_catalog.task_config(form)
-        again = task_catalog.task_config(config.model_dump(mode="json"))
-        check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
+        parsed_again = task_catalog.task_config(config.model_dump(mode="json"))
+        check(
+            parsed_again == config,
+            f"settings written as JSON must be read as they were: {config!r}, {parsed_again!r}",
+        )
 
-    def test_splits_have_roles_and_names_of_their_own(self, form: Raw) -> None:
+    def test_splits_have_roles_and_unique_names(self, form: Raw) -> None:
         """Check that one split is for training, one for validation, and the others for tests."""
         try:
             task_catalog.splits(task_catalog.task_config(form))
         except ValueError as error:
             raise AssertionError(str(error)) from error
 
-    def test_same_settings_same_bytes(self, form: Raw) -> None:
+    def test_equal_settings_build_equal_bytes(self, form: Raw) -> None:
         """Check that splits built again in this process, the last one first, are identical."""
         for info, split in reversed([*stored(form).items()]):
-            same = build(form, info.name).content_hash == split.content_hash
-            check(same, f"{info.name} must be the same whenever it is built, whatever was built before")
+            is_same = build(form, info.name).content_hash == split.content_hash
+            check(is_same, f"{info.name} must be the same whenever it is built, whatever was built before")
 
-    def test_same_bytes_in_another_process(self) -> None:
+    def test_another_process_builds_equal_bytes(self) -> None:
         """Check a process in which sets have another order and no split was built before."""
-        there = self.contents_elsewhere()
+        hashes_elsewhere = self.contents_elsewhere()
         for form, raw in self.every_form().items():
-            here = {info.name: split.content_hash for info, split in stored(raw).items()}
-            changed = [name for name, digest in here.items() if there[form][name] != digest]
+            hashes = {info.name: split.content_hash for info, split in stored(raw).items()}
+            changed = [name for name, digest in hashes.items() if hashes_elsewhere[form][name] != digest]
             message = (
                 f"splits of {form} must be the same in every process, got others for {', '.join(changed)}"
             )
@@ -134,27 +139,27 @@ class TaskContract(Contract):
             check=False,
         )
         check(answer.returncode == 0, f"all splits must be built in another process, got {answer.stderr}")
-        found: dict[str, dict[str, str]] = json.loads(answer.stdout)
-        return found
+        hashes: dict[str, dict[str, str]] = json.loads(answer.stdout)
+        return hashes
 
     def test_another_seed_gives_other_data(self, reseedable: Raw) -> None:
         """Check every split."""
-        now = reseedable.get(SEED_FIELD, 0)
-        other = reseedable | dict({SEED_FIELD: now + 1} if self.reseeded is None else self.reseeded)
+        seed = reseedable.get(SEED_FIELD, 0)
+        other_settings = reseedable | dict({SEED_FIELD: seed + 1} if self.reseeded is None else self.reseeded)
         for info, split in stored(reseedable).items():
-            differs = build(other, info.name).content_hash != split.content_hash
+            differs = build(other_settings, info.name).content_hash != split.content_hash
             check(differs, f"{info.name} must hold other data with another seed, got the same")
 
-    def test_settings_of_training_alone_change_no_split_that_is_measured(self, form: Raw) -> None:
+    def test_training_settings_change_no_evaluated_split(self, form: Raw) -> None:
         """Check the fields that the task lists in TRAINING_ONLY."""
         config = task_catalog.task_config(form)
         for field in task_catalog.training_only(config):
             changed = {**form, field: (getattr(config, field) or 0) + 7}
             for info, split in stored(form).items():
-                same = info.role == "train" or build(changed, info.name).content_hash == split.content_hash
-                check(same, f"{info.name} must not depend on {field}, which is for training alone")
+                is_same = info.role == "train" or build(changed, info.name).content_hash == split.content_hash
+                check(is_same, f"{info.name} must not depend on {field}, which is for training alone")
 
-    def test_settled_settings_make_the_same_data(self, form: Raw) -> None:
+    def test_settled_settings_build_equal_data(self, form: Raw) -> None:
         """Check the normalised settings of the task's function `settled`."""
         config = task_catalog.task_config(form)
         settled = task_catalog.settled(config)
@@ -163,22 +168,25 @@ class TaskContract(Contract):
         check(
             task_catalog.shape(settled) == task_catalog.shape(config), "settled settings have another shape"
         )
-        named = {info.name: info for info in task_catalog.splits(config)}
-        also = {info.name: info for info in task_catalog.splits(settled)}
-        check(named == also, f"settled settings must have the same splits, got {also} for {named}")
+        infos = {info.name: info for info in task_catalog.splits(config)}
+        settled_infos = {info.name: info for info in task_catalog.splits(settled)}
+        check(
+            infos == settled_infos,
+            f"settled settings must have the same splits, got {settled_infos} for {infos}",
+        )
         if settled == config:
             return
-        other = settled.model_dump(mode="json")
+        settled_settings = settled.model_dump(mode="json")
         for info, split in stored(form).items():
-            same = build(other, info.name).content_hash == split.content_hash
-            check(same, f"{info.name} must be the same with settled settings, {settled!r}")
-        again = drawn(settled)
+            is_same = build(settled_settings, info.name).content_hash == split.content_hash
+            check(is_same, f"{info.name} must be the same with settled settings, {settled!r}")
+        settled_batches = drawn(settled)
         for key, batch in drawn(config).items():
-            same = torch.equal(batch.tokens, again[key].tokens)
-            check(same, f"training batches must be the same with settled settings, {settled!r}")
+            is_same = torch.equal(batch.tokens, settled_batches[key].tokens)
+            check(is_same, f"training batches must be the same with settled settings, {settled!r}")
 
-    def test_fields_change_the_splits_that_they_name(self) -> None:
-        """Check that a field marked by InSplits leaves other splits unchanged.
+    def test_fields_change_the_declared_splits(self) -> None:
+        """Check that a field marked by AffectsSplits leaves other splits unchanged.
 
         Each number is increased by a fifth. A field that changes only tests must have a mark.
         """
@@ -189,12 +197,12 @@ class TaskContract(Contract):
             mark = in_splits(type(config), field)
             if mark is None:
                 touched = touched_splits(form, changed)
-                first = next(touched, None)
-                message = f"{field} changes tests alone: mark it with InSplits and their names"
-                check(first not in tests or any(name not in tests for name in touched), message)
+                first_touched = next(touched, None)
+                message = f"{field} changes tests alone: mark it with AffectsSplits and their names"
+                check(first_touched not in tests or any(name not in tests for name in touched), message)
             else:
                 strange = {*touched_splits(form, changed, _not_among(mark))}
-                message = f"{field} is marked by InSplits{mark.patterns}, and changes {sorted(strange)}"
+                message = f"{field} is marked by AffectsSplits{mark.patterns}, and changes {sorted(strange)}"
                 check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
@@ -206,19 +214,21 @@ class TaskContract(Contract):
                 message = f"inputs of {info.name} must be longer than {longest}, got {split.lengths.min()}"
                 check(info.role != "test" or split.lengths.min() > longest, message)
             return
-        seen = {info.name: set(rows(split)) for info, split in stored(form).items()}
-        for one, other in combinations(seen, 2):
-            shared = len(seen[one] & seen[other])
-            check(not shared, f"{one} and {other} must share no example, got {shared}")
+        rows_by_split = {info.name: set(rows(split)) for info, split in stored(form).items()}
+        for first_name, second_name in combinations(rows_by_split, 2):
+            shared = len(rows_by_split[first_name] & rows_by_split[second_name])
+            check(not shared, f"{first_name} and {second_name} must share no example, got {shared}")
 
-    def test_lengths_and_numbers_are_as_announced(self, form: Raw) -> None:
+    def test_lengths_and_example_counts_match_the_declaration(self, form: Raw) -> None:
         """Check the declarations of `splits`, which need no data."""
         for info, split in stored(form).items():
             message = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
             check(len(split) > 0 and info.examples in (None, len(split)), message)
-            least, most = int(split.lengths.min()), int(split.lengths.max())
+            shortest, longest = int(split.lengths.min()), int(split.lengths.max())
             message = f"inputs of {info.name} must have {info.length_min} to {info.length_max} tokens, got "
-            check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
+            check(
+                info.length_min <= shortest <= longest <= info.length_max, f"{message}{shortest} to {longest}"
+            )
 
     def test_shape_agrees_with_the_data(self, form: Raw) -> None:
         """Check ids of tokens and classes, and the longest training input and answer."""
@@ -245,10 +255,10 @@ class TaskContract(Contract):
         """Check batches of stored splits; every input must have a token."""
         config = task_catalog.task_config(form)
         for split in stored(form).values():
-            few = np.arange(len(split))[:: max(1, len(split) // 16)]
-            check_batch(split.batch(few), task_catalog.shape(config).pad_id)
+            indices = np.arange(len(split))[:: max(1, len(split) // 16)]
+            check_batch(split.batch(indices), task_catalog.shape(config).pad_id)
 
-    def test_labels_are_what_an_independent_solver_finds(self, solved: tuple[Raw, Mapping[str, Any]]) -> None:
+    def test_labels_match_an_independent_solver(self, solved: tuple[Raw, Mapping[str, Any]]) -> None:
         """Check every example of every stored split, and streamed batches."""
         raw, set_ = solved
         assert self.solve is not None
@@ -256,16 +266,18 @@ class TaskContract(Contract):
         for info, split in stored(raw).items():
             for row, label in zip(rows(split), labels(config, split), strict=True):
                 text = task_catalog.decode(config, row)
-                found = type(self).solve(text, **set_)  # type: ignore[misc]
-                check(found == label, f"{info.name}: the label of {text!r} must be {found}, got {label}")
+                solution = type(self).solve(text, **set_)  # type: ignore[misc]
+                check(
+                    solution == label, f"{info.name}: the label of {text!r} must be {solution}, got {label}"
+                )
         for batch in drawn(config).values():
             for row, length, label in zip(
                 batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
             ):
                 text = task_catalog.decode(config, row[:length])
-                found = type(self).solve(text, **set_)  # type: ignore[misc]
+                solution = type(self).solve(text, **set_)  # type: ignore[misc]
                 answer = label[:length] if isinstance(label, list) else label
-                check(found == answer, f"drawn: the label of {text!r} must be {found}, got {answer}")
+                check(solution == answer, f"drawn: the label of {text!r} must be {solution}, got {answer}")
 
     def test_streamed_batches_are_a_function_of_seed_and_step(self, streamed: Raw) -> None:
         """Check that lengths are as declared, and that `build` refuses the streamed split."""
@@ -273,19 +285,21 @@ class TaskContract(Contract):
         info = next(info for info in task_catalog.splits(config) if info.streamed)
         shape = task_catalog.shape(config)
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
-        batches, again = drawn(config), drawn(config)
+        batches, repeated_batches = drawn(config), drawn(config)
         different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
         message = f"batches of the seeds and steps {DRAWN} must differ, got {different} of them"
         check(different == len(DRAWN), message)
         for (seed, step), batch in batches.items():
-            same = torch.equal(batch.tokens, again[seed, step].tokens)
-            check(same, f"{step=} of {seed=} must draw the same batch again")
+            is_same = torch.equal(batch.tokens, repeated_batches[seed, step].tokens)
+            check(is_same, f"{step=} of {seed=} must draw the same batch again")
             check_batch(batch, shape.pad_id)
-            least, most = int(batch.mask.sum(1).min()), int(batch.mask.sum(1).max())
+            shortest, longest = int(batch.mask.sum(1).min()), int(batch.mask.sum(1).max())
             message = f"streamed inputs must have {info.length_min} to {info.length_max} tokens, got "
-            check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
+            check(
+                info.length_min <= shortest <= longest <= info.length_max, f"{message}{shortest} to {longest}"
+            )
 
-    def test_a_model_trains_on_it_from_beginning_to_end(self, form: Raw, tmp_path: Path) -> None:
+    def test_model_trains_on_the_task_to_the_end(self, form: Raw, tmp_path: Path) -> None:
         """Train a tiny model for two steps, validate it, and evaluate it on the first test split."""
         config = task_catalog.task_config(form)
         test = tuple(info.name for info in task_catalog.splits(config) if info.role == "test")[:1]
@@ -351,31 +365,39 @@ def contents(raw: Mapping[str, Any]) -> dict[str, str]:
 
 def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
     """Yield the numeric fields, each with settings in which the field has a greater value."""
-    written, settled = config.model_dump(mode="json"), task_catalog.settled(config)
+    dumped, settled = config.model_dump(mode="json"), task_catalog.settled(config)
     for field in type(config).model_fields:
         if type(value := getattr(settled, field)) is int:
-            raw = {**written, field: value + max(1, value // 5)}
+            raw = {**dumped, field: value + max(1, value // 5)}
             with suppress(ValueError):
                 task_catalog.task_config(raw)
                 yield field, raw
 
 
-def _not_among(mark: InSplits) -> Callable[[str], bool]:
+def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
     return lambda name: not mark.among([name])
 
 
-def touched_splits(before: Raw, after: Raw, among: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
+def touched_splits(
+    settings: Raw, changed_settings: Raw, among: Callable[[str], bool] = lambda _: True
+) -> Iterator[str]:
     """Yield the names of stored splits whose contents differ, out of the splits that `among` admits.
 
     Training comes before tests, because a split is built when it is compared.
     """
-    old = {info.name: (info, split) for info, split in stored(before).items()}
-    new = {
-        info.name: info for info in task_catalog.splits(task_catalog.task_config(after)) if not info.streamed
+    splits_before = {info.name: (info, split) for info, split in stored(settings).items()}
+    splits_after = {
+        info.name: info
+        for info in task_catalog.splits(task_catalog.task_config(changed_settings))
+        if not info.streamed
     }
-    infos = {name: info for name, (info, _) in old.items()} | new
+    infos = {name: info for name, (info, _) in splits_before.items()} | splits_after
     for name in sorted(filter(among, infos), key=lambda name: ORDER.index(infos[name].role)):
-        if name not in new or name not in old or build(after, name).content_hash != old[name][1].content_hash:
+        if (
+            name not in splits_after
+            or name not in splits_before
+            or build(changed_settings, name).content_hash != splits_before[name][1].content_hash
+        ):
             yield name
 
 
@@ -400,13 +422,13 @@ def rows(split: Split) -> list[Row]:
 
 def labels(config: Settings, split: Split) -> list[Any]:
     """Return the expected results of a solver: labels, labels of tokens, or answers without end tokens."""
-    found: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
+    label_lists: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
     head = task_catalog.shape(config).head
     if head == "positions":
-        return [row[:length] for row, length in zip(found, split.lengths.tolist(), strict=True)]
+        return [row[:length] for row, length in zip(label_lists, split.lengths.tolist(), strict=True)]
     if head == "sequence":
-        return [[token for token in row if token != NOT_ASKED][:-1] for row in found]
-    return found
+        return [[token for token in row if token != NOT_ASKED][:-1] for row in label_lists]
+    return label_lists
 
 
 def check_batch(batch: Batch, pad_id: int) -> None:
@@ -414,6 +436,9 @@ def check_batch(batch: Batch, pad_id: int) -> None:
     lengths = batch.mask.sum(1)
     filled = torch.arange(batch.mask.shape[1]) < lengths[:, None]
     check(torch.equal(batch.mask, filled), f"masks must be right-padded, got {batch.mask}")
-    padded = torch.equal(batch.tokens != pad_id, batch.mask)
-    check(padded, f"padding must have the id {pad_id}, and no token may, got {batch.tokens}, {batch.mask}")
+    is_right_padded = torch.equal(batch.tokens != pad_id, batch.mask)
+    check(
+        is_right_padded,
+        f"padding must have the id {pad_id}, and no token may, got {batch.tokens}, {batch.mask}",
+    )
     check(int(lengths.min()) > 0, "every row must hold a token, got an empty one")

@@ -57,86 +57,103 @@ class TrainableContract(Contract):
     def job(self, raw: Mapping[str, Any], tmp_path: Path, *, is_confirmation: bool = True) -> Job:
         """Return a confirm trial, which evaluates the test splits, or a search trial."""
         data = tmp_path / "data"
-        given = copy.deepcopy(dict(self._checked(raw)))
+        settings = copy.deepcopy(dict(self._checked(raw)))
         if is_confirmation:
-            return Job(given, self.seed, "confirm", self.splits, data)
-        return Job(given, self.seed, data_dir=data)
+            return Job(settings, self.seed, "confirm", self.splits, data)
+        return Job(settings, self.seed, data_dir=data)
 
     def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
         """Check settings with the declared `config`, if any, after a round trip through JSON."""
         if (config := self.found().config) is None:
             return
-        known = config.model_validate(trial)
-        strange = list(outside.dropped_fields(trial, known.model_dump(mode="json"), ""))
+        parsed = config.model_validate(trial)
+        strange = list(outside.dropped_fields(trial, parsed.model_dump(mode="json"), ""))
         check(not strange, f"config must know all settings, got none for {', '.join(sorted(strange))}")
-        again = config.model_validate(known.model_dump(mode="json"))
-        check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
+        parsed_again = config.model_validate(parsed.model_dump(mode="json"))
+        check(
+            parsed_again == parsed,
+            f"settings written as JSON must be read as they were: {parsed!r}, {parsed_again!r}",
+        )
 
     def test_reports_are_in_order_and_finite(self, trial: Raw, tmp_path: Path) -> None:
         """Check that steps and seconds grow, and that metrics are finite numbers."""
         job = self.job(trial, tmp_path)
-        before = copy.deepcopy(job.settings)
-        found, left = self._run(job)
-        check(found, "a trial must report at least once, got no report")
-        steps, seconds = [each.step for each in found], [each.seconds for each in found]
-        growing = all(one < other for one, other in pairwise(steps))
+        settings_before = copy.deepcopy(job.settings)
+        measurements, workload = self._run(job)
+        check(measurements, "a trial must report at least once, got no report")
+        steps, seconds = (
+            [measurement.step for measurement in measurements],
+            [measurement.seconds for measurement in measurements],
+        )
+        growing = all(step < next_step for step, next_step in pairwise(steps))
         check(growing, f"steps must grow from report to report, got {steps}")
         check(seconds == sorted(seconds) and seconds[0] >= 0, f"seconds must never shrink, got {seconds}")
-        for name, value in ((name, value) for each in found for name, value in each.metrics.items()):
+        for name, value in (
+            (name, value) for measurement in measurements for name, value in measurement.metrics.items()
+        ):
             finite = isinstance(value, int | float | np.number) and math.isfinite(value)
             check(finite, f"{name} must be a finite number, got {value!r}")
-        check(left == before, f"settings must be left as they are, got {left}")
+        check(workload == settings_before, f"settings must be left as they are, got {workload}")
 
     def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
         """Check that each declared metric is measured and remains in its range."""
-        found, _ = self._run(self.job(trial, tmp_path))
+        measurements, _ = self._run(self.job(trial, tmp_path))
         for metric in self.found().metrics:
-            values = _values(metric, found)
+            values = _values(metric, measurements)
             check(values, f"{metric.name} is declared and must be reported, got no value of it")
             low, high = metric.span
             wrong = [value for value in values if not low <= value <= high]
             message = f"{metric.name} is declared to be from {low} to {high}, got {wrong}"
             check(not wrong, message)
 
-    def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
+    def test_only_confirmations_measure_test_splits(self, trial: Raw, tmp_path: Path) -> None:
         """Check that only the last report of confirm trials contains test metrics."""
         for confirmed in (True, False):
-            found, _ = self._run(self.job(trial, tmp_path, is_confirmation=confirmed))
+            measurements, _ = self._run(self.job(trial, tmp_path, is_confirmation=confirmed))
             for split in self.splits:
-                seen = [each.step for each in found for name in each.metrics if name.startswith(f"{split}/")]
-                expected = confirmed or not seen
-                check(expected, f"{split} must not be measured while searching, was at steps {seen}")
-                measured = not confirmed or found[-1].step in seen
-                check(measured, f"{split} must be measured at the last report of a confirmed trial")
+                steps_with_tests = [
+                    measurement.step
+                    for measurement in measurements
+                    for name in measurement.metrics
+                    if name.startswith(f"{split}/")
+                ]
+                expected = confirmed or not steps_with_tests
+                check(
+                    expected, f"{split} must not be measured while searching, was at steps {steps_with_tests}"
+                )
+                is_as_expected = not confirmed or measurements[-1].step in steps_with_tests
+                check(is_as_expected, f"{split} must be measured at the last report of a confirmed trial")
 
     def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
         """Check repeatability. Global generators of Python, NumPy and PyTorch are seeded.
 
         The code has to seed any other generator.
         """
-        one, other = (self._run(self.job(trial, tmp_path))[0] for _ in range(2))
-        self._compare(other, one, "with the same seed")
+        first_run, second_run = (self._run(self.job(trial, tmp_path))[0] for _ in range(2))
+        self._compare(second_run, first_run, "with the same seed")
 
-    def test_stopped_at_every_report_it_ends_as_undisturbed(self, trial: Raw, tmp_path: Path) -> None:
+    def test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(
+        self, trial: Raw, tmp_path: Path
+    ) -> None:
         """Check measurements of a trial that is saved, closed and restored into a new one each time."""
         job, saved = self.job(trial, tmp_path), tmp_path / "saved"
         saved.mkdir()
         expected, _ = self._run(job)
-        found: list[Measurement] = []
+        measurements: list[Measurement] = []
         finished = False
         while not finished:
-            measurement, finished = in_child(partial(self._next_report, job, saved, len(found)))
-            found += [] if measurement is None else [measurement]
-            check(len(found) <= MOST, f"a resumed trial must end, got {MOST:,} reports and no end")
-        self._compare(found, expected, "stopped and resumed at every report")
+            measurement, finished = in_child(partial(self._next_report, job, saved, len(measurements)))
+            measurements += [] if measurement is None else [measurement]
+            check(len(measurements) <= MOST, f"a resumed trial must end, got {MOST:,} reports and no end")
+        self._compare(measurements, expected, "stopped and resumed at every report")
 
     def _run(self, job: Job) -> tuple[list[Measurement], Mapping[str, Any]]:
         """Run a trial in its own process; return its measurements, and the settings afterwards."""
 
         def run() -> tuple[list[Measurement], Mapping[str, Any]]:
-            found, workload = undisturbed(self._begun, job)
+            measurements, workload = undisturbed(self._start_workload, job)
             workload.close()
-            return found, job.settings
+            return measurements, job.settings
 
         return in_child(run)
 
@@ -144,7 +161,7 @@ class TrainableContract(Contract):
         self, job: Job, checkpoint_path: Path, num_reported: int
     ) -> tuple[Measurement | None, bool]:
         """Resume from the last checkpoint, if any; return the next report and whether it is the last."""
-        workload = self._begun(job)
+        workload = self._start_workload(job)
         if num_reported:
             workload.restore(checkpoint_path / str(num_reported))
         measurement = workload.advance()
@@ -156,18 +173,21 @@ class TrainableContract(Contract):
         workload.close()
         return measurement, finished
 
-    def _begun(self, job: Job) -> Workload:
+    def _start_workload(self, job: Job) -> Workload:
         seed_generators(job.seed)
         return self.found().workload(job)
 
     def _compare(self, measurements: list[Measurement], expected: list[Measurement], subject: str) -> None:
         steps = [[each.step for each in one] for one in (measurements, expected)]
         check(steps[0] == steps[1], f"{subject} it must report at the steps {steps[1]}, got {steps[0]}")
-        for one, other in zip(measurements, expected, strict=True):
-            names = (one.metrics.keys() | other.metrics.keys()) - self.machine
+        for actual, wanted in zip(measurements, expected, strict=True):
+            names = (actual.metrics.keys() | wanted.metrics.keys()) - self.machine
             for name in sorted(names):
-                here, there = one.metrics.get(name), other.metrics.get(name)
-                check(here == there, f"{subject} {name} of step {one.step} must be {there!r}, got {here!r}")
+                actual_value, wanted_value = actual.metrics.get(name), wanted.metrics.get(name)
+                check(
+                    actual_value == wanted_value,
+                    f"{subject} {name} of step {actual.step} must be {wanted_value!r}, got {actual_value!r}",
+                )
 
     def _checked(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
         config = self.found().config
@@ -192,5 +212,5 @@ def trainable_contract(
 
 def _values(metric: Metric, measurements: list[Measurement]) -> list[float]:
     """Return all measured values of a metric, on every split."""
-    rows = ((name, value) for each in measurements for name, value in each.metrics.items())
+    rows = ((name, value) for measurement in measurements for name, value in measurement.metrics.items())
     return [value for name, value in rows if metric.name in (name, split_and_quantity(name)[1])]

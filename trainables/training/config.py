@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainables.acting import Acts
+from trainables.acting import Affects
 from trainables.decoding.decode_config import DecodeConfig
 from trainables.settings import LATER, NonNegative, Positive, Settings
 from trainables.training import likes
@@ -28,82 +28,82 @@ class LearningConfig(Settings):
 
     steps: PositiveInt
     """Optimiser steps in all."""
-    batch_size: Annotated[PositiveInt, Acts("steps", likes.batch_size)] = 32
+    batch_size: Annotated[PositiveInt, Affects("steps", likes.batch_size)] = 32
     """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
-    batch_tokens: Annotated[PositiveInt | None, Acts("steps", likes.batch_tokens)] = None
+    batch_tokens: Annotated[PositiveInt | None, Affects("steps", likes.batch_tokens)] = None
     """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
     longer of input and answer counts, but at least one. Needs order `bucketed`."""
-    accumulate: Annotated[PositiveInt, Acts("steps", likes.accumulate), LATER] = 1
+    accumulate: Annotated[PositiveInt, Affects("steps", likes.accumulate), LATER] = 1
     """Parts of each batch that are run one after the other, their gradients added up: memory is that of one,
     and all that is a mean over samples is as without, up to rounding. The balance of experts is that of each
     part, as on so many GPUs with a part each. A batch of fewer samples has as many parts as samples."""
-    ranks: Annotated[PositiveInt, Acts("running"), LATER] = 1
+    ranks: Annotated[PositiveInt, Affects("running"), LATER] = 1
     """Processes that share each batch, on one machine: as many as `resources.gpus`, where a trial has two or
     more, each with a GPU of its own; without GPUs so many on the CPU. All is as with one that runs each batch
     in `ranks * accumulate` parts; the first one alone measures, reports and saves."""
-    checkpoint_activations: Annotated[bool, Acts("running"), LATER] = False
+    checkpoint_activations: Annotated[bool, Affects("running"), LATER] = False
     """Layers are run again in the backward pass, in place of keeping all that is inside of them: a forward
     pass more, for memory that hardly grows with the number of layers. Results are as without, up to
     rounding."""
-    order: Annotated[Literal["random", "bucketed"], Acts("steps", likes.order)] = "random"
+    order: Annotated[Literal["random", "bucketed"], Affects("steps", likes.order)] = "random"
     """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
 
     optimizer: Literal["adamw", "ranger"] = "adamw"
     """`ranger`: RAdam with Lookahead: every 5 steps it takes 0.8 of the way, as CRvNN was trained."""
-    lr: Annotated[Positive, Acts("rates")] = 5e-4
+    lr: Annotated[Positive, Affects("rates")] = 5e-4
     """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
-    schedule: Annotated[Schedule, Acts("rates")] = "constant"
+    schedule: Annotated[Schedule, Affects("rates")] = "constant"
     """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
     up from lr / 25 and down to lr / 250000. `cosine`: linear rise, `hold_steps`, half a cosine down to 0."""
-    halve_after: Annotated[NonNegativeInt | None, Acts("steps", likes.halve_after)] = None
+    halve_after: Annotated[NonNegativeInt | None, Affects("steps", likes.halve_after)] = None
     """Validations without a better one that are let pass; one more halves the learning rate, and the count
     begins anew. On top of any schedule; null never halves."""
-    warmup_steps: Annotated[NonNegativeInt, Acts("rates")] = 0
+    warmup_steps: Annotated[NonNegativeInt, Affects("rates")] = 0
     """Steps of the rise; not more than `steps`."""
-    hold_steps: Annotated[NonNegativeInt, Acts("rates")] = 0
+    hold_steps: Annotated[NonNegativeInt, Affects("rates")] = 0
     """`cosine` only: steps at the peak between rise and fall. The published looped Transformers fall once
     their curriculum has reached its end."""
-    onecycle_beta1: Annotated[bool, Acts("rates")] = False
+    onecycle_beta1: Annotated[bool, Affects("rates")] = False
     """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
     OneCycleLR does so by default, and so did the published FlipFlop and Pathfinder runs."""
-    betas: Annotated[tuple[Beta, Beta], Field(strict=False), Acts("rates")] = (0.9, 0.98)
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False), Affects("rates")] = (0.9, 0.98)
     """Decay rates of the two moments."""
-    eps: Annotated[Positive, Acts("steps", likes.eps)] = 1e-8
+    eps: Annotated[Positive, Affects("steps", likes.eps)] = 1e-8
     """Added to the root of the second moment."""
-    weight_decay: Annotated[NonNegative, Acts("steps", likes.weight_decay)] = 0.1
+    weight_decay: Annotated[NonNegative, Affects("steps", likes.weight_decay)] = 0.1
     """Decoupled weight decay, on every parameter, biases and norms included."""
-    clip: Annotated[Positive | None, Acts("steps", likes.clip)] = 1.0
+    clip: Annotated[Positive | None, Affects("steps", likes.clip)] = 1.0
     """Largest norm of the whole gradient; null does not clip."""
-    ponder_weight: Annotated[NonNegative, Acts("loss")] = 0.1
+    ponder_weight: Annotated[NonNegative, Affects("loss")] = 0.1
     """Weight beta of the mean ponder cost in the training loss."""
-    auxiliary_weight: Annotated[NonNegative, Acts("loss")] = 0.01
+    auxiliary_weight: Annotated[NonNegative, Affects("loss")] = 0.01
     """Weight of the mean auxiliary cost in the training loss, in models that have one. The default is that of
     CRvNN's halt penalty."""
 
-    label_smoothing: Annotated[float, Field(ge=0, lt=1), Acts("loss")] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0, lt=1), Affects("loss")] = 0.0
     """Share of the training loss that takes all classes for equally right (Szegedy et al. 2016). What is
     reported as loss is never smoothed."""
-    ema: Annotated[Decay | None, Acts("selecting", likes.ema)] = None
+    ema: Annotated[Decay | None, Affects("selecting", likes.ema)] = None
     """Decay a step of a moving average of the weights, from the initial ones on. Validation, selection and
     tests read the average, training never does; null keeps none."""
 
-    report_every: Annotated[PositiveInt, Acts("measuring", likes.report_every)] = 500
+    report_every: Annotated[PositiveInt, Affects("measuring", likes.report_every)] = 500
     """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
     always measured."""
-    select: Annotated[Literal["best", "last"], Acts("selecting", likes.select)] = "best"
+    select: Annotated[Literal["best", "last"], Affects("selecting", likes.select)] = "best"
     """Weights the test splits are read with: those of the best validation, or the last."""
-    select_by: Annotated[Literal["accuracy", "loss"], Acts("selecting", likes.select_by)] = "accuracy"
+    select_by: Annotated[Literal["accuracy", "loss"], Affects("selecting", likes.select_by)] = "accuracy"
     """What makes a validation the better one: a higher valid/accuracy, or a lower valid/loss."""
-    average_best: Annotated[PositiveInt, Acts("selecting", likes.average_best)] = 1
+    average_best: Annotated[PositiveInt, Affects("selecting", likes.average_best)] = 1
     """Of how many of the best validations the mean of the weights is taken in the end; only where `select` is
     `best`."""
-    patience: Annotated[NonNegativeInt | None, Acts("steps", likes.patience)] = None
+    patience: Annotated[NonNegativeInt | None, Affects("steps", likes.patience)] = None
     """Validations without a better one that are let pass; one more ends the training. Null: none does."""
-    valid_examples: Annotated[PositiveInt | None, Acts("measuring", likes.valid_examples)] = None
+    valid_examples: Annotated[PositiveInt | None, Affects("measuring", likes.valid_examples)] = None
     """Most validation samples, the same for every trial; null takes all."""
-    eval_batch_size: Annotated[PositiveInt, Acts("running")] = 128
+    eval_batch_size: Annotated[PositiveInt, Affects("running")] = 128
     """Most samples a batch when measuring."""
-    eval_tokens: Annotated[PositiveInt, Acts("running")] = 65536
+    eval_tokens: Annotated[PositiveInt, Affects("running")] = 65536
     """Most tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
     precision: Precision = "fp32"
@@ -111,13 +111,13 @@ class LearningConfig(Settings):
     `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
     with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
     scaled loss; needs CUDA."""
-    graph: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = "auto"
+    graph: Annotated[Literal["auto"] | bool, Affects("running"), LATER] = "auto"
     """Capture the forward and backward pass of each number of tokens once as a CUDA graph, and replay it: a
     GPU then does not wait for its host. Batches are filled up with rows that nothing is learned from; every
     layer is run, whatever `early_exit` says of training steps. Results are as without, up to rounding. Needs
     a CUDA device, and a model and task of which `plan` does not refuse it. `auto` is false everywhere: no GPU
     has confirmed these graphs yet."""
-    threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
+    threads: Annotated[int, Affects("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
     @model_validator(mode="after")
@@ -157,12 +157,14 @@ class LearningConfig(Settings):
 
     @model_validator(mode="after")
     def _steps_can_be_captured(self) -> "LearningConfig":
-        others = {
+        other_reasons = {
             "ranks": self.ranks > 1,
             "checkpoint_activations": self.checkpoint_activations,
             "batch_tokens": self.batch_tokens is not None,
         }
-        if self.graph is True and (name := next((name for name, given in others.items() if given), None)):
+        if self.graph is True and (
+            name := next((name for name, given in other_reasons.items() if given), None)
+        ):
             raise ValueError(
                 f"graph must be false with {name}, whose passes cannot be captured, got graph=True and "
                 f"{name}={getattr(self, name)}: drop one of them"
@@ -172,11 +174,11 @@ class LearningConfig(Settings):
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
         of = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.parts > (most := getattr(self, of)):
+        if self.parts > (limit := getattr(self, of)):
             ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
                 f"accumulate{' * ranks' if ranks else ''} must be at most {of}, got "
-                f"accumulate={self.accumulate}{ranks} and {of}={most}: take fewer parts, so that each has a "
+                f"accumulate={self.accumulate}{ranks} and {of}={limit}: take fewer parts, so that each has a "
                 "sample"
             )
         if self.ranks > 1 and self.precision == "fp16":

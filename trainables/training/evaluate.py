@@ -116,12 +116,12 @@ def evaluate(
             lengths.append(batch.mask.sum(1))
     # Transfer the results of the split at once, so that the loop never waits for the device.
     table = torch.cat(rows, dim=1).cpu().numpy()
-    shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
+    mean_shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
-    metrics = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | shares
+    metrics = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | mean_shares
     if forward_flops is not None:
-        *_, computed, bound = table[:NUM_COMMON]
-        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), computed / bound)
+        *_, num_computed, bound = table[:NUM_COMMON]
+        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), num_computed / bound)
     return metrics
 
 
@@ -164,5 +164,5 @@ def halting(encoded: Encoded) -> dict[str, float]:
 
 def _floor(labels: list[Tensor]) -> float:
     flat = torch.cat([part.flatten() for part in labels]).cpu().numpy()
-    asked = flat[flat != NOT_ASKED]
-    return float(np.unique(asked, return_counts=True)[1].max() / len(asked))
+    targets = flat[flat != NOT_ASKED]
+    return float(np.unique(targets, return_counts=True)[1].max() / len(targets))

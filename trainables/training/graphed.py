@@ -65,8 +65,8 @@ class Filler:
                 f" training input, got {batch.tokens.shape[1]}; correct length_max of the task, or drop"
                 " train.graph"
             )
-        rest = self.rows + -(int(batch.mask.sum()) + self.rows) % self.token_step
-        lengths = rest // self.rows + (torch.arange(self.rows) < rest % self.rows)
+        num_filler_tokens = self.rows + -(int(batch.mask.sum()) + self.rows) % self.token_step
+        lengths = num_filler_tokens // self.rows + (torch.arange(self.rows) < num_filler_tokens % self.rows)
         mask = torch.arange(self.width) < lengths[:, None]
         filler = torch.where(mask, batch.tokens[0, 0], self.pad_id)
         return Batch(
@@ -139,10 +139,10 @@ class CapturedPass:
 
     def read(self, batch: Batch, salts: Int[np.ndarray, " W"]) -> None:
         """Copy another batch and other salts into the memory that the next replay reads."""
-        into = self.batch.tokens, self.batch.mask, self.batch.labels, self.salts
-        given = batch.tokens, batch.mask, batch.labels, torch.from_numpy(salts)
-        for there, new in zip(into, given, strict=True):
-            there.copy_(new.pin_memory() if there.is_cuda else new, non_blocking=True)
+        graph_inputs = self.batch.tokens, self.batch.mask, self.batch.labels, self.salts
+        inputs = batch.tokens, batch.mask, batch.labels, torch.from_numpy(salts)
+        for graph_tensor, tensor in zip(graph_inputs, inputs, strict=True):
+            graph_tensor.copy_(tensor.pin_memory() if graph_tensor.is_cuda else tensor, non_blocking=True)
 
 
 class GraphedPasses:
@@ -168,11 +168,13 @@ class GraphedPasses:
         """Compute what `step.compute_gradients` computes, for a batch on the host."""
         learner = self._learner
         parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
-        given = [self._filler.filled(batch.rows(part.first, part.first + part.rows)) for part in parts]
+        filled_parts = [
+            self._filler.filled(batch.rows(part.first_row, part.first_row + part.rows)) for part in parts
+        ]
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
-        passes = [self._pass_of(*part, step) for part in zip(given, parts, strict=True)]
+        passes = [self._pass_of(*part, step) for part in zip(filled_parts, parts, strict=True)]
         sums = []
-        for number, (captured, filled) in enumerate(zip(passes, given, strict=True)):
+        for number, (captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
             captured.read(filled, captured.shapes.salts.values(learner.seed, step))
             key = derive(learner.seed, "dropout", step, number, "generator")
             with seeded_generator(key, learner.device):
@@ -194,10 +196,10 @@ class GraphedPasses:
         batch = Batch(
             *(tensor.to(learner.device, copy=True) for tensor in (filled.tokens, filled.mask, filled.labels))
         )
-        others = change_lengths(filled).to(learner.device)
+        other_batch = change_lengths(filled).to(learner.device)
         for number in range(WARM_UPS):
-            given = others if number == 0 else batch
-            self._engine.warm_up(lambda given=given: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
+            captured_batch = other_batch if number == 0 else batch
+            self._engine.warm_up(lambda given=captured_batch: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
         salts = torch.from_numpy(shapes.salts.values(learner.seed, step)).to(learner.device)
 
         def known() -> list[Tensor]:
@@ -211,7 +213,7 @@ class GraphedPasses:
         self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
     ) -> Float[Tensor, " 4"]:
         """Run a forward and a backward pass; parts after the first add to the gradients."""
-        learner, share = self._learner, part.rows / part.whole
+        learner, share = self._learner, part.rows / part.num_rows_in_batch
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if salts is None else shapes.capturing(salts)
@@ -219,15 +221,18 @@ class GraphedPasses:
             total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.
         gradients = torch.autograd.grad(total, self._weights, allow_unused=True)
-        used = {number: value for number, value in enumerate(gradients) if value is not None}
-        for number in used:
+        used_gradients = {number: value for number, value in enumerate(gradients) if value is not None}
+        for number in used_gradients:
             if number not in self._gradients:
                 self._gradients[number] = torch.zeros_like(self._weights[number])
-        into, given = [self._gradients[number] for number in used], [*used.values()]
-        if part.first:
-            torch._foreach_add_(into, given)
+        targets, gradients_of_part = (
+            [self._gradients[number] for number in used_gradients],
+            [*used_gradients.values()],
+        )
+        if part.first_row:
+            torch._foreach_add_(targets, gradients_of_part)
         else:
-            torch._foreach_copy_(into, given)
+            torch._foreach_copy_(targets, gradients_of_part)
         return torch.stack([value.double() for value in sums])
 
 

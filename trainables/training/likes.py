@@ -79,14 +79,14 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
 def halve_after(config: Any, _: TrialFacts) -> Any:
     """Return None if no halving can take effect before the last validation or the end by `patience`."""
     halve, patience = config.halve_after, config.patience
-    late = halve is None or halve > validations(config) - 3
-    return None if late or (patience is not None and halve >= patience) else halve
+    never_applies = halve is None or halve > validations(config) - 3
+    return None if never_applies or (patience is not None and halve >= patience) else halve
 
 
 def patience(config: Any, _: TrialFacts) -> Any:
     """Return None if the training cannot end before its last validation."""
-    late = config.patience is None or config.patience > validations(config) - 3
-    return None if late else config.patience
+    never_applies = config.patience is None or config.patience > validations(config) - 3
+    return None if never_applies else config.patience
 
 
 def clip(config: Any, _: TrialFacts) -> Any:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, get_args
 
 from trainables import task_catalog
-from trainables.metrics import Metric, Place, declared
+from trainables.metrics import Metric, Place, parse_metrics
 from trainables.training import accumulator, evaluate, work, workload, writing
 from trainables.types import HeadKind
 
@@ -23,13 +23,13 @@ def declared_metrics(
         extensions.BadName: A name is not a task.
         ValueError: A declaration is invalid.
     """
-    kinds = set(heads)
+    head_kinds = set(heads)
     tasks = tuple(tasks)
     parts: list[Iterable[Metric]] = [
         *(sorted(task_catalog.metrics(name), key=lambda metric: metric.name) for name in tasks),
-        writing.metrics if "sequence" in kinds else (),
+        writing.metrics if "sequence" in head_kinds else (),
         evaluate.quality,
-        *(_head_metrics(head) for head in get_args(HeadKind) if head in kinds),
+        *(_head_metrics(head) for head in get_args(HeadKind) if head in head_kinds),
         evaluate.costs,
         accumulator.metrics,
         workload.metrics,
@@ -52,4 +52,4 @@ def _headlines_first(metrics: Iterable[Metric], headlines: Collection[str]) -> t
 
 def _head_metrics(head: HeadKind) -> tuple[Metric, ...]:
     module: Any = importlib.import_module(f"trainables.heads.{head}")
-    return declared(getattr(module, "metrics", ()))
+    return parse_metrics(getattr(module, "metrics", ()))

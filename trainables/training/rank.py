@@ -30,18 +30,22 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    first = orders.get()
-    rank, count = first["rank"], first["count"]
+    first_order = orders.get()
+    rank, count = first_order["rank"], first_order["count"]
     device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    config = train_config(first["settings"]["train"])
-    sources = Sources(Job(first["settings"], first["seed"], data_dir=Path(first["data_dir"])), config, device)
-    learner = Learner(sources.model(), config, seed=first["seed"])
+    config = train_config(first_order["settings"]["train"])
+    sources = Sources(
+        Job(first_order["settings"], first_order["seed"], data_dir=Path(first_order["data_dir"])),
+        config,
+        device,
+    )
+    learner = Learner(sources.model(), config, seed=first_order["seed"])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdout = sys.stderr
-    join(rank, count, Path(first["store"]), device)
+    join(rank, count, Path(first_order["store"]), device)
     exchange = Exchange(learner.model)
     while True:
         step = orders.get()["step"]

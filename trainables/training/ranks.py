@@ -56,10 +56,12 @@ class Exchange:
         counts = torch.tensor([weight.grad is not None for weight in self._parameters], device=numbers.device)
         counts = counts.to(torch.int64)
         dist.all_reduce(counts)
-        used = [weight for weight, ranks in zip(self._parameters, counts.tolist(), strict=True) if ranks]
-        for weight in used:
+        used_weights = [
+            weight for weight, ranks in zip(self._parameters, counts.tolist(), strict=True) if ranks
+        ]
+        for weight in used_weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        gradients = [weight.grad for weight in used if weight.grad is not None]
+        gradients = [weight.grad for weight in used_weights if weight.grad is not None]
         flat = torch.cat([weight.flatten() for weight in gradients])
         dist.reduce(flat, dst=0)
         dist.reduce(numbers, dst=0)
@@ -78,8 +80,8 @@ class Ranks:
 
     def __init__(self, job: Job, model: nn.Module, count: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="haltsweep-ranks-", ignore_cleanup_errors=True)
-        self._others: list[subprocess.Popen[str]] = []
-        self._said: list[IO[str]] = []
+        self._processes: list[subprocess.Popen[str]] = []
+        self._logs: list[IO[str]] = []
         self._count = count
         try:
             store = Path(self._folder.name) / "store"
@@ -93,21 +95,21 @@ class Ranks:
         self._exchange = Exchange(model)
 
     def _start(self, rank: int, job: Job, store: Path) -> None:
-        said = (Path(self._folder.name) / f"rank-{rank}.log").open("w+")
-        self._said.append(said)
+        log = (Path(self._folder.name) / f"rank-{rank}.log").open("w+")
+        self._logs.append(log)
         command = [sys.executable, "-m", "trainables.training.rank"]
         paths = os.pathsep.join(path for path in sys.path if path)
-        other = subprocess.Popen(  # noqa: S603  # nosec B603
+        process = subprocess.Popen(  # noqa: S603  # nosec B603
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log,
             text=True,
             env={**os.environ, "PYTHONPATH": paths},
         )
-        self._others.append(other)
-        self._tell(
-            other,
+        self._processes.append(process)
+        self._send(
+            process,
             {
                 "rank": rank,
                 "count": self._count,
@@ -120,23 +122,23 @@ class Ranks:
 
     def _wait_until_ready(self) -> None:
         """Wait until all ranks are ready. Raises RankFailed if a rank ends instead."""
-        for other in self._others:
-            assert other.stdout is not None
-            if not other.stdout.readline():
-                raise self._failure(RuntimeError(f"process {other.pid} is not ready"))
+        for process in self._processes:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise self._failure(RuntimeError(f"process {process.pid} is not ready"))
 
-    def _tell(self, other: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
-        assert other.stdin is not None
+    def _send(self, process: "subprocess.Popen[str]", message: Mapping[str, Any]) -> None:
+        assert process.stdin is not None
         try:
-            other.stdin.write(json.dumps(message, default=dict) + "\n")
-            other.stdin.flush()
+            process.stdin.write(json.dumps(message, default=dict) + "\n")
+            process.stdin.flush()
         except OSError as error:
             raise self._failure(error) from error
 
     def begin(self, step: int) -> None:
         """Start all ranks on their shares of the batch of `step`. Raises RankFailed."""
-        for other in self._others:
-            self._tell(other, {"step": step})
+        for process in self._processes:
+            self._send(process, {"step": step})
         try:
             self._exchange.spread_weights()
         except RuntimeError as error:
@@ -151,17 +153,17 @@ class Ranks:
 
     def _failure(self, error: Exception) -> Exception:
         """Return the error to raise for `error`: RankFailed if a rank has ended, else `error` itself."""
-        for rank, (other, said) in enumerate(zip(self._others, self._said, strict=True), 1):
+        for rank, (process, log) in enumerate(zip(self._processes, self._logs, strict=True), 1):
             try:
-                code = other.wait(ENDING_S)
+                code = process.wait(ENDING_S)
             except subprocess.TimeoutExpired:
                 continue
-            said.seek(0)
-            message = said.read()[-MOST_SHOWN:].strip()
-            why = f" and said: {message}" if message else ""
+            log.seek(0)
+            message = log.read()[-MOST_SHOWN:].strip()
+            details = f" and said: {message}" if message else ""
             return RankFailed(
                 f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "
-                f"with code {code}{why}; start the trial again"
+                f"with code {code}{details}; start the trial again"
             )
         return error
 
@@ -169,23 +171,23 @@ class Ranks:
         """End all other ranks."""
         if dist.is_initialized():
             dist.destroy_process_group()
-        for other in self._others:
-            if other.stdin is not None:
+        for process in self._processes:
+            if process.stdin is not None:
                 try:
-                    other.stdin.close()
+                    process.stdin.close()
                 except OSError:
-                    other.kill()
-        for other in self._others:
+                    process.kill()
+        for process in self._processes:
             try:
-                other.wait(ENDING_S)
+                process.wait(ENDING_S)
             except subprocess.TimeoutExpired:
-                other.kill()
-                other.wait()
-            if other.stdout is not None:
-                other.stdout.close()
-        for said in self._said:
-            said.close()
-        self._others, self._said = [], []
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        for log in self._logs:
+            log.close()
+        self._processes, self._logs = [], []
         self._folder.cleanup()
 
 
@@ -201,8 +203,8 @@ def join(rank: int, count: int, store: Path, device: torch.device) -> None:
             f"each of {count} ranks must have a separate GPU, got {torch.cuda.device_count()} visible to "
             "this process: request as many with resources.gpus"
         )
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
-    os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"  # all ranks are on this machine
+    previous_interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    os.environ["GLOO_SOCKET_IFNAME"] = previous_interface or "lo"  # all ranks are on this machine
     try:
         dist.init_process_group(
             "nccl" if cuda else "gloo",
@@ -212,5 +214,5 @@ def join(rank: int, count: int, store: Path, device: torch.device) -> None:
             timeout=PATIENCE,
         )
     finally:
-        if before is None:
+        if previous_interface is None:
             del os.environ["GLOO_SOCKET_IFNAME"]

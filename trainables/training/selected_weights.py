@@ -58,17 +58,17 @@ class ScoredWeights:
 
 def best_candidates(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
     """Return the `count` candidates of highest score, ordered by step; equal scores prefer earlier steps."""
-    chosen = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.step))[:count]
-    return sorted(chosen, key=lambda candidate: candidate.step)
+    best = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.step))[:count]
+    return sorted(best, key=lambda candidate: candidate.step)
 
 
 def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
     """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
     averages = dict(candidates[-1].weights)
-    for name, last in averages.items():
-        if last.is_floating_point():
+    for name, newest in averages.items():
+        if newest.is_floating_point():
             total = torch.stack([candidate.weights[name].double() for candidate in candidates]).mean(0)
-            averages[name] = total.to(last.dtype)
+            averages[name] = total.to(newest.dtype)
     return averages
 
 

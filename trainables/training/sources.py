@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainables.acting import fields_of_form
+from trainables.acting import presentation_fields
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
@@ -64,8 +64,8 @@ class Sources:
         self._streamed = self._train_info.streamed
         self.digests: dict[str, str] = {}
         """Digest of the samples of every split measured so far, by split."""
-        if (why := find_misfit(self.task, config)) is not None:
-            raise ValueError(why)
+        if (reason := find_misfit(self.task, config)) is not None:
+            raise ValueError(reason)
 
     def model(self) -> nn.Module:
         """Return the model with its seeded initial weights, in training mode."""
@@ -78,15 +78,15 @@ class Sources:
     def filler(self) -> Filler:
         """Return the filler for training batches. Raises ValueError without support for graphs."""
         shape = task_shape(self.task)
-        if (why := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
-            raise ValueError(f"train.graph {why}")
+        if (reason := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
+            raise ValueError(f"train.graph {reason}")
         rows = ceil(self._config.batch_size / self._config.accumulate)
         return Filler.of(rows, shape.length_max, shape.pad_id)
 
     def train_batch(self, step: int) -> Batch:
         """Return the batch of optimiser step `step`, which depends on data, settings and seed alone."""
         if self._streamed:
-            return self._drawn(step).to(self.train_device)
+            return self._draw(step).to(self.train_device)
         return self._train.batch(self._order(step)).to(self.train_device)
 
     @property
@@ -96,18 +96,18 @@ class Sources:
 
     def batches(self, split: str) -> Iterator[Batch]:
         """Return all measured samples of `split`, each once."""
-        return self._batches(*self._measured(split))
+        return self._batches(*self._evaluated_examples(split))
 
     def to_write(self, split: str) -> Iterator[Batch]:
         """Return the samples of `split` to decode, each once; in validation at most `decode_examples`."""
-        examples, indices = self._measured(split)
+        examples, indices = self._evaluated_examples(split)
         if split == VALID:
             indices = _some(indices, self._config.decode_examples)
         return self._batches(examples, indices, copies=self._config.beam_size)
 
     def several(self, split: str, count: int) -> Iterator[Batch]:
         """Return batches of at most `count` examples of `split`, the same examples in every trial."""
-        examples = self._open(split)
+        examples = self._open_split(split)
         return self._batches(examples, fixed_sample(len(examples), count))
 
     def _batches(self, examples: Split, indices: np.ndarray, copies: int = 1) -> Iterator[Batch]:
@@ -119,13 +119,13 @@ class Sources:
 
     def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
         """Yield index and batch of each of `count` examples of `split`, the same examples in every trial."""
-        examples = self._open(split)
+        examples = self._open_split(split)
         for number in fixed_sample(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
 
     @cached_property
     def _train(self) -> Split:
-        return self._open("train")
+        return self._open_split("train")
 
     @cached_property
     def _order(self) -> Callable[[int], np.ndarray]:
@@ -137,19 +137,19 @@ class Sources:
         examples = len(self._train)  # not `self`: a reference cycle would delay freeing the memory
         return lambda step: batch_indices(examples, size, seed, step)
 
-    def _drawn(self, step: int) -> Batch:
+    def _draw(self, step: int) -> Batch:
         """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
-        drawn = stream(self.task, self._config.batch_size, self._job.seed, step)
+        batch = stream(self.task, self._config.batch_size, self._job.seed, step)
         if is_outside("tasks", task_name(self.task)):
-            check_batch(drawn, task_shape(self.task), self._train_info)
-        return drawn
+            check_batch(batch, task_shape(self.task), self._train_info)
+        return batch
 
-    def _open(self, split: str) -> Split:
+    def _open_split(self, split: str) -> Split:
         return open_split(self.task, self._names.get(split, split), self._job.data_dir)
 
-    def _measured(self, split: str) -> tuple[Split, np.ndarray]:
+    def _evaluated_examples(self, split: str) -> tuple[Split, np.ndarray]:
         """Return the split and the indices of its measured samples."""
-        examples = self._open(split)
+        examples = self._open_split(split)
         everything = np.arange(len(examples))
         indices = _some(everything, self._config.valid_examples) if split == VALID else everything
         self.digests[split] = self._digest(examples, indices)
@@ -161,14 +161,14 @@ class Sources:
         Samples in another form than the default have another content. The form is therefore appended after a
         space: digests with different forms say nothing about equality.
         """
-        some = "" if len(indices) == len(examples) else f"/{len(indices)}"
+        share_label = "" if len(indices) == len(examples) else f"/{len(indices)}"
         fields = type(self.task).model_fields
         form = {
             name: value
-            for name in sorted(fields_of_form(self.task))
+            for name in sorted(presentation_fields(self.task))
             if (value := getattr(self.task, name)) != fields[name].default
         }
-        return f"{examples.content_hash}{some}" + (f" {json.dumps(form)}" if form else "")
+        return f"{examples.content_hash}{share_label}" + (f" {json.dumps(form)}" if form else "")
 
 
 def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:

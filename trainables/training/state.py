@@ -138,8 +138,8 @@ def read_selected(folder: Path) -> Selected:
         )
     if (folder / BEST).exists():
         return Selected(read_tensors(folder / BEST), progress.best_step, progress.step)
-    last = AVERAGE if (folder / AVERAGE).exists() else MODEL
-    return Selected(read_tensors(folder / last), progress.step, progress.step)
+    weights_file = AVERAGE if (folder / AVERAGE).exists() else MODEL
+    return Selected(read_tensors(folder / weights_file), progress.step, progress.step)
 
 
 def _scalars(folder: Path) -> dict[str, Any]:
@@ -185,11 +185,11 @@ def _load_average(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _must_match(saved_state: Mapping[str, Any], current_state: Mapping[str, Any], folder: Path) -> None:
-    before, now = _flat(saved_state), _flat(current_state)
+    saved, current = _flat(saved_state), _flat(current_state)
     differing = [
-        f"{path}: saved {before.get(path)!r}, now {now.get(path)!r}"
-        for path in sorted(before.keys() | now.keys())
-        if before.get(path) != now.get(path)
+        f"{path}: saved {saved.get(path)!r}, now {current.get(path)!r}"
+        for path in sorted(saved.keys() | current.keys())
+        if saved.get(path) != current.get(path)
     ]
     if differing:
         raise CheckpointError(

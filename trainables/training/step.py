@@ -72,8 +72,8 @@ class Learner:
                 f"precision {config.precision!r} needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
-        if (why := find_misfit(model, config)) is not None:
-            raise ValueError(why)
+        if (reason := find_misfit(model, config)) is not None:
+            raise ValueError(reason)
         if config.checkpoint_activations:
             recompute(model)
         self.ranks: Ranks | None = None
@@ -100,8 +100,8 @@ class Learner:
 def evaluating(learner: Learner) -> Iterator[None]:
     """Evaluate the model in the block, with the configured precision and threads and seeded randomness."""
     learner.model.eval()
-    drawn = evaluation_stream(learner.model, learner.seed)
-    with cpu_threads(learner.config.threads), learner.autocast(), drawn:
+    random_stream = evaluation_stream(learner.model, learner.seed)
+    with cpu_threads(learner.config.threads), learner.autocast(), random_stream:
         yield
     learner.model.train()
 
@@ -190,25 +190,27 @@ def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
     """Return the sums of `compute_gradients` over the parts with these `numbers`; zeros if none exists."""
-    whole = len(batch.labels)
+    num_rows = len(batch.labels)
     totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
-    for number, part in enumerate(split_batch(batch, min(learner.config.parts, whole))):
+    for number, part in enumerate(split_batch(batch, min(learner.config.parts, num_rows))):
         if number in numbers:
             with running_on(part):
-                rows = batch.rows(part.first, part.first + part.rows)
-                sums = _backward_of_part(learner, rows, step, number, part.rows / whole)
+                rows = batch.rows(part.first_row, part.first_row + part.rows)
+                sums = _backward_of_part(learner, rows, step, number, part.rows / num_rows)
             totals += torch.stack([value.double() for value in sums])
     return totals
 
 
 def split_batch(batch: Batch, parts: int) -> Iterator[BatchPart]:
     """Yield parts of the batch that differ by at most one row, the larger ones first."""
-    whole, first = len(batch.labels), 0
-    asked = batch.labels != NOT_ASKED
+    num_rows, first_row = len(batch.labels), 0
+    is_target = batch.labels != NOT_ASKED
     for number in range(parts):
-        rows = whole // parts + (number < whole % parts)
-        yield BatchPart(first, rows, whole, first if asked.dim() == 1 else asked[:first].sum())
-        first += rows
+        rows = num_rows // parts + (number < num_rows % parts)
+        yield BatchPart(
+            first_row, rows, num_rows, first_row if is_target.dim() == 1 else is_target[:first_row].sum()
+        )
+        first_row += rows
 
 
 def _backward_of_part(

@@ -118,8 +118,8 @@ def _quantiles(values: np.ndarray) -> list[int]:
     if not len(values):
         return []
     bins = min(LENGTH_BINS, max(1, len(values) // LEAST_IN_BIN))
-    starts = np.quantile(values, np.arange(bins) / bins, method="lower")
-    return [*np.unique(starts).astype(int).tolist(), int(values.max()) + 1]
+    lower_bounds = np.quantile(values, np.arange(bins) / bins, method="lower")
+    return [*np.unique(lower_bounds).astype(int).tolist(), int(values.max()) + 1]
 
 
 def _bins(keys: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
@@ -134,8 +134,8 @@ def _bins(keys: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator
             depths = [depth.mean(), *np.percentile(depth, (10, 90))]
             bound = round(float(values[inside, 1].mean()), 4)
             counts = [int(value) for value in values[inside, 2:].sum(0)]
-            most = int(keys[inside].max())
-            yield [low, most, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
+            highest = int(keys[inside].max())
+            yield [low, highest, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
 
 
 @dataclass
@@ -158,53 +158,67 @@ class _Experts:
     def add(self, rows: Sequence[list[int]], pass_record: PassRecord) -> None:
         """Add a batch whose tokens are `rows`."""
         self.examples += len(rows)
-        if not any(each.side for each in pass_record.layers):
+        if not any(layer.side for layer in pass_record.layers):
             return
         # For pairs, all first sentences are encoded before the second ones.
         parts = zip(*(sentences(row, self.separator) for row in rows), strict=True)
-        encoded = [sentence for which in parts for sentence in which]
-        classes, ids = self._packed(encoded, pass_record)
-        where, tokens = (torch.tensor(each, device=pass_record.packing.row.device) for each in (classes, ids))
+        encoded = [sentence for sentences in parts for sentence in sentences]
+        classes, ids = self._classes_and_ids(encoded, pass_record)
+        token_classes, tokens = (
+            torch.tensor(indices, device=pass_record.packing.row.device) for indices in (classes, ids)
+        )
         for layer in pass_record.layers:
-            for number, (scores, chosen) in enumerate(zip(layer.side[::2], layer.side[1::2], strict=True)):
+            for number, (scores, experts_chosen) in enumerate(
+                zip(layer.side[::2], layer.side[1::2], strict=True)
+            ):
                 experts = scores.shape[1]
                 if experts > 1:
-                    kind = where[layer.tokens][layer.keeps][:, None] * experts + chosen[layer.keeps]
+                    kind = (
+                        token_classes[layer.tokens][layer.keeps][:, None] * experts
+                        + experts_chosen[layer.keeps]
+                    )
                     size = len(self.names) * experts
-                    found = torch.bincount(kind.flatten(), minlength=size).cpu().numpy()
-                    own = self.uses.setdefault(number, {})
+                    use_counts = torch.bincount(kind.flatten(), minlength=size).cpu().numpy()
+                    layer_uses = self.uses.setdefault(number, {})
                     place = min(layer.number, MOST_LAYERS)
-                    own[place] = own.get(place, np.zeros(size, dtype=np.int64)) + found
-                    word = tokens[layer.tokens][layer.keeps][:, None].expand_as(chosen[layer.keeps])
-                    self._count(number, word, chosen[layer.keeps])
+                    layer_uses[place] = layer_uses.get(place, np.zeros(size, dtype=np.int64)) + use_counts
+                    word = tokens[layer.tokens][layer.keeps][:, None].expand_as(experts_chosen[layer.keeps])
+                    self._count(number, word, experts_chosen[layer.keeps])
 
     def _count(self, mixture: int, words: Int[Tensor, "K A"], experts: Int[Tensor, "K A"]) -> None:
         """Count which token ids chose which experts, without START and END."""
         pairs = torch.stack((words, experts), dim=-1)[words != NO_WORD]
         pairs, counts = torch.unique(pairs, dim=0, return_counts=True)
-        own = self.choices.setdefault(mixture, Counter())
-        own.update(
+        mixture_choices = self.choices.setdefault(mixture, Counter())
+        mixture_choices.update(
             {(word, expert): n for (word, expert), n in zip(pairs.tolist(), counts.tolist(), strict=True)}
         )
 
-    def _packed(self, rows: list[list[int]], pass_record: PassRecord) -> tuple[list[int], list[int]]:
+    def _classes_and_ids(self, rows: list[list[int]], pass_record: PassRecord) -> tuple[list[int], list[int]]:
         """Return class (as index in `names`) and token id of each packed position."""
         number = {name: place for place, name in enumerate(self.names)}
-        starts, classes, ids = pass_record.packing.starts.tolist(), list[int](), list[int]()
-        for tokens, (start, end) in zip(rows, pairwise(starts), strict=True):
+        row_starts, classes, ids = pass_record.packing.starts.tolist(), list[int](), list[int]()
+        for tokens, (start, end) in zip(rows, pairwise(row_starts), strict=True):
             edge = (end - start - len(tokens)) // NUM_BOUNDARIES
-            around = [number[BOUNDARY]] * edge
-            classes += [*around, *(number[self.classes[token]] for token in tokens), *around]
+            boundary_classes = [number[BOUNDARY]] * edge
+            classes += [
+                *boundary_classes,
+                *(number[self.classes[token]] for token in tokens),
+                *boundary_classes,
+            ]
             ids += [*[NO_WORD] * edge, *tokens, *[NO_WORD] * edge]
         return classes, ids
 
     def _words(self, mixture: int, experts: int, task: Settings) -> Iterator[list[list[Any]]]:
         """Yield for each expert the words that chose it most often; ties prefer the lower token id."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
+        words_by_expert: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
         for (word, expert), times in self.choices.get(mixture, Counter()).items():
-            found[expert].append((-times, word))
-        for own in found:
-            yield [[decode(task, [word])[:MOST_LETTERS], -times] for times, word in nsmallest(TOP_WORDS, own)]
+            words_by_expert[expert].append((-times, word))
+        for words_of_expert in words_by_expert:
+            yield [
+                [decode(task, [word])[:MOST_LETTERS], -times]
+                for times, word in nsmallest(TOP_WORDS, words_of_expert)
+            ]
 
     def mixtures(self, task: Settings) -> Iterator[dict[str, Any]]:
         """Yield the uses of each mixture, for classes that occurred and layers that some token retained."""
@@ -217,11 +231,11 @@ class _Experts:
             if not tables:
                 continue
             table = np.sum([*tables.values()], axis=0)
-            there = [place for place in range(len(self.names)) if table[place].any()]
+            used_classes = [place for place in range(len(self.names)) if table[place].any()]
             yield {
                 "name": MIXTURES[number] if number < len(MIXTURES) else f"mixture {number + 1}",
-                "classes": [self.names[place] for place in there],
-                "uses": [table[place].tolist() for place in there],
-                "layers": [[layer, each.sum(0).tolist()] for layer, each in tables.items()],
+                "classes": [self.names[place] for place in used_classes],
+                "uses": [table[place].tolist() for place in used_classes],
+                "layers": [[layer, table.sum(0).tolist()] for layer, table in tables.items()],
                 "words": [*self._words(number, table.shape[1], task)],
             }

@@ -42,7 +42,7 @@ class Work:
     def step(self) -> float:
         """Return the greatest FLOPs of an optimiser step."""
         length = self._shape.length_max
-        return self._passes * self._rows * flops(self._model, self._shape, length, self._most(length))
+        return self._passes * self._rows * flops(self._model, self._shape, length, self._most_layers(length))
 
     def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
         """Return the mean FLOPs of a forward pass on one sample.
@@ -56,12 +56,14 @@ class Work:
 
         @cache
         def ends(length: int) -> tuple[float, float]:
-            most = bound_layers(self._model, length)
-            one, two = (flops(self._model, self._shape, length, layers) for layers in (1, 2))
-            return one - (two - one), (two - one) * most
+            most_layers = bound_layers(self._model, length)
+            flops_of_one, flops_of_two = (
+                flops(self._model, self._shape, length, layers) for layers in (1, 2)
+            )
+            return flops_of_one - (flops_of_two - flops_of_one), (flops_of_two - flops_of_one) * most_layers
 
         fixed, moving = np.array([ends(int(length)) for length in lengths]).T
         return float(np.mean(fixed + moving * shares))
 
-    def _most(self, length: int) -> int:
+    def _most_layers(self, length: int) -> int:
         return depth_range(self._model, length)[1]

@@ -221,8 +221,8 @@ class Training:
         split = self._job.splits[0] if self._job.splits else VALID
         try:
             for number, batch in self._sources.single(split, self._job.halting_examples):
-                if seen := record_example(self._state.learner, batch, self._sources.task):
-                    yield {"kind": "map", "split": split, "number": number, **seen}
+                if example := record_example(self._state.learner, batch, self._sources.task):
+                    yield {"kind": "map", "split": split, "number": number, **example}
             several = {
                 name: self._sources.several(name, MOST_EXAMPLES) for name in self._job.splits or (VALID,)
             }
@@ -254,12 +254,12 @@ class Training:
         config = self._config
         return config.select == "best" and config.average_best == 1 and self._job.phase == "confirm"
 
-    def _keep_if_best(self, new: ScoredWeights) -> None:
+    def _keep_if_best(self, candidate: ScoredWeights) -> None:
         """Store a copy of the weights while they are among the best."""
         state = self._state
-        state.candidates = best_candidates([*state.candidates, new], self._config.average_best)
-        if new in state.candidates:
-            state.candidates[-1] = replace(new, weights=copy_tensors(new.weights))
+        state.candidates = best_candidates([*state.candidates, candidate], self._config.average_best)
+        if candidate in state.candidates:
+            state.candidates[-1] = replace(candidate, weights=copy_tensors(candidate.weights))
 
     def _average_best(self) -> None:
         """Select the mean of the best weights, if several are stored."""

@@ -65,13 +65,15 @@ def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str
     of always giving the most common reference. `answer_length` is the mean number of tokens. The task's
     function `score(config, hypotheses, references)` adds further measures, e.g. BLEU.
     """
-    pairs = [(tuple(ours), tuple(right)) for ours, right in zip(hypotheses, references, strict=True)]
+    pairs = [
+        (tuple(hypothesis), tuple(right)) for hypothesis, right in zip(hypotheses, references, strict=True)
+    ]
     commonest = max(Counter(right for _, right in pairs).values())
     score: Score | None = getattr(task_module(task_name(task)), "score", None)
     task_scores = {} if score is None else score(task, hypotheses, references)
     return {
-        "exact_match": sum(ours == right for ours, right in pairs) / len(pairs),
+        "exact_match": sum(hypothesis == right for hypothesis, right in pairs) / len(pairs),
         "exact_match_floor": commonest / len(pairs),
-        "answer_length": sum(len(ours) for ours, _ in pairs) / len(pairs),
+        "answer_length": sum(len(hypothesis) for hypothesis, _ in pairs) / len(pairs),
         **{name: float(value) for name, value in task_scores.items()},
     }

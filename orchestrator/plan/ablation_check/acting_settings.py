@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.plan.training_code.settings import System
 from search_spaces.dimensions import Space
-from trainables.acting import TrialFacts, acting, task_acting
+from trainables.acting import TrialFacts, effective_task_values, normal_forms
 from trainables.assembly import batch_cost, reads_steps
 from trainables.task_catalog import settled, splits
 from trainables.training.likes import UNSEEN, adapts, compares
@@ -107,7 +107,7 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
-    found = acting(train, facts)
+    found = normal_forms(train, facts)
     asked = [step for step in steps or _spread(train.steps) if step < train.steps]
     rates = [learning_rate(train, step) for step in asked]
     found["rates"] = {
@@ -120,7 +120,9 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
     read = [info.name for info in infos if info.role != "test"]
     # The data include the steps of samples; `steps_max` is only used to build models.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
-    fields = task_acting(settled(system.task), [*read, *sweep.tests], counts_steps=reads_steps(system.model))
+    fields = effective_task_values(
+        settled(system.task), [*read, *sweep.tests], counts_steps=reads_steps(system.model)
+    )
     found["task"] = {**fields, "shape": shape}
     return found
 
@@ -151,7 +153,7 @@ def _one_length(system: System) -> int | None:
 
 def _compares(system: System, sweep: Sweep) -> bool:
     """Return whether a trial uses validation results for any decision."""
-    found = acting(system.train, TrialFacts(system.shape.head, sweep.confirmed))
+    found = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
     values = {name: value for fields in found.values() for name, value in fields.items()}
     return compares(system.train.model_copy(update=values))
 

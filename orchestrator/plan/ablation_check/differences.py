@@ -23,7 +23,7 @@ from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers
 from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.settings import shallower, within
+from trainables.settings import limit_to_length, shallower
 
 FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
 LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
@@ -188,7 +188,9 @@ def _layers(system: System, length: int) -> tuple[int, int]:
 def _within_inputs(system: System, longest: int) -> System:
     """Return `system` without weights for position offsets beyond the longest input, which are never used."""
     answers = LENGTH_MARGIN * (system.shape.answer_length_max or 0)
-    model = within(system.model, max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES)
+    model = limit_to_length(
+        system.model, max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES
+    )
     if model is system.model:
         return system
     return replace(system, model=model, settings={**system.settings, "model": model.model_dump(mode="json")})

@@ -19,7 +19,7 @@ from orchestrator.plan.limits import too_large
 from orchestrator.plan.space_check.metrics import reported
 from orchestrator.plan.training_code.settings import System, common_factor, divided, widths
 from trainables import catalog
-from trainables.acting import TrialFacts, acting
+from trainables.acting import TrialFacts, normal_forms
 from trainables.assembly import build_model, drawn_by_constructors
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
@@ -182,7 +182,7 @@ def is_outside(system: System) -> bool:
 
 def _loss_settings(system: System) -> str:
     """Return the training settings that affect the loss of a step."""
-    return canonical(acting(system.train, TrialFacts(system.shape.head))["loss"])
+    return canonical(normal_forms(system.train, TrialFacts(system.shape.head))["loss"])
 
 
 def _require_memory(structure: Structure) -> None:

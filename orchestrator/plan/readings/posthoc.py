@@ -15,7 +15,7 @@ from search_spaces.algebra import without
 from search_spaces.dimensions import Space, Value, same
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
-from trainables.acting import task_acting
+from trainables.acting import effective_task_values
 from trainables.task_catalog import settled, splits, training_only
 
 
@@ -119,7 +119,9 @@ def _learned(system: System) -> dict[str, Value]:
     read = [info.name for info in splits(system.task) if info.role != "test"]
     idle = training_only(system.task)  # reported as settings without an effect
     return {
-        name: value for name, value in task_acting(settled(system.task), read).items() if name not in idle
+        name: value
+        for name, value in effective_task_values(settled(system.task), read).items()
+        if name not in idle
     }
 
 
@@ -210,4 +212,4 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
 
 def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
     """Return the task fields that change the test examples."""
-    return task_acting(settled(system.task), sweep.tests)
+    return effective_task_values(settled(system.task), sweep.tests)

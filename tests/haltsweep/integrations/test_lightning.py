@@ -89,7 +89,7 @@ def test_it_reports_and_goes_on_bit_for_bit(
     settings: dict[str, Any], steps: list[int], tmp_path: Path
 ) -> None:
     contract = trainable_contract("lit:train", splits=())()
-    contract.test_stopped_at_every_report_it_ends_as_undisturbed(settings, tmp_path)
+    contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
     found, workload = undisturbed(contract.found().workload, Job(settings, 1))
     workload.close()
     assert [each.step for each in found] == steps

@@ -16,7 +16,7 @@ from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer
 from tests.orchestrator.plan import small
 from tests.support.specs.planned import plan
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.training.measured import declared_metrics
 
 CONFIRM = ConfirmPlan(1, (1, 2, 3), ("first", "second"))
@@ -45,7 +45,7 @@ def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity
 
 
 def test_own_trainables_are_judged_by_what_is_searched_for_or_declared_first() -> None:
-    two = declared({"accuracy": {}, "error": {}})
+    two = parse_metrics({"accuracy": {}, "error": {}})
     assert default_outcome(CONFIRM, SEARCH, two) == "first/error"
     assert default_outcome(CONFIRM, None, two) == "first/accuracy"
     assert default_outcome(CONFIRM, None, ()) is None

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any, Final
 
 from trainables.settings import Settings
-from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, named
+from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, name_change
 from trainables.types import TaskShape
 
 Change = tuple[Path, Any]
@@ -40,7 +40,7 @@ def merged(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     raw = config.model_dump(mode="json")
     found = {BASE: raw}
     for group in groups(config, shape):
-        found[",".join(named(*change) for change in group)] = changed_by(raw, group)
+        found[",".join(name_change(*change) for change in group)] = changed_by(raw, group)
     return found
 
 

@@ -94,7 +94,7 @@ def test_a_link_to_a_folder_is_saved_and_restored_as_a_link(tmp_path: Path) -> N
     begun = FunctionWorkload(train, Job(SETTINGS, seed=0))
     begun.advance()
     (tmp_path / "trial").mkdir()
-    made = write(tmp_path / "trial", begun._last, begun.save)
+    made = write(tmp_path / "trial", begun._last_report, begun.save)
     begun.close()
     resumed = FunctionWorkload(train, Job(SETTINGS, seed=0))
     resumed.restore(made.state)

@@ -12,7 +12,7 @@ from tests.support.training_code.own_code import FORMS, forgotten, importable
 from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
 from trainables.custom.source_files import source_files
-from trainables.metrics import Metric, declared
+from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job
 
 
@@ -268,10 +268,12 @@ def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monke
 def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
     said = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
     found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
-    assert declared({"accuracy": said, "loss": {}}) == declared(found) == found
-    assert declared({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
-    assert declared({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
-    assert declared([Metric("loss", low=-math.inf)]) == declared({"loss": {"range": [None, math.inf]}})
+    assert parse_metrics({"accuracy": said, "loss": {}}) == parse_metrics(found) == found
+    assert parse_metrics({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
+    assert parse_metrics({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
+    assert parse_metrics([Metric("loss", low=-math.inf)]) == parse_metrics(
+        {"loss": {"range": [None, math.inf]}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,4 +292,4 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
 )
 def test_what_metrics_must_not_say(metrics, expected):
     with pytest.raises(ValueError, match=expected):
-        declared(metrics)
+        parse_metrics(metrics)

@@ -31,7 +31,7 @@ def test_many_classes_are_judged_by_cross_entropy() -> None:
         for row, label in zip(logits.tolist(), [0, 2], strict=True)
     ]
     assert predicted.loss.tolist() == pytest.approx(expected)
-    assert predicted.chosen.tolist() == [1, 2]
+    assert predicted.most_probable.tolist() == [1, 2]
     all_alike = [
         sum(math.log(sum(math.exp(x) for x in row)) - x for x in row) / len(row) for row in logits.tolist()
     ]
@@ -43,7 +43,7 @@ def test_two_classes_share_one_logit() -> None:
     probability = [1 / (1 + math.exp(-logit)) for logit in (2.0, -1.0, 0.5)]
     expected = [-math.log(probability[0]), -math.log(probability[1]), -math.log(1 - probability[2])]
     assert predicted.loss.tolist() == pytest.approx(expected)
-    assert predicted.chosen.tolist() == [1, 0, 1]
+    assert predicted.most_probable.tolist() == [1, 0, 1]
     all_alike = [-(math.log(p) + math.log(1 - p)) / 2 for p in probability]
     assert predicted.uniform.tolist() == pytest.approx(all_alike)
 

@@ -42,7 +42,7 @@ def test_a_batch_is_cut_row_by_row(
     cut = Cut.of(packing, settings, causal=causal)
     expected = [settings.lengths(total, causal=causal) for total in totals]
     assert cut.counts.tolist() == [len(lengths) for lengths in expected]
-    assert cut.most == max(map(len, expected))
+    assert cut.num_chunks_max == max(map(len, expected))
     assert cut.longest == max(max(lengths) for lengths in expected)
     assert cut.number.tolist() == [
         n for row in expected for n, length in enumerate(row) for _ in range(length)
@@ -90,10 +90,10 @@ def test_rows_part_so_that_those_with_a_further_chunk_come_first(
     for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
         if split is not None:
             ordered = rows[split.order]
-            assert torch.equal(ordered[split.back], rows)
-            rows, gone = ordered[: split.stays], ordered[split.stays :]
+            assert torch.equal(ordered[split.inverse_order], rows)
+            rows, gone = ordered[: split.num_staying], ordered[split.num_staying :]
             left.append(gone)
         assert torch.equal(rows, chunk.rows)
     ordered = torch.cat([*left, rows])
     assert torch.equal(ordered[cut.orders.rows.order], torch.arange(len(totals)))
-    assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.back])
+    assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.inverse_order])

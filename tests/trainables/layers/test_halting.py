@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, Rule, States, decide, keep
-from trainables.layers.packing import InTwo, Packing
+from trainables.layers.packing import Packing, SplitInTwo
 
 probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
@@ -130,7 +130,7 @@ def test_selection_keeps_each_units_own_books() -> None:
     some = halting.select(torch.tensor([0, 2]))
     for name in ("survival", "spent", "kept", "cap", "active"):
         assert getattr(some, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
-    parts = halting.part(InTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
+    parts = halting.part(SplitInTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
     for part, units in zip(parts, ([0, 2], [1]), strict=True):
         for name in ("survival", "spent", "kept", "cap", "active"):
             assert getattr(part, name).tolist() == select_by_hand(getattr(halting, name), units)

@@ -30,7 +30,7 @@ def taken(parts: nn.ModuleList) -> list[Tensor]:
     first, second, weights = parts
     found = weights.take_scheduled(ROWS, KEYS)
     assert found is not None
-    return [first.taken(PLACE, 6), second.taken(PLACE, 3), found]
+    return [first.take_mask(PLACE, 6), second.take_mask(PLACE, 3), found]
 
 
 def alone(parts: nn.ModuleList) -> list[Tensor]:
@@ -69,8 +69,8 @@ def test_what_was_drawn_for_other_places_is_drawn_anew() -> None:
     group = DropoutGroup(parts[:2])
     group.draw(PLACE)
     expected = alone(apart)
-    assert torch.equal(parts[0].taken(PLACE, 6), expected[0])
-    assert torch.equal(parts[1].taken(PLACE, 3), expected[1])
+    assert torch.equal(parts[0].take_mask(PLACE, 6), expected[0])
+    assert torch.equal(parts[1].take_mask(PLACE, 3), expected[1])
     assert parts[2].take_scheduled(ROWS.clone(), KEYS) is None
 
 
@@ -80,7 +80,7 @@ def test_calls_that_are_skipped_take_their_masks_with_them() -> None:
     draws.run()
     for part in (*parts, *apart):
         part.skip_to(7)
-    assert torch.equal(parts[0].taken(PLACE, 6), alone(apart)[0])
+    assert torch.equal(parts[0].take_mask(PLACE, 6), alone(apart)[0])
 
 
 def test_what_is_added_onto_something_is_added_to_it() -> None:

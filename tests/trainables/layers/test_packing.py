@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.specs.examples import examples
-from trainables.layers.packing import Packing, put, take
+from trainables.layers.packing import Packing, put_rows, take
 
 lengths = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
@@ -68,7 +68,7 @@ def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
     x = numbered(packing).requires_grad_()
     index = torch.arange(0, x.shape[0], 2)
     assert torch.autograd.gradcheck(lambda y: take(y, index), x)
-    assert torch.autograd.gradcheck(lambda y: put(y, 2 * torch.arange(y.shape[0]), 2 * y.shape[0]), x)
+    assert torch.autograd.gradcheck(lambda y: put_rows(y, 2 * torch.arange(y.shape[0]), 2 * y.shape[0]), x)
     assert torch.autograd.gradcheck(lambda y: packing.mean(y * y), x)
     assert torch.autograd.gradcheck(lambda y: packing.spread(packing.mean(y)), x)
 

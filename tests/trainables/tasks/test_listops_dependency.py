@@ -31,10 +31,10 @@ def test_what_is_drawn_is_as_deep_as_measured(law: DepthLaw) -> None:
     assert [depths(text) for text in found] == list(
         zip(drawn.depth.tolist(), drawn.dependency.tolist(), strict=True)
     )
-    assert [counted(text) for text in found] == drawn.counted().tolist()
+    assert [counted(text) for text in found] == drawn.counted_tokens().tolist()
     assert [solve(text) for text in found] == drawn.trees.labels.tolist()
     assert law.shallowest <= drawn.depth.min() <= drawn.depth.max() <= law.deepest
-    assert drawn.counted().max() <= 50
+    assert drawn.counted_tokens().max() <= 50
 
 
 def test_depths_are_shared_equally() -> None:

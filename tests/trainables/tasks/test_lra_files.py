@@ -17,7 +17,7 @@ from tests.oracles.solvers import lra_image_solver, lra_retrieval_solver, lra_te
 from trainables.data import files
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.readers.cifar import read
+from trainables.readers.cifar import read_images
 from trainables.task_catalog import label_names, task_config, task_module
 from trainables.tasks import lra_image, lra_retrieval, lra_text
 
@@ -228,7 +228,7 @@ def test_what_is_no_batch_is_refused(tmp_path: Path, content: bytes, fault: str)
     file = tmp_path / "data_batch_1"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=rf"data_batch_1: expected a pickled CIFAR-10 batch.*{fault}"):
-        read(file)
+        read_images(file)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_labels_are_checked(tmp_path: Path, labels: list[int], fault: str) -> No
     colours = np.zeros((8, 3072), dtype=np.uint8)
     file.write_bytes(pickle.dumps({b"data": colours, b"labels": labels}, protocol=2))
     with pytest.raises(ValueError, match=fault):
-        read(file)
+        read_images(file)
 
 
 def test_a_bad_record_is_found_by_its_byte(tmp_path: Path) -> None:
@@ -253,10 +253,10 @@ def test_a_bad_record_is_found_by_its_byte(tmp_path: Path) -> None:
     records[2, 0] = 11
     file.write_bytes(records.tobytes())
     with pytest.raises(ValueError, match=r"data_batch_1\.bin, byte 6146"):
-        read(file)
+        read_images(file)
     file.write_bytes(records.tobytes()[:-1])
     with pytest.raises(ValueError, match="records of 3073 bytes"):
-        read(file)
+        read_images(file)
 
 
 FROM_FILES = ("lra_text", "lra_retrieval", "lra_image")
@@ -317,7 +317,7 @@ def test_a_digest_is_of_content_and_asked_again_reads_nothing(
 ) -> None:
     config = lra_text.Config(folder=str(reviews))
     before = lra_text.source_digest(config)
-    read_once = files._read
+    read_once = files._join_contents
     calls = []
     monkeypatch.setattr(files, "_read", lambda *given: (calls.append(given), read_once(*given))[1])
     assert lra_text.source_digest(config) == before

@@ -65,12 +65,12 @@ SOUND = {
 REPLACED = "from dataclasses import replace; encoded = replace(encoded, "
 FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     "a wrong shape": (
-        "test_outputs_have_their_shapes_and_bounds",
+        "test_outputs_have_declared_shapes_and_bounds",
         {"encoded": f"{REPLACED}states=states[..., :3], pooled=pooled[:, :3])"},
         r"pooled must be of shape \(4, 16\), got \(4, 3\)",
     ),
     "a depth below what is possible": (
-        "test_outputs_have_their_shapes_and_bounds",
+        "test_outputs_have_declared_shapes_and_bounds",
         {"encoded": f"{REPLACED}depth=encoded.depth - 2)"},
         "0 <= depth must hold in every row",
     ),
@@ -120,7 +120,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         r"the first 4 states must depend on these tokens, got \[0, 1, 2, 3, 4, 5, 6, 7, 8\]",
     ),
     "how long the sequence becomes": (
-        "test_the_beginning_of_a_sequence_is_encoded_without_its_end",
+        "test_causal_encoder_ignores_later_tokens",
         {"states": "states = states + mask.sum(1)[:, None, None]"},
         "1 tokens must be encoded as the beginning of 9",
     ),
@@ -130,22 +130,22 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "early_exit: compact must change no result: loss",
     ),
     "layers run in vain": (
-        "test_no_layer_is_run_for_who_has_halted",
+        "test_no_layer_runs_for_halted_units",
         {"encoded": f"{REPLACED}computed=encoded.computed + 2, bound=encoded.bound + 2)"},
         "at most one layer may be run in vain, got 2.0",
     ),
     "FLOPs made up": (
-        "test_flops_are_what_is_counted",
+        "test_flop_formulas_match_counted_flops",
         {"flops": "length * config.width**2"},
         "forward_flops must be 9,728, got 4,864",
     ),
     "memory made up": (
-        "test_memory_is_about_what_is_counted",
+        "test_memory_formulas_approximate_counted_memory",
         {"bytes": "30"},
         "memory must be stated within a factor of 1.6, got 36,480 bytes",
     ),
     "a depth that costs do not know": (
-        "test_depth_is_within_the_range_that_costs_state",
+        "test_depth_is_within_the_range_of_its_cost_formula",
         {"depths": "2, 3"},
         "layers run on 5 tokens must be from 2 to 3, got 1.0",
     ),
@@ -160,17 +160,17 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "ponder must be float32 under autocast, got torch.bfloat16",
     ),
     "a number that the host waits for": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {"states": "states = states * states.sum().item()"},
         "a captured pass must not wait for the device, got aten._local_scalar_dense",
     ),
     "a length that the host knows": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {"states": "states = states + mask.sum(1).tolist()[0]"},
         "a captured pass must not read values on the host, got tolist",
     ),
     "a tensor that an earlier pass left": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {
             "made": "self.kept = torch.zeros(())",
             "states": "states = states + self.kept; self.kept = states.detach().mean()",
@@ -178,17 +178,17 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "got a tensor from the host or from an earlier pass",
     ),
     "a tensor of lengths that the host makes": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {"states": "states = states + torch.from_numpy(mask.sum(1).numpy())[:, None, None]"},
         "a captured pass must not read values on the host, got numpy",
     ),
     "a tensor of numbers of the host": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {"states": "states = states + torch.tensor([0.5])"},
         "got a tensor from the host or from an earlier pass",
     ),
     "a table of lengths that the host uploads": (
-        "test_replayed_steps_are_those_that_are_run",
+        "test_replayed_steps_equal_executed_steps",
         {
             "states": "from trainables.layers.host import upload; "
             "states = states + upload(mask.sum(1).numpy(), x.device)[:, None, None]"
@@ -196,12 +196,12 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "tables created on the host must not depend on the batch",
     ),
     "a mean over the rows of a batch": (
-        "test_filler_rows_change_nothing",
+        "test_filler_rows_change_no_result",
         {"states": "states = states + states.mean()"},
         r"with filler rows, a step on rows of \(5, 1, 9, 3, 7\) must be what it is without",
     ),
     "state that is not saved": (
-        "test_stopped_at_every_report_it_ends_as_undisturbed",
+        "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
         {"states": "states = states + self.calls / 10"},
         "step 4 must be measured as if undisturbed, got others: .*train/loss",
     ),

@@ -59,17 +59,17 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "train and valid must share no example, got 1",
     ),
     "no split to steer the search": (
-        "test_splits_have_roles_and_names_of_their_own",
+        "test_splits_have_roles_and_unique_names",
         {"roles": "('train', 'test')"},
         "must return one split of the role valid, got 0",
     ),
     "data that depend on what was built before": (
-        "test_same_settings_same_bytes",
+        "test_equal_settings_build_equal_bytes",
         {"change": "labels[0] = calls % 2"},
         "must be the same whenever it is built",
     ),
     "data of another process": (
-        "test_same_bytes_in_another_process",
+        "test_another_process_builds_equal_bytes",
         {"change": "import os; labels[0] = int(os.environ.get('PYTHONHASHSEED') == '7')"},
         "splits of small must be the same in every process, got others for",
     ),
@@ -79,12 +79,12 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "train must hold other data with another seed",
     ),
     "fewer examples than announced": (
-        "test_lengths_and_numbers_are_as_announced",
+        "test_lengths_and_example_counts_match_the_declaration",
         {"count": "3"},
         "train must hold 4 examples, got 3",
     ),
     "inputs longer than announced": (
-        "test_lengths_and_numbers_are_as_announced",
+        "test_lengths_and_example_counts_match_the_declaration",
         {"change": "rows[0].append(1)"},
         "inputs of train must have 4 to 4 tokens, got 4 to 5",
     ),
@@ -104,7 +104,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "every row must hold a token",
     ),
     "wrong labels": (
-        "test_labels_are_what_an_independent_solver_finds",
+        "test_labels_match_an_independent_solver",
         {"label": "1 - row[0]"},
         "train: the label of '0000' must be 0, got 1",
     ),

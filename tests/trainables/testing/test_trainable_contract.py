@@ -45,7 +45,7 @@ FAULTS = {
         "with the same seed valid/noise of step 1 must be",
     ),
     "state that is not saved": (
-        "test_stopped_at_every_report_it_ends_as_undisturbed",
+        "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
         {"kept": "0.0"},
         "stopped and resumed at every report valid/score of step 2 must be",
     ),
@@ -60,12 +60,12 @@ FAULTS = {
         "score is declared and must be reported",
     ),
     "test splits seen by a search": (
-        "test_test_splits_are_measured_in_confirmed_trials_alone",
+        "test_only_confirmations_measure_test_splits",
         {"splits": "['test']"},
         r"test must not be measured while searching, was at steps \[3\]",
     ),
     "test splits that are not measured": (
-        "test_test_splits_are_measured_in_confirmed_trials_alone",
+        "test_only_confirmations_measure_test_splits",
         {"splits": "[]"},
         "test must be measured at the last report of a confirmed trial",
     ),
@@ -117,7 +117,12 @@ def test_settings_that_no_config_knows_are_found(slip: dict[str, Any], path: str
 
 def test_a_function_that_saves_nothing_is_resumed_too(tmp_path: Path) -> None:
     """It is begun anew, and what it has reported is passed over."""
-    call(tmp_path, "sound", "test_stopped_at_every_report_it_ends_as_undisturbed", {"resumes": "False"})
+    call(
+        tmp_path,
+        "sound",
+        "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
+        {"resumes": "False"},
+    )
 
 
 COUNTING = """
@@ -133,7 +138,10 @@ def train(settings, trial):
 
 @pytest.mark.parametrize(
     "test",
-    ["test_the_same_seed_gives_the_same_numbers", "test_stopped_at_every_report_it_ends_as_undisturbed"],
+    [
+        "test_the_same_seed_gives_the_same_numbers",
+        "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
+    ],
 )
 def test_each_trial_finds_the_globals_of_its_module_as_after_import(test: str, tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
@@ -204,4 +212,6 @@ def test_ordinary_checkpoints_go_on_bit_for_bit(saving: str, before: str, after:
         .replace("{before}", before)
         .replace("{after}", after)
     )
-    trainable_contract("glue:train")().test_stopped_at_every_report_it_ends_as_undisturbed({}, tmp_path)
+    trainable_contract("glue:train")().test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(
+        {}, tmp_path
+    )

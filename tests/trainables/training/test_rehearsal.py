@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.trainables.training.support.rehearsal import TASK, TRAIN, WRITTEN, measured
-from trainables.acting import Acts
+from trainables.acting import Affects
 from trainables.decoding.decode_config import DecodeConfig
 from trainables.training.config import TrainConfig
 
@@ -49,7 +49,7 @@ def test_every_field_that_can_show_is_tried() -> None:
     running = {
         name
         for name, field in TrainConfig.model_fields.items()
-        if any(isinstance(mark, Acts) and mark.where == "running" for mark in field.metadata)
+        if any(isinstance(mark, Affects) and mark.stage == "running" for mark in field.metadata)
     }
     assert TRIED.keys() == TrainConfig.model_fields.keys() - running - IN_COSTS
 

@@ -75,7 +75,7 @@ class WeightDropout:
             return self.drawn
         return self.dropout.mask(self.key, self.place[:, None, :, None], _words(heads, keys), keys)
 
-    def kept(self, heads: int, keys: int) -> KeptWeights:
+    def keep_and_scale(self, heads: int, keys: int) -> KeptWeights:
         """Return the keyed mask and the scale of the kept weights."""
         return KeptWeights(self.keep(heads, keys), self.dropout.scale)
 
@@ -114,25 +114,34 @@ def attend_packed(
         ValueError: If `backend` names a kernel that cannot run here.
     """
     keys = keys_values.packing
-    whole = (reach is None or q.shape[0] == keys_values.keys.shape[0]) and not keys.padded
-    kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
+    has_all_tokens = (reach is None or q.shape[0] == keys_values.keys.shape[0]) and not keys.padded
+    kernel = choose(
+        backend, q, dropping=drop is not None, biased=bias is not None, has_all_tokens=has_all_tokens
+    )
     if kernel == "flash":
         return _flash(
             q, keys_values.keys, keys_values.values, (queries, keys), drop, causal=reach is not None
         )
     barred = _barred(queries, keys, reach, q)
     if kernel == "math" and bias is None and keys_values.both is not None:
-        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
+        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], keys.width)
         return explicit_packed(
-            q[:, None], queries, keys_values.padded_both, keys, attention_mask=barred, weight_dropout=kept
+            q[:, None],
+            queries,
+            keys_values.padded_both,
+            keys,
+            attention_mask=barred,
+            weight_dropout=kept_weights,
         )
     rows = (spread(q, queries), *keys_values.padded)
     if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
-        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
-        found = explicit_by_offset(*rows, bias, (queries, keys), attention_mask=barred, weight_dropout=kept)
-        return gather(found, queries)
+        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], keys.width)
+        attended = explicit_by_offset(
+            *rows, bias, (queries, keys), attention_mask=barred, weight_dropout=kept_weights
+        )
+        return gather(attended, queries)
     table = None if bias is None else bias.table()
-    return gather(_padded(kernel, rows, barred, drop, table), queries)
+    return gather(_attend_padded(kernel, rows, barred, drop, table), queries)
 
 
 def attend_among(
@@ -150,7 +159,7 @@ def attend_among(
         drop: Dropout of attention weights, if any.
         backend: Value of the kernel setting.
     """
-    kernel = choose(backend, qkv, dropping=drop is not None, whole=not tokens.packing.padded)
+    kernel = choose(backend, qkv, dropping=drop is not None, has_all_tokens=not tokens.packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
         q, k = tokens.query_rotation(q).to(v.dtype), tokens.key_rotation(k).to(v.dtype)
@@ -158,12 +167,12 @@ def attend_among(
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
     if kernel == "math":
-        kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
+        kept_weights = None if drop is None else drop.keep_and_scale(qkv.shape[2], tokens.packing.width)
         return explicit_packed(
-            qkv, tokens.packing, factors=tokens.factors, attention_mask=barred, weight_dropout=kept
+            qkv, tokens.packing, factors=tokens.factors, attention_mask=barred, weight_dropout=kept_weights
         )
     q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
-    return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
+    return gather(_attend_padded(kernel, (q, k, v), barred, drop), tokens.packing)
 
 
 def _barred(
@@ -179,8 +188,8 @@ def _barred(
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
             return reach, additive_mask((columns < upto)[:, None], dtype)
 
-        same, barred = queries.once(("reach", keys.width, dtype), build)
-        if same is not reach:
+        is_same, barred = queries.once(("reach", keys.width, dtype), build)
+        if is_same is not reach:
             del queries.cache["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
@@ -193,7 +202,7 @@ def _barred(
 
 
 def choose(
-    backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, whole: bool = True
+    backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, has_all_tokens: bool = True
 ) -> Kernel:
     """Return the kernel that `backend` selects for tensors like `q`.
 
@@ -202,7 +211,7 @@ def choose(
         q: A tensor with the device, type and head width of the queries.
         dropping: Whether attention weights are dropped.
         biased: Whether a bias is added to the logits.
-        whole: Whether every token is a query and no key is padding, as flash-attn requires.
+        has_all_tokens: Whether every token is a query and no key is padding, as flash-attn requires.
 
     Raises:
         ValueError: If the kernel cannot run.
@@ -210,12 +219,12 @@ def choose(
     if backend == "math":
         return "math"
     if backend in ("auto", "flash"):
-        fault = BIASED if biased else flash_fault(q.device.type, q.dtype) if whole else GAPS
+        fault = BIASED if biased else flash_fault(q.device.type, q.dtype) if has_all_tokens else GAPS
         if fault is None:
-            found = usable_kernel(q.shape[-1], _capability(q.device), dropping=dropping)
-            if isinstance(found, FlashKernel):
+            usable = usable_kernel(q.shape[-1], _capability(q.device), dropping=dropping)
+            if isinstance(usable, FlashKernel):
                 return "flash"
-            fault = found
+            fault = usable
         if backend == "flash":
             raise ValueError(f"attention backend 'flash' cannot run: {fault}")
     return "math" if (dropping or biased) and not q.is_cuda else "sdpa"
@@ -264,20 +273,20 @@ def chosen_kernel(
         dropping: Whether attention weights are dropped.
         biased: Whether positions add to logits.
     """
-    asked = "asked for" if backend != "auto" else ""
+    choice = "asked for" if backend != "auto" else ""
     if backend == "math":
-        return "math", asked
+        return "math", choice
     fault = BIASED if biased else flash_fault(device, dtype)
-    found = usable_kernel(width, None, dropping=dropping) if fault is None else fault
-    if backend != "sdpa" and isinstance(found, FlashKernel):
-        return found.name, asked or "in 16 bits on CUDA"
-    why = asked or str(found).partition(";")[0]
+    usable = usable_kernel(width, None, dropping=dropping) if fault is None else fault
+    if backend != "sdpa" and isinstance(usable, FlashKernel):
+        return usable.name, choice or "in 16 bits on CUDA"
+    reason = choice or str(usable).partition(";")[0]
     if (dropping or biased) and device != "cuda":
         return "math", "weights are dropped on a CPU" if dropping else "positions add to logits on a CPU"
-    return "sdpa of PyTorch", why
+    return "sdpa of PyTorch", reason
 
 
-def _padded(
+def _attend_padded(
     kernel: Kernel,
     qkv: tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]],
     attention_mask: Barred | None,
@@ -287,8 +296,8 @@ def _padded(
     """Run one of the kernels that use the padded form."""
     q, k, v = qkv
     if kernel == "math":
-        kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
-        return explicit(q, k, v, attention_mask=attention_mask, bias=bias, weight_dropout=kept)
+        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], k.shape[2])
+        return explicit(q, k, v, attention_mask=attention_mask, bias=bias, weight_dropout=kept_weights)
     if bias is not None:
         attention_mask = bias if attention_mask is None else bias + attention_mask
     with _kernel_stream(drop):
@@ -312,19 +321,19 @@ def _flash(
     *,
     causal: bool = False,
 ) -> Tensor:
-    starts = (_starts(packings[0]), _starts(packings[1]))
+    row_starts = (_starts_in_32_bits(packings[0]), _starts_in_32_bits(packings[1]))
     widths = (packings[0].width, packings[1].width)
-    rows = PackedRows(q, k, v, starts, widths, causal, 0.0 if drop is None else drop.rate)
+    rows = PackedRows(q, k, v, row_starts, widths, causal, 0.0 if drop is None else drop.rate)
     kernel = usable_kernel(q.shape[-1], _capability(q.device), dropping=drop is not None)
     assert isinstance(kernel, FlashKernel)
     with _kernel_stream(drop):
         return kernel.run(rows)
 
 
-def _starts(packing: Packing) -> Int[Tensor, " B_1"]:
+def _starts_in_32_bits(packing: Packing) -> Int[Tensor, " B_1"]:
     """Return the starts of the rows in 32 bits, built once for all layers that run on the same tokens."""
-    found: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
-    return found
+    row_starts: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
+    return row_starts
 
 
 def _capability(device: torch.device) -> int | None:
@@ -348,16 +357,16 @@ def seeded_generator(key: int, device: torch.device) -> Iterator[None]:
     """
     generator = _generator(device)
     counts = generator.device.type == "cuda"
-    before = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
+    previous_state = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
     generator.manual_seed(key)
     try:
         yield
     finally:
-        if isinstance(before, tuple):
-            generator.manual_seed(before[0])
-            generator.set_offset(before[1])
+        if isinstance(previous_state, tuple):
+            generator.manual_seed(previous_state[0])
+            generator.set_offset(previous_state[1])
         else:
-            generator.set_state(before)
+            generator.set_state(previous_state)
 
 
 def _generator(device: torch.device) -> torch.Generator:

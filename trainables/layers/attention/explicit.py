@@ -68,7 +68,7 @@ class _Explicit(Function):
         weights = _weights(q, k, scale, bias, attention_mask)
         ctx.save_for_backward(q, k, v, weights, keep)
         ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
-        return product(left(weights, keep, v.dtype), v, keep_scale)
+        return product(drop_unscaled(weights, keep, v.dtype), v, keep_scale)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -89,18 +89,18 @@ def _weights(
 
 def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     """Return the gradient of the logits."""
-    found = product(grad, v.transpose(1, 2), scale)
-    if found.dtype != weights.dtype:
-        found = found.to(weights.dtype)
+    grad_weights = product(grad, v.transpose(1, 2), scale)
+    if grad_weights.dtype != weights.dtype:
+        grad_weights = grad_weights.to(weights.dtype)
     if keep is not None:
-        found.mul_(keep.view(torch.uint8))
-    return torch._softmax_backward_data(found, weights, -1, weights.dtype)
+        grad_weights.mul_(keep.view(torch.uint8))
+    return torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
 
 
 def _of_values(  # noqa: PLR0917 in the order of the pass
-    grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
+    grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, result: Tensor | None = None
 ) -> Tensor:
-    return product(left(weights, keep, v.dtype).transpose(1, 2), grad, scale, out)
+    return product(drop_unscaled(weights, keep, v.dtype).transpose(1, 2), grad, scale, result)
 
 
 class RowMasks(NamedTuple):
@@ -157,47 +157,50 @@ class _Packed(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
-        ours = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
-        q, k, v = _three(ours, keys_values)
+        packed_x = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
+        q, k, v = _three(packed_x, keys_values)
         scale, masks, needed = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
-        kept: list[Tensor] = []
-        found = v.new_empty(q.shape) if len(moves.parts) > 1 else None
+        saved_weights: list[Tensor] = []
+        attended = v.new_empty(q.shape) if len(moves.parts) > 1 else None
         for part in moves.parts:
             weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, masks.bar(part))
-            used = left(weights, masks.keep(part), v.dtype)
-            into = None if found is None else part.of_queries(found)
-            made = product(used, part.of_keys(v), masks.scale, into)
+            dropped_weights = drop_unscaled(weights, masks.keep(part), v.dtype)
+            target = None if attended is None else part.of_queries(attended)
+            attended_part = product(dropped_weights, part.of_keys(v), masks.scale, target)
             if needed:
-                kept.append(weights)
-        found = made if found is None else found
-        ctx.save_for_backward(ours, keys_values, masks.kept, *kept)
+                saved_weights.append(weights)
+        attended = attended_part if attended is None else attended
+        ctx.save_for_backward(packed_x, keys_values, masks.kept, *saved_weights)
         ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
-        rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
+        rows = attended.reshape(-1, attended.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        ours, given, keep, *kept = ctx.saved_tensors
+        packed_x, keys_values, keep, *saved_weights = ctx.saved_tensors
         moves: _Moves = ctx.moves
         moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
-        three = _three(ours, given)
+        three = _three(packed_x, keys_values)
         wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
-        if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
-            grad_q, *others = _of_part(WHOLE, three, wide, kept[0], moves)
-            if given is None:
-                made, beside = torch.stack((grad_q, *others)).view(ours.shape), None
+        if len(saved_weights) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
+            grad_q, *grads_kv = _of_part(WHOLE, three, wide, saved_weights[0], moves)
+            if keys_values is None:
+                grad_x, grad_kv = torch.stack((grad_q, *grads_kv)).view(packed_x.shape), None
             else:
-                made, beside = torch.stack((grad_q,)).view(ours.shape), torch.stack(others).view(given.shape)
+                grad_x, grad_kv = (
+                    torch.stack((grad_q,)).view(packed_x.shape),
+                    torch.stack(grads_kv).view(keys_values.shape),
+                )
         else:
-            made = torch.empty_like(ours)
-            beside = None if given is None else torch.empty_like(given)
-            into = _three(made, beside)
-            for part, weights in zip(moves.parts, kept, strict=True):
-                _of_part(part, three, wide, weights, moves, into)
+            grad_x = torch.empty_like(packed_x)
+            grad_kv = None if keys_values is None else torch.empty_like(keys_values)
+            grad_parts = _three(grad_x, grad_kv)
+            for part, weights in zip(moves.parts, saved_weights, strict=True):
+                _of_part(part, three, wide, weights, moves, grad_parts)
         if moves.factors is not None:
-            turn(made, moves.factors[1])
-        packed = made.view(-1, made.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
-        return packed, beside, None
+            turn(grad_x, moves.factors[1])
+        packed = grad_x.view(-1, grad_x.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
+        return packed, grad_kv, None
 
 
 _Three = tuple[Tensor, Tensor, Tensor]
@@ -205,13 +208,13 @@ _Three = tuple[Tensor, Tensor, Tensor]
 
 
 def _of_part(  # noqa: PLR0917 in the order of the pass
-    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, into: _Three | None = None
+    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, targets: _Three | None = None
 ) -> _Three:
-    """Return the gradients of some rows; write them into the slices of `into` if given."""
+    """Return the gradients of some rows; write them into the slices of `targets` if given."""
     q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
     of_q = of_k = of_v = None
-    if into is not None:
-        of_q, of_k, of_v = part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2])
+    if targets is not None:
+        of_q, of_k, of_v = part.of_queries(targets[0]), part.of_keys(targets[1]), part.of_keys(targets[2])
     grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
     # The largest tensor is computed first and freed before the next one of its size is allocated.
     scores = of_logits(grad, v, weights, keep, moves.masks.scale)
@@ -239,8 +242,8 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_m
         and attention_mask is not None
         and attention_mask.shape[0] * attention_mask.shape[1] == q.shape[0]
     ):
-        first = attention_mask.flatten(0, 1).expand(-1, q.shape[1], -1)
-        return torch.baddbmm(first, q, keys, alpha=scale)
+        mask = attention_mask.flatten(0, 1).expand(-1, q.shape[1], -1)
+        return torch.baddbmm(mask, q, keys, alpha=scale)
     scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
     if attention_mask is not None:
         rows = attention_mask.shape[0]
@@ -249,21 +252,21 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_m
 
 
 def product(
-    one: Float[Tensor, "N T K"],
-    other: Float[Tensor, "N K E"],
+    mask: Float[Tensor, "N T K"],
+    second: Float[Tensor, "N K E"],
     scale: float = 1.0,
     out: Float[Tensor, "N T E"] | None = None,
 ) -> Float[Tensor, "N T E"]:
     """Return scale * one @ other, written into `out` if given."""
     if out is not None and not out.is_cuda and not out.is_contiguous():
         # On a CPU, PyTorch writes into a part of a tensor one matrix at a time.
-        return out.copy_(product(one, other, scale))
-    if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
-        found = product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
-        return found if out is None else out.copy_(found)
+        return out.copy_(product(mask, second, scale))
+    if not mask.is_cuda and second.shape[2] < NARROW < mask.shape[1]:
+        transposed = product(second.transpose(1, 2), mask.transpose(1, 2), scale).transpose(1, 2)
+        return transposed if out is None else out.copy_(transposed)
     if scale == 1:
-        return torch.bmm(one, other, out=out)
-    return torch.baddbmm(_nothing(one.dtype, one.device), one, other, beta=0, alpha=scale, out=out)
+        return torch.bmm(mask, second, out=out)
+    return torch.baddbmm(_nothing(mask.dtype, mask.device), mask, second, beta=0, alpha=scale, out=out)
 
 
 @cached_constants(maxsize=16)
@@ -272,10 +275,10 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)
 
 
-def left(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+def drop_unscaled(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return `weights` after dropout in `dtype`, without scaling, which the following product applies."""
-    found = weights if keep is None else scaled(weights, keep, 1.0)
-    return found if found.dtype == dtype else found.to(dtype)
+    dropped_weights = weights if keep is None else scaled(weights, keep, 1.0)
+    return dropped_weights if dropped_weights.dtype == dtype else dropped_weights.to(dtype)
 
 
 def explicit(
@@ -301,8 +304,8 @@ def explicit(
     bias = None if bias is None else bias.flatten(0, 1)
     keep = None if weight_dropout is None else weight_dropout.keep.flatten(0, 1)
     scale = 1.0 if weight_dropout is None else weight_dropout.scale
-    out: Tensor = _Explicit.run(*flat, bias, attention_mask, keep, scale)
-    return out.view(q.shape)
+    attended: Tensor = _Explicit.run(*flat, bias, attention_mask, keep, scale)
+    return attended.view(q.shape)
 
 
 def explicit_packed(
@@ -328,8 +331,8 @@ def explicit_packed(
     """
     places, at_once = _arranged(packing, packing if keys_values is None else keys, x.shape[2], x.shape[1])
     moves = _Moves(places, factors, RowMasks.of(attention_mask, weight_dropout), at_once)
-    found: Tensor = _Packed.run(x, keys_values, moves)
-    return found
+    attended: Tensor = _Packed.run(x, keys_values, moves)
+    return attended
 
 
 _Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
@@ -341,13 +344,13 @@ def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) ->
     They are built once for all layers that run on these queries and keys.
     """
     name = ("arranged", heads, parts, keys is None)
-    known = queries.cache.get(name)
+    cached = queries.cache.get(name)
     # A weak reference, because keys may hold a reference to these queries.
-    if known is None or (keys is not None and known[0]() is not keys):
+    if cached is None or (keys is not None and cached[0]() is not keys):
         places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
-        held = None if keys is None else ref(keys)
-        known = queries.cache[name] = held, (places, _parts(queries, keys, heads))
-    arranged: _Arranged = known[1]
+        keys_ref = None if keys is None else ref(keys)
+        cached = queries.cache[name] = keys_ref, (places, _parts(queries, keys, heads))
+    arranged: _Arranged = cached[1]
     return arranged
 
 
@@ -355,13 +358,13 @@ def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart,
     if keys is None or not can_leave_padding(queries, keys):
         return (WHOLE,)
     pairs = queries.num_rows * heads * queries.width * keys.width
-    most = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS
-    if pairs <= most:
+    max_pairs = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS
+    if pairs <= max_pairs:
         return (WHOLE,)
     if keys is not queries:
-        return tuple(row_parts(queries, keys, heads, most))
+        return tuple(row_parts(queries, keys, heads, max_pairs))
     # Built once for all layers that run on these tokens.
-    found: tuple[RowPart, ...] = queries.once(
-        ("row parts", heads, most), lambda: tuple(row_parts(queries, keys, heads, most))
+    parts: tuple[RowPart, ...] = queries.once(
+        ("row parts", heads, max_pairs), lambda: tuple(row_parts(queries, keys, heads, max_pairs))
     )
-    return found
+    return parts

@@ -15,7 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.layers.attention.explicit import Barred, KeptWeights, RowMasks, left, of_logits, product
+from trainables.layers.attention.explicit import (
+    Barred,
+    KeptWeights,
+    RowMasks,
+    drop_unscaled,
+    of_logits,
+    product,
+)
 from trainables.layers.head_rows import RowPart, row_parts
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
@@ -29,18 +36,18 @@ MAX_PAIRS = 1 << 15
 class OffsetBias:
     """Bias added to the logits of pairs, by offset."""
 
-    found: Float[Tensor, "B H T O"]
+    bias: Float[Tensor, "B H T O"]
     """Bias of each offset for each query, in the padded form."""
     offset: Int[Tensor, "B T K"]
     """Index of the offset of each pair."""
 
     def table(self) -> Float[Tensor, "B H T K"]:
         """Return the bias of all pairs."""
-        return self.found.gather(-1, self.offset[:, None].expand(-1, self.found.shape[1], -1, -1))
+        return self.bias.gather(-1, self.offset[:, None].expand(-1, self.bias.shape[1], -1, -1))
 
 
 @dataclass(frozen=True)
-class _Around:
+class _PairArguments:
     """Arguments of the product that have no gradient."""
 
     parts: tuple[RowPart, ...]
@@ -49,8 +56,8 @@ class _Around:
 
     def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
         """Return the offset indices of the pairs of one part."""
-        some = self.offset[part.rows, None, : part.queries, : part.keys]
-        return some.expand(-1, heads, -1, -1)
+        offsets = self.offset[part.rows, None, : part.queries, : part.keys]
+        return offsets.expand(-1, heads, -1, -1)
 
     def bar(self, scores: Float[Tensor, "R H T K"], part: RowPart) -> None:
         """Add the mask of keys to `scores` in place."""
@@ -63,48 +70,48 @@ class _Around:
 class _ByOffset(Function):
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, arguments: _Around
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, logits: Tensor, arguments: _PairArguments
     ) -> Tensor:
-        out, kept, scale = torch.empty_like(q), [], q.shape[-1] ** -0.5
+        attended, saved_weights, scale = torch.empty_like(q), [], q.shape[-1] ** -0.5
         for part in arguments.parts:
-            asking, seen = part.of_queries(q), part.of_keys(k)
-            some = logits[part.rows, :, : part.queries]
-            scores = some.gather(-1, arguments.offsets(part, logits.shape[1]))
+            asking, keys = part.of_queries(q), part.of_keys(k)
+            part_logits = logits[part.rows, :, : part.queries]
+            scores = part_logits.gather(-1, arguments.offsets(part, logits.shape[1]))
             flat = scores.flatten(0, 1)
-            torch.baddbmm(flat, asking, seen.transpose(1, 2), alpha=scale, out=flat)
+            torch.baddbmm(flat, asking, keys.transpose(1, 2), alpha=scale, out=flat)
             arguments.bar(scores, part)
             weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
-            used = left(weights, arguments.masks.keep(part), v.dtype)
-            product(used, part.of_keys(v), arguments.masks.scale, part.of_queries(out))
-            kept += [weights] if any(ctx.needs_input_grad) else []
-        ctx.save_for_backward(q, k, v, arguments.masks.kept, *kept)
-        ctx.around, ctx.scale, ctx.found = (
+            dropped_weights = drop_unscaled(weights, arguments.masks.keep(part), v.dtype)
+            product(dropped_weights, part.of_keys(v), arguments.masks.scale, part.of_queries(attended))
+            saved_weights += [weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, arguments.masks.kept, *saved_weights)
+        ctx.arguments, ctx.scale, ctx.logits_shape = (
             replace(arguments, masks=arguments.masks.without()),
             scale,
             logits.shape,
         )
-        return out
+        return attended
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, *kept = ctx.saved_tensors
-        masks, scale = ctx.around.masks._replace(kept=keep), ctx.scale
-        around = replace(ctx.around, masks=masks)
-        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
-        grad_found = q.new_zeros(ctx.found)
-        for part, weights in zip(around.parts, kept, strict=True):
-            wide, keep = part.of_queries(grads[0]), around.masks.keep(part)
-            seen, values = part.of_keys(k), part.of_keys(v)
-            used = left(weights, keep, v.dtype)
-            product(used.transpose(1, 2), wide, around.masks.scale, part.of_keys(grad_v))
-            scores = of_logits(wide, values, weights, keep, around.masks.scale).to(q.dtype)
-            pairs = scores.view(-1, ctx.found[1], part.queries, part.keys)
-            some = grad_found[part.rows, :, : part.queries]
-            some.scatter_add_(-1, around.offsets(part, ctx.found[1]), pairs)
-            product(scores, seen, scale, part.of_queries(grad_q))
+        q, k, v, keep, *saved_weights = ctx.saved_tensors
+        masks, scale = ctx.arguments.masks._replace(kept=keep), ctx.scale
+        arguments = replace(ctx.arguments, masks=masks)
+        grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        grad_bias = q.new_zeros(ctx.logits_shape)
+        for part, weights in zip(arguments.parts, saved_weights, strict=True):
+            wide, keep = part.of_queries(grads[0]), arguments.masks.keep(part)
+            keys, values = part.of_keys(k), part.of_keys(v)
+            dropped_weights = drop_unscaled(weights, keep, v.dtype)
+            product(dropped_weights.transpose(1, 2), wide, arguments.masks.scale, part.of_keys(grad_v))
+            scores = of_logits(wide, values, weights, keep, arguments.masks.scale).to(q.dtype)
+            pairs = scores.view(-1, ctx.logits_shape[1], part.queries, part.keys)
+            grad_part = grad_bias[part.rows, :, : part.queries]
+            grad_part.scatter_add_(-1, arguments.offsets(part, ctx.logits_shape[1]), pairs)
+            product(scores, keys, scale, part.of_queries(grad_q))
             asking = part.of_queries(q)
             product(scores.transpose(1, 2), asking, scale, part.of_keys(grad_k))
-        return grad_q, grad_k, grad_v, grad_found, None
+        return grad_q, grad_k, grad_v, grad_bias, None
 
 
 def explicit_by_offset(
@@ -122,7 +129,7 @@ def explicit_by_offset(
     Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
     """
     parts = tuple(row_parts(*packings, q.shape[1], MAX_PAIRS))
-    around = _Around(parts, bias.offset, RowMasks.of(attention_mask, weight_dropout))
+    arguments = _PairArguments(parts, bias.offset, RowMasks.of(attention_mask, weight_dropout))
     flat = (x.flatten(0, 1) for x in (q, k, v))
-    out: Tensor = _ByOffset.run(*flat, bias.found, around)
-    return out.view(q.shape)
+    attended: Tensor = _ByOffset.run(*flat, bias.bias, arguments)
+    return attended.view(q.shape)

@@ -138,8 +138,8 @@ def schema_is_known() -> bool:
     if operator is None:
         return False
     arguments = operator.default._schema.arguments
-    required = tuple(each.name for each in arguments if not each.has_default_value())
-    return required == SCHEMA == tuple(each.name for each in arguments[: len(SCHEMA)])
+    required = tuple(argument.name for argument in arguments if not argument.has_default_value())
+    return required == SCHEMA == tuple(argument.name for argument in arguments[: len(SCHEMA)])
 
 
 def _imported(module: str) -> Callable[..., Any] | None:
@@ -157,7 +157,7 @@ def _imported(module: str) -> Callable[..., Any] | None:
 def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
     def call(rows: PackedRows) -> Tensor:
         dropping = {"dropout_p": rows.rate} if rows.rate else {}
-        out: Tensor | tuple[Tensor, ...] = run(
+        result: Tensor | tuple[Tensor, ...] = run(
             rows.q,
             rows.k,
             rows.v,
@@ -169,13 +169,13 @@ def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
             **dropping,
         )
         # The newer package also returns the log-sum-exp.
-        return out if isinstance(out, Tensor) else out[0]
+        return result if isinstance(result, Tensor) else result[0]
 
     return call
 
 
 def _run_pytorch(rows: PackedRows) -> Tensor:
-    out: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
+    result: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
         rows.q,
         rows.k,
         rows.v,
@@ -185,4 +185,4 @@ def _run_pytorch(rows: PackedRows) -> Tensor:
         is_causal=rows.causal,
         return_debug_mask=False,
     )
-    return out[0]
+    return result[0]

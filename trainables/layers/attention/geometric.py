@@ -56,9 +56,9 @@ class Portion:
     """Minus infinity for keys that queries must not attend to, else zero."""
     order: Int[Tensor, " W_W"]
     """Order in which queries try keys, as indices of the flattened last two axes."""
-    back: Int[Tensor, " W_W"]
+    inverse_order: Int[Tensor, " W_W"]
     """Inverse of `order`."""
-    later: Float[Tensor, "W W"]
+    is_later: Float[Tensor, "W W"]
     """One where a key comes after its query, else zero."""
 
     @classmethod
@@ -72,7 +72,7 @@ class Portion:
             heads,
             attention_mask,
             *_key_order(width, device),
-            _later(width, attention_mask.dtype, device),
+            _is_later(width, attention_mask.dtype, device),
         )
 
     def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
@@ -99,62 +99,70 @@ class _Nearest(Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        near: Tensor,
-        more: Tensor | None,
+        bias_near: Tensor,
+        bias_later: Tensor | None,
         portions: tuple[Portion, ...],
         normalise: bool,
     ) -> Tensor:
-        gathered, kept = torch.empty_like(v), []
+        gathered, saved_weights = torch.empty_like(v), []
         with flushed():
             for part in portions:
-                after = None if more is None else part.of_rows(more)
-                logits = _logits(part.of_heads(q), part.of_heads(k), part.of_rows(near), after, part)
-                tried, weights = _weights(logits, part, normalise=normalise)
+                part_later = None if bias_later is None else part.of_rows(bias_later)
+                logits = _logits(
+                    part.of_heads(q), part.of_heads(k), part.of_rows(bias_near), part_later, part
+                )
+                ordered_logits, weights = _weights(logits, part, normalise=normalise)
                 product(weights.to(v.dtype).flatten(0, 1), part.of_heads(v), out=part.of_heads(gathered))
-                kept += [tried, weights] if any(ctx.needs_input_grad) else []
-        ctx.save_for_backward(q, k, v, *kept)
+                saved_weights += [ordered_logits, weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, *saved_weights)
         ctx.portions, ctx.normalise = portions, normalise
-        ctx.sides = near.shape, None if more is None else more.shape
+        ctx.sides = bias_near.shape, None if bias_later is None else bias_later.shape
         return gathered
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, *kept = ctx.saved_tensors
-        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
-        near, more = (None if each is None else kept[0].new_zeros(each) for each in ctx.sides)
+        q, k, v, *saved_weights = ctx.saved_tensors
+        grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        grad_near, grad_later = (
+            None if shape is None else saved_weights[0].new_zeros(shape) for shape in ctx.sides
+        )
         with flushed():
-            for part, tried, weights in zip(ctx.portions, kept[::2], kept[1::2], strict=True):
-                wide, left = part.of_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
-                product(left.transpose(1, 2), wide, out=part.of_heads(grad_v))
+            for part, ordered_logits, weights in zip(
+                ctx.portions, saved_weights[::2], saved_weights[1::2], strict=True
+            ):
+                wide, flat_weights = part.of_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
+                product(flat_weights.transpose(1, 2), wide, out=part.of_heads(grad_v))
                 grad = product(wide, part.of_heads(v).transpose(1, 2)).to(weights.dtype).view(weights.shape)
-                grad, spare = _of_logits(grad, tried, weights, part, normalise=ctx.normalise)
-                part.of_rows(near).copy_(grad.sum(-1, keepdim=True))
-                if more is not None:
-                    part.of_rows(more).copy_(torch.mul(grad, part.later, out=spare).sum(-1, keepdim=True))
+                grad, spare = _of_logits(grad, ordered_logits, weights, part, normalise=ctx.normalise)
+                part.of_rows(grad_near).copy_(grad.sum(-1, keepdim=True))
+                if grad_later is not None:
+                    part.of_rows(grad_later).copy_(
+                        torch.mul(grad, part.is_later, out=spare).sum(-1, keepdim=True)
+                    )
                 scores = grad.to(q.dtype).flatten(0, 1)
                 product(scores, part.of_heads(k), out=part.of_heads(grad_q))
                 product(scores.transpose(1, 2), part.of_heads(q), out=part.of_heads(grad_k))
-        return grad_q, grad_k, grad_v, near, more, None, None
+        return grad_q, grad_k, grad_v, grad_near, grad_later, None, None
 
 
 def _logits(
-    q: Tensor, k: Tensor, near: Tensor, more: Tensor | None, part: Portion
+    q: Tensor, k: Tensor, bias_near: Tensor, bias_later: Tensor | None, part: Portion
 ) -> Float[Tensor, "R H W W"]:
     content = product(q, k.transpose(1, 2))
-    content = content.to(sum_dtype(content.dtype)).view(*near.shape[:-1], -1).add_(near)
-    if more is not None:
+    content = content.to(sum_dtype(content.dtype)).view(*bias_near.shape[:-1], -1).add_(bias_near)
+    if bias_later is not None:
         # Sums and products, because selection by a mask expanded over heads is ten times as slow on a CPU.
-        content.addcmul_(more, part.later)
+        content.addcmul_(bias_later, part.is_later)
     return content.add_(part.barred)
 
 
 def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor, Tensor]:
     """Return `logits` in the order in which keys are tried, and the weights; overwrites `logits`."""
-    tried = _permuted(logits, part.order)
+    ordered_logits = _permuted(logits, part.order)
     # The default threshold of softplus would change results in 64 bits.
-    found = F.softplus(tried, threshold=40).cumsum_(-1)
-    logs = _permuted(torch.sub(tried, found, out=found), part.back, logits)
-    return tried, torch.softmax(logs, -1, out=found) if normalise else torch.exp(logs, out=found)
+    sums = F.softplus(ordered_logits, threshold=40).cumsum_(-1)
+    logs = _permuted(torch.sub(ordered_logits, sums, out=sums), part.inverse_order, logits)
+    return ordered_logits, torch.softmax(logs, -1, out=sums) if normalise else torch.exp(logs, out=sums)
 
 
 def _of_logits(
@@ -170,15 +178,15 @@ def _of_logits(
     behind = torch.cumsum(grad, -1, out=logs)
     total = behind[..., -1:].clone()
     behind = torch.sub(total, behind, out=behind).add_(grad).mul_(values_to_try.sigmoid())
-    return _permuted(grad.sub_(behind), part.back, behind), grad
+    return _permuted(grad.sub_(behind), part.inverse_order, behind), grad
 
 
 def _permuted(
-    x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"], out: Float[Tensor, "B H T T"] | None = None
+    x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"], result: Float[Tensor, "B H T T"] | None = None
 ) -> Float[Tensor, "B H T T"]:
-    """Permute the flattened last two axes by `order`; write into `out` if given."""
-    into = None if out is None else out.flatten(0, 1).flatten(1)
-    return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=into).view(x.shape)
+    """Permute the flattened last two axes by `order`; write into `result` if given."""
+    target = None if result is None else result.flatten(0, 1).flatten(1)
+    return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=target).view(x.shape)
 
 
 @cached_constants(maxsize=WIDTHS)
@@ -188,8 +196,8 @@ def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], I
     The tables are built once for all layers, outside of inference mode, because tensors built in inference
     mode cannot be used in training.
     """
-    here = torch.arange(width, device=device)
-    query, key = here[:, None], here
+    positions = torch.arange(width, device=device)
+    query, key = positions[:, None], positions
     rank = (2 * (key - query).abs() - (key > query).long()).fill_diagonal_(2 * width)
     order = rank.argsort(-1)
     begin = query * width
@@ -197,7 +205,7 @@ def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], I
 
 
 @cached_constants(maxsize=WIDTHS)
-def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "T T"]:
+def _is_later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "T T"]:
     return torch.ones((width, width), dtype=dtype, device=device).triu(1)
 
 
@@ -215,23 +223,23 @@ def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Porti
     """
     if not sorts_rows(packing):
         return (Portion.of(barred_keys(packing.mask, dtype)),)
-    lengths, made, begin = np.sort(packing.host_counts)[::-1], [], 0
+    lengths, portions, begin = np.sort(packing.host_counts)[::-1], [], 0
     while begin < lengths.shape[0]:
         width = round_up_width(int(lengths[begin]), packing.width)
         end = min(begin + max(1, MAX_PAIRS // max(1, heads * width * width)), lengths.shape[0])
         keys = torch.from_numpy(np.arange(width) < lengths[begin:end, None])
         rows, of_heads = slice(begin, end), slice(begin * heads, end * heads)
-        made.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
+        portions.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
         begin = end
-    return tuple(made)
+    return tuple(portions)
 
 
 def attend_nearest(  # noqa: PLR0917 in the order of the tensors
     q: Float[Tensor, "B H T E"],
     k: Float[Tensor, "B H T E"],
     v: Float[Tensor, "B H T E"],
-    near: Float[Tensor, "B H T 1"],
-    more: Float[Tensor, "B H T 1"] | None,
+    bias_near: Float[Tensor, "B H T 1"],
+    bias_later: Float[Tensor, "B H T 1"] | None,
     portions: tuple[Portion, ...],
     *,
     normalise: bool,
@@ -242,14 +250,14 @@ def attend_nearest(  # noqa: PLR0917 in the order of the tensors
         q: Scaled queries, (rows, heads, length, head width).
         k: Keys, (rows, heads, length, head width).
         v: Values, (rows, heads, length, head width).
-        near: Number of each query that is added to all its logits.
-        more: Number of each query that is added to its logits of later keys.
+        bias_near: Number of each query that is added to all its logits.
+        bias_later: Number of each query that is added to its logits of later keys.
         portions: Groups of rows that are processed at once.
         normalise: Whether rows of A are normalised.
     """
-    flat = (each.flatten(0, 1) for each in (q, k, v))
-    found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
-    return found.view(q.shape)
+    flat = (tensor.flatten(0, 1) for tensor in (q, k, v))
+    attended: Tensor = _Nearest.run(*flat, bias_near, bias_later, portions, normalise)
+    return attended.view(q.shape)
 
 
 class RoutingAttention(nn.Module):
@@ -289,10 +297,10 @@ class RoutingAttention(nn.Module):
         asking = self.biased(queries, self.content_bias())
         keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
-        asking, keys, values = (spread(each, packing, self.sorts) for each in (asking, keys, values))
-        found = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
-        out: Tensor = self.output(found.flatten(1))
-        return out
+        asking, keys, values = (spread(tensor, packing, self.sorts) for tensor in (asking, keys, values))
+        attended = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        result: Tensor = self.output(attended.flatten(1))
+        return result
 
     def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
         """Return queries plus `bias`, multiplied by the scale here, where the tensor is smallest."""
@@ -329,13 +337,15 @@ class GeometricAttention(RoutingAttention):
         dtype = sum_dtype(rows[0].dtype)
         heads = self.heads
         portions = packing.once(("portions", heads, dtype), lambda: portions_of(packing, heads, dtype))
-        near, more = self.bias().to(dtype).expand(*rows[0].shape[:-1], 1), None
+        bias_near, bias_later = self.bias().to(dtype).expand(*rows[0].shape[:-1], 1), None
         if self.direction is not None:
-            before, after = self._sides(x, packing, dtype)
-            near, more = (before + self.bias()).to(dtype), after - before
+            for_earlier, for_later = self._sides(x, packing, dtype)
+            bias_near, bias_later = (for_earlier + self.bias()).to(dtype), for_later - for_earlier
             if sorts_rows(packing):
-                near, more = (take(each, length_order(packing)) for each in (near, more))
-        return attend_nearest(*rows, near, more, portions, normalise=self.normalise)
+                bias_near, bias_later = (
+                    take(bias, length_order(packing)) for bias in (bias_near, bias_later)
+                )
+        return attend_nearest(*rows, bias_near, bias_later, portions, normalise=self.normalise)
 
     def _sides(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
@@ -343,9 +353,11 @@ class GeometricAttention(RoutingAttention):
         """Return the numbers of each query for earlier keys (first of a head's two) and for later keys."""
         assert self.direction is not None
         assert self.direction_scale is not None
-        both = packing.pad(self.direction(x) * self.direction_scale())
-        before, after = both.to(dtype).reshape(*both.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
-        return before, after
+        biases = packing.pad(self.direction(x) * self.direction_scale())
+        for_earlier, for_later = (
+            biases.to(dtype).reshape(*biases.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
+        )
+        return for_earlier, for_later
 
 
 class RelativeAttention(RoutingAttention):
@@ -377,10 +389,10 @@ class RelativeAttention(RoutingAttention):
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
         asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
-        found = self._positions(x, packing.width).to(asking.dtype)
-        scores = (asking @ found.permute(1, 2, 0)).to(content.dtype)
-        here = torch.arange(packing.width, device=x.device)
-        offset = here - here[:, None] + packing.width - 1
+        position_logits = self._positions(x, packing.width).to(asking.dtype)
+        scores = (asking @ position_logits.permute(1, 2, 0)).to(content.dtype)
+        positions = torch.arange(packing.width, device=x.device)
+        offset = positions - positions[:, None] + packing.width - 1
         relative = scores.gather(-1, offset.expand_as(content))
         absolute = scores[..., packing.width - 1 :]
         gate = packing.pad(self.relative(x)).sigmoid().transpose(1, 2)[..., None].to(content.dtype)
@@ -391,8 +403,8 @@ class RelativeAttention(RoutingAttention):
         """Return the projected encodings of offsets from 1 - `width` to `width` - 1."""
         offsets = torch.arange(1 - width, width, device=x.device)
         codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
-        found: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
-        return found
+        position_keys: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
+        return position_keys
 
 
 def sinusoids(position: Int[Tensor, " P"], width: int) -> Float[Tensor, "P D"]:

@@ -66,7 +66,7 @@ class ExpertAttention(nn.Module):
 
     def project_kv(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
         """Return keys and values of tokens with states `z`."""
-        return self._split(self.key(z)), self._split(self.value(z))
+        return self._split_heads(self.key(z)), self._split_heads(self.value(z))
 
     def forward(
         self, z: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
@@ -74,7 +74,7 @@ class ExpertAttention(nn.Module):
         """Return the attention output of each token over its row of `keys_values`, and its routing."""
         routing: Routing = self.router(z, placed_tokens)
         asking = routing.collect(self.query(routing.dispatch(z), routing.groups))
-        queries = self._split(asking.flatten(0, 1)).to(keys_values.values.dtype)
+        queries = self._split_heads(asking.flatten(0, 1)).to(keys_values.values.dtype)
         pairs = _pairs(placed_tokens.packing, routing.active)
         gathered = attend_packed(
             queries,
@@ -123,10 +123,10 @@ class ExpertAttention(nn.Module):
         def build() -> tuple[Tensor, Tensor]:
             return place, _pairs(packing, active).pad(place.flatten())
 
-        found: Tensor = packing.once(("padded pairs", id(place)), build)[1]
-        return found
+        places: Tensor = packing.once(("padded pairs", id(place)), build)[1]
+        return places
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
 
@@ -155,23 +155,27 @@ class ExpertSelfAttention(ExpertAttention):
         """Return the logits of the offset of every key to every query, in the padded form."""
         assert isinstance(placed_tokens, Tokens)
         scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
-        found = scaled @ self.offsets().to(scaled.dtype)
-        return OffsetBias(found, self._offset(placed_tokens, pairs, keys))
+        bias = scaled @ self.offsets().to(scaled.dtype)
+        return OffsetBias(bias, self._offset(placed_tokens, pairs, keys))
 
-    def _offset(self, placed: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
+    def _offset(self, placed_tokens: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
         """Return the index of the offset of every key to every query, cached for all layers."""
-        position = placed.position
+        position = placed_tokens.position
         assert position is not None
 
         def build() -> tuple[Tensor, Tensor]:
-            there = torch.arange(keys.width, device=position.device)
-            here = placed.packing.pad(position).repeat_interleave(pairs.width // placed.packing.width, 1)
-            return position, (there - here[..., None]).clamp_(-self.window, self.window).add_(self.window)
+            key_positions = torch.arange(keys.width, device=position.device)
+            query_positions = placed_tokens.packing.pad(position).repeat_interleave(
+                pairs.width // placed_tokens.packing.width, 1
+            )
+            return position, (key_positions - query_positions[..., None]).clamp_(
+                -self.window, self.window
+            ).add_(self.window)
 
         # The cache keeps a reference to `position`, so that no other tensor can have the same `id`.
         name = ("offsets", id(position), pairs.width, keys.width, self.window)
-        found: Tensor = placed.packing.once(name, build)[1]
-        return found
+        offsets: Tensor = placed_tokens.packing.once(name, build)[1]
+        return offsets
 
 
 def _pairs(packing: Packing, active: int) -> Packing:

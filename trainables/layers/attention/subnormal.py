@@ -18,12 +18,12 @@ def flushed() -> Iterator[None]:
 
     This has no effect on processors that do not support it, in helper threads, and on a GPU.
     """
-    before = flushes()
+    was_flushing = flushes()
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(before)
+        torch.set_flush_denormal(was_flushing)
 
 
 def flushes() -> bool:

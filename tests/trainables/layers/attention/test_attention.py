@@ -161,9 +161,9 @@ def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch:
     pretend_flash(monkeypatch)
     q = tensors()[0]
     assert choose("auto", q, dropping=False) == "flash"
-    assert choose("auto", q, dropping=False, whole=False) == "sdpa"
+    assert choose("auto", q, dropping=False, has_all_tokens=False) == "sdpa"
     with pytest.raises(ValueError, match=r"cannot leave out tokens that halted .* early_exit: batch"):
-        choose("flash", q, dropping=False, whole=False)
+        choose("flash", q, dropping=False, has_all_tokens=False)
 
 
 @pytest.mark.parametrize("backend", ["math", "sdpa"])
