@@ -11,9 +11,7 @@ from tests.support.ray.connection import driver_environment
 
 FRAMES = 'File "worker.py", line 1, in train\n    self.step()\n    ^^^^^^^^^^^\n\tpid: 1\n' * 40
 RAISED_ERROR = f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{FRAMES}KeyboardInterrupt\n"
-DEATH = (
-    "The actor died unexpectedly before finishing this task.\n\tclass_name: PlacedTrial\n\tactor_id: 5a\n"
-)
+DEATH = "The actor died unexpectedly before finishing this task.\n\tclass_name: PlacedTrial\n\tactor_id: 5a\n"
 
 
 @pytest.fixture
