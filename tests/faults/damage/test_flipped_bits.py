@@ -82,7 +82,7 @@ def test_update_rewrites_damaged_parquet_files(tmp_path: Path, monkeypatch: pyte
                 assert ParquetFiles(folder, PLAN, ledger).update() == (
                     1 if file in contents else 2 * any(problems.values())
                 )
-                assert {each: each.read_bytes() for each in contents} == contents
+                assert {file: file.read_bytes() for file in contents} == contents
                 assert set(check_files(folder, PLAN, ledger).values()) == {""}
         assert (folder.root / projections.LIST).read_bytes() == list_content
 

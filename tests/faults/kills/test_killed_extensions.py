@@ -16,7 +16,7 @@ SPEC = TINY.replace("steps: 4", "steps: 60").replace("report_every: 2", "report_
 def read_sweep(shell):
     """Return the plan and the events of trials."""
     with opened("tiny", shell.folder / "runs") as sweep:
-        return sweep.plan, [each for each in sweep.ledger.events() if each.trial_id is not None]
+        return sweep.plan, [event for event in sweep.ledger.events() if event.trial_id is not None]
 
 
 def extend_kill_and_resume(shell, arguments, *, after, at_most):
@@ -25,18 +25,18 @@ def extend_kill_and_resume(shell, arguments, *, after, at_most):
     answer = shell.run("launch", "tiny.yaml", "--driver", "inline")
     assert answer.code == 0, answer
     plan, before = read_sweep(shell)
-    known_ids = {each.trial_id for each in plan.trials}
+    known_ids = {trial.trial_id for trial in plan.trials}
 
     def count_ended():
-        return sum(each.kind is EventKind.ENDED for each in read_sweep(shell)[1][len(before) :])
+        return sum(event.kind is EventKind.ENDED for event in read_sweep(shell)[1][len(before) :])
 
     with shell.started("extend", "tiny", *arguments) as process:
         wait_for(lambda: count_ended() >= after, process)
         process.kill()
         process.wait()
     extended, half_events = read_sweep(shell)
-    assert known_ids < {each.trial_id for each in extended.trials}
-    killed = sum(each.kind is EventKind.ENDED for each in half_events[len(before) :])
+    assert known_ids < {trial.trial_id for trial in extended.trials}
+    killed = sum(event.kind is EventKind.ENDED for event in half_events[len(before) :])
     assert killed < at_most, "the kill must come before the end"
     answer = shell.run("resume", "tiny", "--driver", "inline")
     assert answer.code == 0, answer
@@ -45,19 +45,21 @@ def extend_kill_and_resume(shell, arguments, *, after, at_most):
     assert final_plan == extended
     assert events[: len(half_events)] == half_events
     assert half_events[: len(before)] == before
-    assert [each for each in final_plan.trials if each.trial_id in known_ids] == list(plan.trials)
+    assert [trial for trial in final_plan.trials if trial.trial_id in known_ids] == list(plan.trials)
     new_events = events[len(before) :]
-    assert not [each for each in new_events if each.trial_id in known_ids], (
+    assert not [event for event in new_events if event.trial_id in known_ids], (
         "the extension must not change earlier trials"
     )
     finished = Counter(
-        each.trial_id
-        for each in new_events
-        if each.kind is EventKind.ENDED and each.payload["kind"] == "finished"
+        event.trial_id
+        for event in new_events
+        if event.kind is EventKind.ENDED and event.payload["kind"] == "finished"
     )
-    assert finished == Counter(each.trial_id for each in final_plan.trials if each.trial_id not in known_ids)
+    assert finished == Counter(
+        trial.trial_id for trial in final_plan.trials if trial.trial_id not in known_ids
+    )
     measured = Counter(
-        (each.trial_id, each.payload["step"]) for each in new_events if each.kind is EventKind.MEASURED
+        (event.trial_id, event.payload["step"]) for event in new_events if event.kind is EventKind.MEASURED
     )
     assert set(measured.values()) == {1}
     assert {step for _, step in measured} == {20, 40, 60}
@@ -76,24 +78,24 @@ def test_killed_extension_resumes_and_keeps_earlier_results(tmp_path):
     arguments = ("--seeds", "4", "--splits", "length-20-40")
     plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, at_most=10)
     reevaluated = [
-        (each.arm, each.seed, each.late_splits) for each in final_plan.trials if each.phase == "posthoc"
+        (trial.arm, trial.seed, trial.late_splits) for trial in final_plan.trials if trial.phase == "posthoc"
     ]
-    confirmed = [(each.arm, each.seed) for each in plan.trials if each.phase == "confirm"]
-    assert sorted(reevaluated) == sorted((*each, ("length-20-40",)) for each in confirmed)
-    for each in report_cells(shell):
-        if each["metric"].endswith("accuracy") and not each["metric"].startswith("valid/"):
-            assert each["estimate"]["n"] == 6, f"{each['metric']}: measured trials and re-evaluations"
-    assert "length-20-40/accuracy" in {each["metric"] for each in report_cells(shell)}
+    confirmed = [(trial.arm, trial.seed) for trial in plan.trials if trial.phase == "confirm"]
+    assert sorted(reevaluated) == sorted((*arm_and_seed, ("length-20-40",)) for arm_and_seed in confirmed)
+    for cell in report_cells(shell):
+        if cell["metric"].endswith("accuracy") and not cell["metric"].startswith("valid/"):
+            assert cell["estimate"]["n"] == 6, f"{cell['metric']}: measured trials and re-evaluations"
+    assert "length-20-40/accuracy" in {cell["metric"] for cell in report_cells(shell)}
 
 
 def test_added_arm_is_searched_and_confirmed_once_after_a_kill(tmp_path):
     shell = Shell.at(tmp_path, SPEC)
     arm_override = "arms.wide={why: more room, set: {model.width: 32}}"
     plan, final_plan = extend_kill_and_resume(shell, (arm_override, "--driver", "inline"), after=1, at_most=4)
-    added_ids = {each.trial_id for each in final_plan.trials} - {each.trial_id for each in plan.trials}
-    kinds = Counter((each.arm, each.phase) for each in final_plan.trials if each.trial_id in added_ids)
+    added_ids = {trial.trial_id for trial in final_plan.trials} - {trial.trial_id for trial in plan.trials}
+    kinds = Counter((trial.arm, trial.phase) for trial in final_plan.trials if trial.trial_id in added_ids)
     assert kinds == {("wide", "search"): 2, ("wide", "confirm"): 2}
     [accuracy] = [
-        each for each in report_cells(shell) if (each["arm"], each["metric"]) == ("wide", "near-iid/accuracy")
+        cell for cell in report_cells(shell) if (cell["arm"], cell["metric"]) == ("wide", "near-iid/accuracy")
     ]
     assert accuracy["estimate"]["n"] == 2

@@ -33,14 +33,14 @@ def test_mlflow_matches_the_ledger_after_kills(tmp_path):
 
     mlflow_runs = runs(database, plan.name)
     trials = {key.split("/")[2]: run for key, run in mlflow_runs.items() if key.startswith("trial/")}
-    assert trials.keys() == {each.trial_id for each in plan.trials}, "one run a trial"
+    assert trials.keys() == {trial.trial_id for trial in plan.trials}, "each trial must have one run"
     assert {run.status for run in mlflow_runs.values()} == {"FINISHED", "FAILED"}
     for trial_id, run in trials.items():
         expected = sorted(
-            (metric, each.payload["step"], value)
-            for each in events
-            if each.kind is EventKind.MEASURED and each.trial_id == trial_id
-            for metric, value in each.payload["metrics"].items()
+            (metric, event.payload["step"], value)
+            for event in events
+            if event.kind is EventKind.MEASURED and event.trial_id == trial_id
+            for metric, value in event.payload["metrics"].items()
         )
         points = [(metric, step, value) for metric, step, _, value in run.points if "/" in metric]
         names = {metric for metric, *_ in expected}

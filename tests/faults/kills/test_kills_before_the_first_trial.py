@@ -88,14 +88,14 @@ def test_killed_launch_can_be_launched_again(tmp_path, request, kind):
     with storage_of(kind, request) as storage:
         for die_at, place in kill_moments(tmp_path, kind):
             assert is_killed(_launch, place, storage, die_at)
-            if any(each.kind is EventKind.ASKED for each in events_of(place, storage)):
+            if any(event.kind is EventKind.ASKED for event in events_of(place, storage)):
                 break
             assert not is_killed(_launch, place, storage, NEVER), f"killed at moment {die_at}"
             events = events_of(place, storage)
             check_log(events, PLAN)
-            assert [each.name for each in (place.root / "runs").iterdir()] == ["synthetic"]
+            assert [path.name for path in (place.root / "runs").iterdir()] == ["synthetic"]
             if storage is not None:
-                assert [each.name for each in summaries(storage)] == ["synthetic"]
+                assert [summary.name for summary in summaries(storage)] == ["synthetic"]
             assert not is_killed(_remove, place, storage, NEVER)
         assert die_at > 10, "creating the folder and the ledger must have several moments"
 
@@ -157,5 +157,5 @@ def test_launch_interrupted_while_building_data_can_be_repeated(tmp_path, end):
     repeated = shell.run(*launch)
     assert repeated.code == 0, repeated.err
     assert "trials: 4 finished" in repeated.out
-    leftovers = {each.name for each in runs.root.iterdir() if each.name.startswith(".")}
+    leftovers = {path.name for path in runs.root.iterdir() if path.name.startswith(".")}
     assert not leftovers

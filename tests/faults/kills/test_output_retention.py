@@ -71,7 +71,7 @@ def run_session(place):
 
 def trial_attempts(place, fault):
     """Return the attempts of the trial with `fault`, as `haltsweep logs --json` prints them."""
-    (trial,) = (each.trial_id for each in place.plan.trials if each.arm == fault)
+    (trial,) = (trial.trial_id for trial in place.plan.trials if trial.arm == fault)
     command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return json.loads(result.stdout)["attempts"]

@@ -60,6 +60,6 @@ def test_trial_killed_six_times_before_its_first_report_finishes(tmp_path, monke
     assert {row["outcome"] for row in rows} == {"finished"}
     with Ledger.open(SweepFolder(shell.folder / "runs" / "preempted").ledger_url, "preempted") as ledger:
         ends = [event.payload for event in ledger.events() if event.kind is EventKind.ENDED]
-    killed = [each for each in ends if each["kind"] == "stopped"]
+    killed = [end for end in ends if end["kind"] == "stopped"]
     assert len(killed) == KILLS
-    assert all(each["outside"] for each in killed)
+    assert all(end["outside"] for end in killed)

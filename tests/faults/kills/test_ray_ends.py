@@ -33,10 +33,10 @@ VICTIMS = [(RAYLET,), HELPERS, (DRIVER,), (GCS,)]
 def find_servers(process, *names):
     """Find Ray's processes below a launcher by name or command line."""
     matches = []
-    for each in family_of(process):
+    for event in family_of(process):
         try:
-            if any(name in each.name() or name in " ".join(each.cmdline()[:4]) for name in names):
-                matches.append(each)
+            if any(name in event.name() or name in " ".join(event.cmdline()[:4]) for name in names):
+                matches.append(event)
         except psutil.NoSuchProcess:
             continue
     return matches
@@ -48,15 +48,15 @@ def read_output(root):
 
 def count_losses(root):
     """Count the lost attempts of each trial."""
-    ends = [each for each in events_of(root) if each.kind is EventKind.ENDED and each.payload.get("lost")]
-    return Counter(each.trial_id for each in ends)
+    ends = [event for event in events_of(root) if event.kind is EventKind.ENDED and event.payload.get("lost")]
+    return Counter(end.trial_id for end in ends)
 
 
 def check_results(root, kills):
     """Assert that nothing is lost or doubled, and that no more was repeated than the kills explain."""
     check_log(events_of(root), sweep_site(root).plan)
-    ends = [each.payload for each in events_of(root) if each.kind is EventKind.ENDED]
-    assert {each["kind"] for each in ends} <= {"finished", "stopped"}
+    ends = [event.payload for event in events_of(root) if event.kind is EventKind.ENDED]
+    assert {end["kind"] for end in ends} <= {"finished", "stopped"}
     assert sum(count_losses(root).values()) <= 2 * kills, (
         "two trials run at a time, and each loss counts once"
     )
@@ -87,7 +87,9 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
     )
     # Ray reports either the raylet, which dies with its agents, or the lost node.
     reasons = ("its raylet (process ", "RuntimeError: its only node is gone")
-    assert lines[VICTIMS.index(HELPERS)].startswith(tuple(f"warned: Ray ended: {each}" for each in reasons))
+    assert lines[VICTIMS.index(HELPERS)].startswith(
+        tuple(f"warned: Ray ended: {reason}" for reason in reasons)
+    )
     assert "Ray ended 4 times, most recently because its gcs_server (process" in lines[-1]
     assert sum(count_losses(tmp_path).values()) >= 4
     hold.unlink()
@@ -108,7 +110,7 @@ def test_foreign_ray_outlives_a_killed_launcher_and_its_death_is_one_error(tmp_p
             wait_for_progress(tmp_path, cluster)
             end([cluster, *family_of(cluster)])
             assert process.wait(PATIENCE_S) == 1
-    (line,) = [each for each in read_output(tmp_path).splitlines() if each.startswith("error:")]
+    (line,) = [line for line in read_output(tmp_path).splitlines() if line.startswith("error:")]
     message = f"error: the Ray cluster at {address} is not available: its "
     assert line.startswith(message)
     assert line.endswith("resume the sweep when the cluster is available again")

@@ -51,7 +51,7 @@ def subprocesses(process):
     family = family_of(process)
     agents = named(family, *AGENTS)
     try:
-        yield [each for each in family if each not in agents]
+        yield [process for process in family if process not in agents]
     finally:
         end(agents)
 
@@ -63,7 +63,7 @@ def events_of(root):
 
 
 def count_measurements(root):
-    return sum(each.kind is EventKind.MEASURED for each in events_of(root))
+    return sum(event.kind is EventKind.MEASURED for event in events_of(root))
 
 
 def workers(process):
@@ -88,7 +88,7 @@ def check_mlflow(root):
         key: run for key, run in runs(root / MLFLOW, "synthetic").items() if key.startswith("trial/")
     }
     assert sorted(key.split("/")[2] for key in trial_runs) == sorted(
-        each.trial_id for each in sweep_site(root).plan.trials
+        trial.trial_id for trial in sweep_site(root).plan.trials
     )
     assert {run.status for run in trial_runs.values()} == {"FINISHED"}
     for run in trial_runs.values():
@@ -121,7 +121,7 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
     with launcher(tmp_path) as process:
         for pick in (min, max):
             wait_for_progress(tmp_path, process)
-            pick(workers(process), key=lambda each: each.pid).kill()
+            pick(workers(process), key=lambda worker: worker.pid).kill()
         wait_for_progress(tmp_path, process)
         interrupt_twice(process)
     assert events_of(tmp_path)[-1].kind is EventKind.CLOSED
@@ -129,12 +129,12 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
 
     events = events_of(tmp_path)
     check_log(events, sweep_site(tmp_path).plan)
-    ends = [each.payload for each in events if each.kind is EventKind.ENDED]
-    assert all(each["kind"] in {"finished", "stopped"} for each in ends)
-    stopped = [each for each in ends if each["kind"] == "stopped"]
-    killed = [each for each in stopped if each.get("outside")]
+    ends = [event.payload for event in events if event.kind is EventKind.ENDED]
+    assert all(end["kind"] in {"finished", "stopped"} for end in ends)
+    stopped = [end for end in ends if end["kind"] == "stopped"]
+    killed = [end for end in stopped if end.get("outside")]
     assert 1 <= len(killed) <= 2
-    assert {each["reason"] for each in stopped if each not in killed} <= {STOP_REASON}
+    assert {end["reason"] for end in stopped if end not in killed} <= {STOP_REASON}
     # Two trials run at a time. A worker that dies loses at most the output of 50 ms and one step.
     assert sum(repeated_steps(tmp_path).values()) <= (2 * 2 + 2) * 3
     check_mlflow(tmp_path)
@@ -148,19 +148,21 @@ def stop_sweep(root):
         assert (result.returncode, result.stderr) == (0, "")
         assert process.wait(WAIT_S) == 0
     events = events_of(root)
-    stopped = [each for each in events if each.kind is EventKind.ENDED and each.payload["kind"] == "stopped"]
+    stopped = [
+        event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
+    ]
     assert 1 <= len(stopped) <= 2
-    assert {each.payload["reason"] for each in stopped} == {STOP_REASON}
+    assert {event.payload["reason"] for event in stopped} == {STOP_REASON}
     assert events[-1].payload == {"reason": "interrupted"}
-    checkpointed = {each.trial_id for each in events if each.kind is EventKind.CHECKPOINTED}
-    names = {each.trial_id for each in stopped}
+    checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
+    names = {event.trial_id for event in stopped}
     assert names <= checkpointed
     return names
 
 
 def trials_measured_since(root, event_count):
     """Return the trials with a measurement after the first `event_count` events."""
-    return {each.trial_id for each in events_of(root)[event_count:] if each.kind is EventKind.MEASURED}
+    return {event.trial_id for event in events_of(root)[event_count:] if event.kind is EventKind.MEASURED}
 
 
 def interrupt_twice(process):

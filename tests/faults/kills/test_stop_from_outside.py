@@ -90,11 +90,13 @@ def wait_for_progress(place, storage=None, at_least=2):
 
 def assert_drained(events):
     """Assert that running trials wrote a checkpoint before the sweep was closed."""
-    stopped = [each for each in events if each.kind is EventKind.ENDED and each.payload["kind"] == "stopped"]
-    assert {each.payload["reason"] for each in stopped} == {"the sweep was asked to stop"}
+    stopped = [
+        event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
+    ]
+    assert {event.payload["reason"] for event in stopped} == {"the sweep was asked to stop"}
     assert events[-1].payload == {"reason": "interrupted"}
-    checkpointed = {each.trial_id for each in events if each.kind is EventKind.CHECKPOINTED}
-    assert {each.trial_id for each in stopped} <= checkpointed
+    checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
+    assert {event.trial_id for event in stopped} <= checkpointed
 
 
 @pytest.mark.slow

@@ -126,7 +126,9 @@ def job_processes():
 @pytest.fixture(scope="module")
 def kubernetes():
     """Load the documents of the file for KubeRay, by kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((FILES / "kuberay.yaml").read_text())}
+    return {
+        document["kind"]: document for document in yaml.safe_load_all((FILES / "kuberay.yaml").read_text())
+    }
 
 
 def test_ray_job_is_complete(kubernetes):
@@ -159,12 +161,14 @@ def test_ray_job_is_complete(kubernetes):
 
 def check_pod(pod, kubernetes):
     """Assert that a pod refers only to existing objects, with valid amounts."""
-    volumes = {each["name"]: each["persistentVolumeClaim"]["claimName"] for each in pod.get("volumes", ())}
+    volumes = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"] for volume in pod.get("volumes", ())
+    }
     assert set(volumes.values()) <= {kubernetes["PersistentVolumeClaim"]["metadata"]["name"]}
     for container in pod["containers"]:
         assert set(container) <= {"name", "image", "envFrom", "ports", "resources", "volumeMounts"}
         assert {mount["name"] for mount in container.get("volumeMounts", ())} <= set(volumes)
-        secrets = {each["secretRef"]["name"] for each in container["envFrom"]}
+        secrets = {source["secretRef"]["name"] for source in container["envFrom"]}
         assert secrets == {kubernetes["Secret"]["metadata"]["name"]}
         for amount in container["resources"]["limits"].values():
             assert re.fullmatch(r"\d+(Gi)?", amount)
@@ -173,9 +177,11 @@ def check_pod(pod, kubernetes):
 def test_ray_job_runs_a_valid_haltsweep_command(kubernetes):
     spec = kubernetes["RayJob"]["spec"]
     program, verb, *arguments = shlex.split(spec["entrypoint"])
-    options = {name for each in every_command(typer.main.get_command(app))[verb].params for name in each.opts}
+    options = {
+        name for param in every_command(typer.main.get_command(app))[verb].params for name in param.opts
+    }
     assert program == "haltsweep"
-    options_used = {each for each in arguments if each.startswith("--")}
+    options_used = {argument for argument in arguments if argument.startswith("--")}
     assert {"--continue", "--checkpoints", "--address"} <= options_used <= options
     head = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
     mounts = {mount["mountPath"] for mount in head["volumeMounts"]}
@@ -185,7 +191,7 @@ def test_ray_job_runs_a_valid_haltsweep_command(kubernetes):
 def test_documented_ray_options_exist():
     from ray.scripts.scripts import start
 
-    valid_options = {name for each in start.params for name in (*each.opts, *each.secondary_opts)}
+    valid_options = {name for param in start.params for name in (*param.opts, *param.secondary_opts)}
     text = PAGE.read_text() + (FILES / "slurm.sh").read_text().replace("\\\n", " ")
     documented = {
         option

@@ -33,7 +33,7 @@ def report_results(haltsweep, shell):
     answer = haltsweep("report", str(shell.folder / "runs" / "own"), "--json")
     assert answer.code == 0, answer
     report = json.loads(answer.out)
-    return report["cells"], report["effects"], [each["outcomes"] for each in report["tallies"]]
+    return report["cells"], report["effects"], [tally["outcomes"] for tally in report["tallies"]]
 
 
 def count_events(shell, kind):

@@ -42,7 +42,7 @@ def scatter_foreign_files(folder, *prefixes, suffix="-x"):
 def assert_untouched(precious, paths):
     assert (precious / "file").read_text() == "content"
     assert (precious / "below").is_dir()
-    assert all(os.path.lexists(each) for each in paths)
+    assert all(os.path.lexists(path) for path in paths)
 
 
 def launch_among_foreign_names(shell, runs, temporary, *arguments):
@@ -89,4 +89,4 @@ def test_commands_work_among_foreign_names(tmp_path, temporary):
     assert_untouched(*foreign_files)
     for precious, paths in places:
         # Commands cannot distinguish a regular file under such a name from a leftover.
-        assert_untouched(precious, [each for each in paths if f"{DEAD_PID}3" not in each.name])
+        assert_untouched(precious, [path for path in paths if f"{DEAD_PID}3" not in path.name])

@@ -53,5 +53,5 @@ def test_every_library_script_measures_the_same_as_alone(tmp_path):
         for seed in SEEDS
     }
     assert measured == expected, answer.err
-    leftovers = {each.name for each in shell.folder.iterdir()} - {"__pycache__"}
+    leftovers = {path.name for path in shell.folder.iterdir()} - {"__pycache__"}
     assert leftovers == {"job.py", "runs", "tiny.yaml"}

@@ -92,7 +92,7 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
         assert has_no_noise(result.err + result.out)
         events_ = events(shell)
         check_log(events_, read_launched_plan(sweep_folder(shell)))
-        assert [each for each in events_ if each.payload.get("lost")], (
+        assert [event for event in events_ if event.payload.get("lost")], (
             "the lost machine must have run a trial"
         )
         assert not sweep_folder(shell).checkpoints.exists()
@@ -162,7 +162,9 @@ def test_late_machine_needs_the_shared_folder_and_receives_the_code(tmp_path):
     assert "it does not see the folder" in warnings
     assert (warnings + result.err).count("it takes no trials") == 1
     events_ = read_events(SweepFolder(shared / "tiny"))
-    assert not [each for each in events_ if each.payload.get("lost") or each.payload.get("kind") == "crashed"]
+    assert not [
+        event for event in events_ if event.payload.get("lost") or event.payload.get("kind") == "crashed"
+    ]
 
 
 def folder_visibility(shared):
@@ -187,4 +189,4 @@ class StreamReader:
 
 
 def trials_on(node):
-    return [each for each in node.children(recursive=True) if each.name().startswith("ray::PlacedTrial")]
+    return [child for child in node.children(recursive=True) if child.name().startswith("ray::PlacedTrial")]

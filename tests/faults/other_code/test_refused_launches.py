@@ -36,8 +36,8 @@ def cluster(folder, **variables):
         yield file.read_text()
     finally:
         family = [process, *process.children(recursive=True)]
-        for each in family:
-            each.kill()
+        for member in family:
+            member.kill()
         psutil.wait_procs(family, timeout=PATIENCE_S)
 
 

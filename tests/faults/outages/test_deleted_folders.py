@@ -84,7 +84,7 @@ def test_moved_folder_is_not_recreated(tmp_path):
         FolderGone, match=r"it was moved to .*/elsewhere \(.*move it back, then `haltsweep resume"
     ):
         _run_session_with(place, lambda: change_folder(place.folder.root, "move"))
-    leftovers = [each.name for each in place.folder.root.glob("*")]
+    leftovers = [path.name for path in place.folder.root.glob("*")]
     assert leftovers in ([], ["checkpoints"]), "at most a checkpoint in progress may recreate the folder"
 
 

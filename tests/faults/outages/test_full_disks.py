@@ -116,8 +116,8 @@ def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, m
     assert kind == "finished"
     assert reason.startswith("ran to step 4, without its last checkpoint: OSError(28, 'No space left")
     kind, reason = ends_by_phase["posthoc"]
-    (confirm,) = (each.trial_id for each in plan.trials if each.phase == "confirm")
-    older = sorted(each.name for each in place.folder.checkpoint(confirm).iterdir())
+    (confirm,) = (trial.trial_id for trial in plan.trials if trial.phase == "confirm")
+    older = sorted(path.name for path in place.folder.checkpoint(confirm).iterdir())
     assert older == ["step-000000002", "step-000000003"]
     assert kind == "crashed"
     assert f"{confirm}/step-000000004 is not there: it found no room" in reason

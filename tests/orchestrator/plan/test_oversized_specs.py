@@ -39,7 +39,7 @@ def test_model_with_too_many_bytes_is_refused():
     (error,) = error_lines(make_spec(baseline=make_baseline(width=HUGE)))
     assert error.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
     error = error_lines(make_full_spec(baseline=make_baseline(width=HUGE)))
-    assert all("cannot be trained: a training step" in each for each in error), (
+    assert all("cannot be trained: a training step" in line for line in error), (
         "the error must not be repeated for each dimension"
     )
     (error,) = error_lines(make_one_arm_spec({"model.width": HUGE}))
@@ -177,7 +177,7 @@ def make_absurd_spec(task=None, train=None, **model):
 def test_trial_that_no_machine_could_run_is_refused_at_once(parts, message):
     started_at = time.process_time()
     error = error_lines(make_absurd_spec(**parts))
-    assert any(each.startswith(message) for each in error), error
+    assert any(line.startswith(message) for line in error), error
     assert time.process_time() - started_at < 5
 
 

@@ -79,7 +79,7 @@ def test_every_arm_has_its_trials(full_plan: Any) -> None:
     counts = {price.arm: price.trials for price in full_plan.prices}
     assert counts["baseline"] == {"search": 3, "confirm": 3, "posthoc": 6}
     assert counts["no-halt"] == {"search": 3, "confirm": 3}
-    assert len(full_plan.trials) == sum(sum(each.values()) for each in counts.values())
+    assert len(full_plan.trials) == sum(sum(count.values()) for count in counts.values())
     assert len({trial.trial_id for trial in full_plan.trials}) == len(full_plan.trials)
 
 

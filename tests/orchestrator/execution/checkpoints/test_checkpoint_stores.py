@@ -65,7 +65,7 @@ def write_checkpoint(store, step, trial=TRIAL):
 
 
 def checkpoint_steps(store, trial=TRIAL):
-    return [each.step for each in store.complete(trial)]
+    return [checkpoint.step for checkpoint in store.complete(trial)]
 
 
 def make_job(**fields):
@@ -81,11 +81,11 @@ def run_until(harness, step):
 def test_store_retains_the_newest_two_checkpoints_with_their_content(store):
     assert [write_checkpoint(store, step) for step in (1, 2, 3)] == [1, 2, 3]
     checkpoints = list(store.complete(TRIAL))
-    assert [each.step for each in checkpoints] == [3, 2]
-    for each in checkpoints:
-        assert each.measurement() == Measurement(each.step, 0.5, {"valid/score": 0.25})
-        assert (each.state / "deep" / "er" / "weights").read_bytes() == b"w" * each.step * 1000
-        assert (each.state / "empty").read_bytes() == b""
+    assert [checkpoint.step for checkpoint in checkpoints] == [3, 2]
+    for checkpoint in checkpoints:
+        assert checkpoint.measurement() == Measurement(checkpoint.step, 0.5, {"valid/score": 0.25})
+        assert (checkpoint.state / "deep" / "er" / "weights").read_bytes() == b"w" * checkpoint.step * 1000
+        assert (checkpoint.state / "empty").read_bytes() == b""
 
 
 def test_trial_without_checkpoints_has_an_empty_list(store):
@@ -135,7 +135,7 @@ def test_damaged_checkpoint_raises_an_error_and_the_older_one_is_readable(store)
     write_checkpoint(store, 1)
     write_checkpoint(store, 2)
     newest, older = store.complete(TRIAL)
-    (weights,) = [each for each in all_files(store) if each.endswith("weights") and "step-000000002" in each]
+    (weights,) = [file for file in all_files(store) if file.endswith("weights") and "step-000000002" in file]
     store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
     with pytest.raises(CheckpointDamaged):
@@ -394,7 +394,7 @@ def test_all_trials_finish_despite_short_outages_of_the_store(tmp_path):
             checkpoints=uri,
         )
         recorder.close()
-        outcomes = [each.outcome for each in records(ledger.events(), plan)]
+        outcomes = [trial_record.outcome for trial_record in records(ledger.events(), plan)]
     thread.join()
     assert outcomes == [OutcomeKind.FINISHED] * 12
 

@@ -39,7 +39,7 @@ def test_checkpoint_returns_its_measurement_and_state(tmp_path):
 def test_newest_two_checkpoints_are_retained_and_listed_newest_first(tmp_path):
     for step in (9, 10, 100, 1000):
         write(tmp_path, measurement_at(step), write_state, flush=False)
-    assert [each.step for each in list_checkpoints(tmp_path)] == [1000, 100]
+    assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [1000, 100]
 
 
 def test_missing_folder_has_no_checkpoints(tmp_path):
@@ -107,7 +107,7 @@ def test_failed_write_keeps_the_older_checkpoint_and_leaves_no_files(tmp_path):
     old_checkpoint = write(tmp_path, measurement_at(5), write_state)
     with pytest.raises(OSError, match="No space left"):
         write(tmp_path, measurement_at(6), fail_with_full_disk)
-    assert [each.name for each in tmp_path.iterdir()] == [old_checkpoint.folder.name]
+    assert [path.name for path in tmp_path.iterdir()] == [old_checkpoint.folder.name]
     assert old_checkpoint.measurement() == measurement_at(5)
 
 

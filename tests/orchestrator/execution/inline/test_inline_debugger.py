@@ -23,7 +23,9 @@ def launch_with_debugger(tmp_path, monkeypatch, typed_lines, fault):
     folder = SweepFolder(tmp_path / "runs" / plan.name)
     run_sweep(plan, folder, Setup(tmp_path / "data", PATH), "", driver="inline", debug=True)
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
-        outcomes_by_arm = {each.arm: each.outcome for each in records(ledger.events(), plan)}
+        outcomes_by_arm = {
+            trial_record.arm: trial_record.outcome for trial_record in records(ledger.events(), plan)
+        }
     return terminal.getvalue(), outcomes_by_arm
 
 

@@ -41,7 +41,7 @@ def collect_replies(harness, max_replies=99):
 
 def measurements_by_step(replies):
     """Return the measurements in order of steps; a measurement repeated after a restore counts once."""
-    steps = {each.measurement.step: each.measurement for each in replies if each.measurement}
+    steps = {reply.measurement.step: reply.measurement for reply in replies if reply.measurement}
     return [steps[step] for step in sorted(steps)]
 
 
@@ -55,8 +55,8 @@ def test_trial_runs_to_its_end_and_writes_a_last_checkpoint(tmp_path):
     harness = Harness(PATH)
     harness.start(make_job(tmp_path, steps=3), tmp_path / "trial")
     replies = collect_replies(harness)
-    assert [each.measurement.step for each in replies] == [1, 2, 3]
-    assert [each.checkpoint for each in replies] == [None, None, 3]
+    assert [reply.measurement.step for reply in replies] == [1, 2, 3]
+    assert [reply.checkpoint for reply in replies] == [None, None, 3]
     assert (replies[-1].ended.kind, replies[-1].ended.reason) == (OutcomeKind.FINISHED, "ran to step 3")
 
 
@@ -169,8 +169,8 @@ def test_trial_without_sound_checkpoints_starts_again(tmp_path):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path), tmp_path / "trial")
     collect_replies(harness, most=3)
-    for each in checkpoints.list_checkpoints(tmp_path / "trial"):
-        (each.folder / "checkpoint.json").unlink()
+    for checkpoint in checkpoints.list_checkpoints(tmp_path / "trial"):
+        (checkpoint.folder / "checkpoint.json").unlink()
     harness.start(make_job(tmp_path), tmp_path / "trial")
     assert measurements_by_step(collect_replies(harness)) == measurements_by_step(run_whole_trial(tmp_path))
 
@@ -206,7 +206,9 @@ def test_stop_writes_a_checkpoint_if_requested(tmp_path):
         harness.start(make_job(tmp_path), tmp_path / f"trial-{save}")
         collect_replies(harness, most=2)
         assert harness.stop(save=save).checkpoint == expected
-        assert [each.step for each in checkpoints.list_checkpoints(tmp_path / f"trial-{save}")] == [2] * save
+        assert [
+            checkpoint.step for checkpoint in checkpoints.list_checkpoints(tmp_path / f"trial-{save}")
+        ] == [2] * save
 
 
 def test_stop_before_the_first_measurement_writes_no_checkpoint(tmp_path):
@@ -225,7 +227,7 @@ def test_full_disk_loses_a_checkpoint_but_not_the_trial(tmp_path, monkeypatch, c
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path, steps=3), tmp_path / "trial")
     replies = collect_replies(harness)
-    assert [each.checkpoint for each in replies] == [None, None, None]
+    assert [reply.checkpoint for reply in replies] == [None, None, None]
     assert replies[-1].ended.kind is OutcomeKind.FINISHED
     assert "no checkpoint at step 1" in caplog.text
     assert list((tmp_path / "trial").iterdir()) == []

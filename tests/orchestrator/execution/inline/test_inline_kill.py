@@ -33,16 +33,16 @@ def check_results(root):
     """Assert that every trial finished once with every step; return params and measurements of each trial."""
     log = read_events(root)
     finals = [
-        each.trial_id
-        for each in log
-        if each.kind is EventKind.ENDED and OutcomeKind(each.payload["kind"]).final
+        event.trial_id
+        for event in log
+        if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final
     ]
-    assert sorted(finals) == sorted(each.trial_id for each in plan().trials)
-    assert {each.ended["kind"] for each in content(log).values()} == {"finished"}
+    assert sorted(finals) == sorted(trial.trial_id for trial in plan().trials)
+    assert {history.ended["kind"] for history in content(log).values()} == {"finished"}
     for history in content(log).values():
-        steps = [each["step"] for each in history.measured]
+        steps = [event["step"] for event in history.measured]
         assert steps == ([4] if history.asked["phase"] == "posthoc" else [1, 2, 3, 4])
-    return {trial_id: (each.asked, each.measured) for trial_id, each in content(log).items()}
+    return {trial_id: (history.asked, history.measured) for trial_id, history in content(log).items()}
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def sweep_with_killed_trials(tmp_path_factory):
 def test_killed_trial_repeats_only_its_last_step(sweep_with_killed_trials):
     check_results(sweep_with_killed_trials)
     assert [
-        each
-        for each in read_events(sweep_with_killed_trials)
-        if each.kind is EventKind.ENDED and each.payload.get("lost")
+        event
+        for event in read_events(sweep_with_killed_trials)
+        if event.kind is EventKind.ENDED and event.payload.get("lost")
     ]
     steps = (sweep_with_killed_trials / "data/steps.txt").read_text().splitlines()
     repeated = {line for line in steps if steps.count(line) > 1}

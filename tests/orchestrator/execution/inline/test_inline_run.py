@@ -16,7 +16,7 @@ RARE_CHECKPOINT_S = 1e6
 
 def checkpoint_steps(log):
     """Return the steps at which checkpoints were written."""
-    return [each.payload["step"] for each in log.of(EventKind.CHECKPOINTED)]
+    return [event.payload["step"] for event in log.of(EventKind.CHECKPOINTED)]
 
 
 def run_sweep(tmp_path, log, plan, **options):
@@ -44,7 +44,7 @@ def test_stop_before_the_first_trial_starts_nothing(tmp_path):
     stop, log = threading.Event(), MemoryLog()
     stop.set()
     run_sweep(tmp_path, log, make_plan(1), stop=stop)
-    assert [each.kind for each in log.written] == [EventKind.OPENED]
+    assert [event.kind for event in log.written] == [EventKind.OPENED]
 
 
 def test_pruned_trial_writes_no_checkpoint(tmp_path):

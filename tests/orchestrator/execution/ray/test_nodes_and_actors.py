@@ -39,7 +39,7 @@ def worker_facts(ray_folder, tmp_path, workload, resources):
     encoder = JobEncoder(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
     run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert recorder.finished
-    metrics_by_trial = {each.trial_id: each.payload["metrics"] for each in log.of(EventKind.MEASURED)}
+    metrics_by_trial = {event.trial_id: event.payload["metrics"] for event in log.of(EventKind.MEASURED)}
     assert len(metrics_by_trial) == TRIALS
     return list(metrics_by_trial.values())
 
@@ -119,7 +119,7 @@ def test_trial_moves_from_a_node_without_the_folder(ray_folder, tmp_path, monkey
     encoder = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
     run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert reassigned
-    assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2
+    assert [event.payload["kind"] for event in log.of(EventKind.ENDED)] == ["finished"] * 2
     assert len(log.of(EventKind.STARTED)) == 2
 
 

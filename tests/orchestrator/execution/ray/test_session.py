@@ -42,7 +42,7 @@ class SessionBench:
         self.changes += 1
 
     def outcomes(self):
-        return [each.payload["kind"] for each in self.log.of(EventKind.ENDED)]
+        return [event.payload["kind"] for event in self.log.of(EventKind.ENDED)]
 
 
 def replies_at(attempt: Attempt, *steps: int) -> list[Reply]:
@@ -135,7 +135,7 @@ def test_trial_that_has_ended_is_not_stopped():
     assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last]) is None
     assert bench.session.running == ()
     assert bench.outcomes() == ["timed_out"]
-    steps = [each.payload["step"] for each in bench.log.of(EventKind.MEASURED)]
+    steps = [event.payload["step"] for event in bench.log.of(EventKind.MEASURED)]
     assert steps == [1, 2], "the limit of 0.6 s is passed at step 2 of half a second each"
 
 

@@ -53,7 +53,7 @@ def test_lost_reports_are_sent_again_by_the_next_worker(
     ended = replies[-1].ended
     assert ended is not None
     assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
-    assert {each.measurement.step for each in replies if each.measurement} == set(range(1, STEPS + 1))
+    assert {reply.measurement.step for reply in replies if reply.measurement} == set(range(1, STEPS + 1))
 
 
 def test_batched_reports_do_not_prevent_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_batched_reports_do_not_prevent_checkpoints(tmp_path: Path, monkeypatch:
     while not replies or replies[-1].ended is None:
         replies += worker.report()
     worker.end()
-    checkpoint_steps = [each.checkpoint for each in replies if each.checkpoint]
+    checkpoint_steps = [reply.checkpoint for reply in replies if reply.checkpoint]
     assert len(checkpoint_steps) > 1
     assert checkpoint_steps[-1] == STEPS
-    assert [each.measurement.step for each in replies if each.measurement] == list(range(1, STEPS + 1))
+    assert [reply.measurement.step for reply in replies if reply.measurement] == list(range(1, STEPS + 1))

@@ -41,7 +41,7 @@ def test_folder_contains_all_files_and_nothing_else_is_created(folder):
     assert read_setup(folder) == replace(setup, data_dir=Path.cwd() / "data")
     assert folder.spec.read_text() == "name: synthetic\n"
     assert json.loads(folder.provenance.read_text()) == {"commit": "c0ffee"}
-    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+    assert [path.name for path in folder.root.parent.iterdir()] == ["synthetic"]
 
 
 def test_urls_are_readable_only_by_the_owner(folder):
@@ -58,7 +58,7 @@ def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, 
         publish_sweep(folder, shared=shared)
     finally:
         os.umask(old_umask)
-    modes = [each.stat().st_mode & 0o777 for each in (folder.root, folder.root.parent)]
+    modes = [path.stat().st_mode & 0o777 for path in (folder.root, folder.root.parent)]
     assert modes == [mode, mode]
 
 
@@ -197,7 +197,7 @@ def test_one_of_many_simultaneous_launches_succeeds(folder):
     for process in processes:
         process.join()
     assert sorted(results.get() for _ in processes) == ["made", "refused", "refused"]
-    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+    assert [path.name for path in folder.root.parent.iterdir()] == ["synthetic"]
 
 
 def test_leftovers_of_killed_launches_are_deleted_and_running_launches_are_not(folder):

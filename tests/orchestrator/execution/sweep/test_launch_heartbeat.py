@@ -38,7 +38,7 @@ def test_heartbeat_renews_until_it_ends():
     num_renewed = ledger.renewed
     assert num_renewed >= 3
     assert threading.active_count() >= 1
-    assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-heartbeat"]
     assert ledger.renewed == num_renewed
 
 

@@ -56,7 +56,7 @@ def test_sweep_runs_to_its_end_and_releases_the_lease(folder, setup):
     assert (all_events[-1].kind, all_events[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
-    assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-heartbeat"]
 
 
 def test_confirm_trial_without_a_winner_sets_the_exit_code(folder, setup):
@@ -96,9 +96,9 @@ def test_exit_codes(finish, code):
 def test_listener_receives_snapshots_from_start_to_end(folder, setup):
     snapshots = []
     run_sweep(small_plan(), folder, setup, SPEC, driver="inline", watch=Listeners(on_change=snapshots.append))
-    assert [each.arm for each in snapshots[0].arms] == ["arm-0", "arm-1"]
-    assert sum(each.ended for each in snapshots[0].arms) == 0
-    assert sum(each.ended for each in snapshots[-1].arms) == 6
+    assert [arm.arm for arm in snapshots[0].arms] == ["arm-0", "arm-1"]
+    assert sum(arm.ended for arm in snapshots[0].arms) == 0
+    assert sum(arm.ended for arm in snapshots[-1].arms) == 6
     assert snapshots[-1].held_open_s >= 0
     assert not snapshots[-1].draining
 
@@ -202,7 +202,7 @@ def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monke
     monkeypatch.setattr(launch, "run_inline", run_inline)
     with pytest.raises(LeaseLost, match="it was taken by process 1 on host 'elsewhere'"):
         run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    assert [each.kind for each in read_events(folder)] == [EventKind.OPENED]
+    assert [event.kind for event in read_events(folder)] == [EventKind.OPENED]
 
 
 def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_path):

@@ -150,7 +150,7 @@ def test_handlers_are_restored():
         assert signal.getsignal(signal.SIGINT) is not old_handlers[0]
     assert [signal.getsignal(number) for number in SIGNALS] == old_handlers
     assert signal.set_wakeup_fd(-1) == -1
-    assert not [each for each in threading.enumerate() if each.name == "haltsweep-signals"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-signals"]
 
 
 def test_other_threads_get_an_event_without_a_handler():

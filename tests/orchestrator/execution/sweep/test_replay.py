@@ -49,7 +49,7 @@ def undisturbed_log():
 
 def test_undisturbed_run_contains_every_kind_of_end(undisturbed_log):
     plan = make_full_plan()
-    assert set(undisturbed_log.outcomes()) == {each.trial_id for each in plan.trials}
+    assert set(undisturbed_log.outcomes()) == {trial.trial_id for trial in plan.trials}
     kinds = {OutcomeKind.FINISHED, OutcomeKind.PRUNED, OutcomeKind.DIVERGED, OutcomeKind.CRASHED}
     assert kinds <= set(undisturbed_log.outcomes().values())
 
@@ -188,7 +188,9 @@ def test_every_trial_ends_exactly_once(actions):
     end_events = [
         event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).final
     ]
-    assert sorted(each.trial_id for each in end_events) == sorted(each.trial_id for each in sweep.plan.trials)
+    assert sorted(event.trial_id for event in end_events) == sorted(
+        trial.trial_id for trial in sweep.plan.trials
+    )
     num_asked = Counter(event.trial_id for event in sweep.log.of(EventKind.ASKED))
     assert set(num_asked.values()) == {1}, "each trial must be asked for once"
     progress = sweep.recorder.progress()

@@ -51,11 +51,11 @@ def run_trials(launch_folder, tmp_path):
 
 
 def scores(log):
-    return [each.payload["metrics"]["valid/score"] for each in log.of(EventKind.MEASURED)]
+    return [event.payload["metrics"]["valid/score"] for event in log.of(EventKind.MEASURED)]
 
 
 def trial_ends(log):
-    return [(each.payload["kind"], each.payload["reason"]) for each in log.of(EventKind.ENDED)]
+    return [(event.payload["kind"], event.payload["reason"]) for event in log.of(EventKind.ENDED)]
 
 
 CHANGES = {
@@ -212,7 +212,7 @@ def train(settings, trial):
 """
     log = run_trials(code, trials=2)
     assert scores(log) == [1.0, 1.0]
-    assert {each.payload["metrics"]["valid/threads"] for each in log.of(EventKind.MEASURED)} == {2.0}
+    assert {event.payload["metrics"]["valid/threads"] for event in log.of(EventKind.MEASURED)} == {2.0}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="real-time signals need Linux")

@@ -85,7 +85,7 @@ def test_arms_of_the_gated_universal_transformer_are_accepted(
 
 def test_arms_of_the_universal_transformer_are_accepted() -> None:
     checks = plan(make_spec(baseline=UT_BASELINE, arms=arms_of(UT))).proofs
-    assert all(each.evidence for each in checks[1:])
+    assert all(check.evidence for check in checks[1:])
 
 
 def test_arm_without_training_of_its_halting_is_accepted() -> None:

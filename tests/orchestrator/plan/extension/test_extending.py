@@ -190,7 +190,9 @@ def test_extension_that_loses_an_arm_or_a_trial_is_refused():
     with pytest.raises(InputError, match=r"trial arm-0/search/0 \(\w+\): would be another one, or none"):
         extended(old_plan, replace(old_plan, trials=moved), asked_ids, make_extension(old_plan))
     extended_plan = extended(old_plan, replace(old_plan, trials=moved), set(), make_extension(old_plan))
-    assert {trial.trial_id for trial in extended_plan.trials} == {each.trial_id for each in moved}
+    assert {trial.trial_id for trial in extended_plan.trials} == {
+        moved_trial.trial_id for moved_trial in moved
+    }
 
 
 def with_splits(plan, *splits):
@@ -210,7 +212,9 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
         with_content_ids(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long"
     )
     extended_plan = extended(old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id})
-    assert [(each.seed, dict(each.overrides), each.late_splits) for each in late_trials(extended_plan)] == [
+    assert [
+        (trial.seed, dict(trial.overrides), trial.late_splits) for trial in late_trials(extended_plan)
+    ] == [
         (1, {}, ("long",)),
         (1, {"model.shift": 0.5}, ("long",)),
     ], "diverged trials must have no late trials, and new trials must measure all splits"
@@ -220,10 +224,10 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     all_ids = {trial.trial_id for trial in extended_plan.trials}
     wider_plan = with_splits(new_plan, "test", "long", "longer")
     newest_plan = extended(extended_plan, wider_plan, all_ids, make_extension(extended_plan))
-    assert [each for each in late_trials(newest_plan) if each.late_splits == ("long",)] == late_trials(
+    assert [trial for trial in late_trials(newest_plan) if trial.late_splits == ("long",)] == late_trials(
         extended_plan
     )
-    new_late_trials = [each for each in late_trials(newest_plan) if each.late_splits == ("longer",)]
+    new_late_trials = [trial for trial in late_trials(newest_plan) if trial.late_splits == ("longer",)]
     assert len(new_late_trials) == 4 + 4, "every confirm trial and every re-evaluation must have a late trial"
     numbers = [(trial.arm, trial.phase, trial.number) for trial in newest_plan.trials]
     assert len(set(numbers)) == len(numbers)

@@ -44,7 +44,7 @@ def test_points_that_are_equal_in_an_arm_are_tried_once() -> None:
 def test_empty_point_is_the_settings_of_the_arm() -> None:
     search = {**SEARCH, "spaces": [], "first": [{}]}
     sweep_plan = plan(make_full_spec(search=search, arms={}))
-    assert [dict(each) for each in sweep_plan.baseline.first] == [{"train.lr": 5e-4}]
+    assert [dict(point) for point in sweep_plan.baseline.first] == [{"train.lr": 5e-4}]
 
 
 def test_ids_depend_on_the_points() -> None:

@@ -46,9 +46,9 @@ def test_plan_without_shared_test_data_has_no_warning(validate_on: str, splits: 
 
 def test_report_warns_before_its_results() -> None:
     sweep_plan = study(2, 4, 0)
-    assert not any("Selection saw" in each for each in warning_texts(sweep_plan.report()))
+    assert not any("Selection saw" in text for text in warning_texts(sweep_plan.report()))
     leaking = replace(sweep_plan, plan=replace(sweep_plan.plan, selected_on=("near-iid",)))
     assert any(
-        each.startswith("Selection saw test data: valid has the examples of near-iid")
-        for each in warning_texts(leaking.report())
+        text.startswith("Selection saw test data: valid has the examples of near-iid")
+        for text in warning_texts(leaking.report())
     )

@@ -87,7 +87,7 @@ def test_digest_depends_on_settings_and_space() -> None:
     first = plan_search({"train.lr": {"float": [1e-3, 1e-2]}})
     second = plan_search({"train.lr": {"float": [1e-3, 2e-2]}})
     third = plan_search({"train.lr": {"float": [1e-3, 1e-2]}}, baseline=make_baseline(width=32))
-    assert len({each.baseline.digest for each in (first, second, third)}) == 3
+    assert len({sweep_plan.baseline.digest for sweep_plan in (first, second, third)}) == 3
 
 
 LR = {"train.lr": {"float": [1e-4, 1e-3]}}
