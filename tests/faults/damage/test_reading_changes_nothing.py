@@ -77,10 +77,10 @@ def test_launch_creates_no_world_writable_files(shell: Shell) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", READING_COMMANDS, ids=" ".join)
 def test_reading_command_changes_nothing(arguments: tuple[str, ...], shell: Shell) -> None:
-    before = folder_state(shell.folder)
+    earlier_state = folder_state(shell.folder)
     answer = run_reader(shell, *arguments)
     assert answer.code == 0, answer.err
-    assert folder_state(shell.folder) == before
+    assert folder_state(shell.folder) == earlier_state
 
 
 @pytest.fixture
@@ -99,9 +99,9 @@ def ledger_without_wal(shell: Shell) -> Iterator[Path]:
 def test_reading_keeps_the_journal_mode_of_a_ledger(
     arguments: tuple[str, ...], shell: Shell, ledger_without_wal: Path
 ) -> None:
-    before = folder_state(shell.folder)
+    earlier_state = folder_state(shell.folder)
     assert run_reader(shell, *arguments).code == 0
-    assert folder_state(shell.folder) == before
+    assert folder_state(shell.folder) == earlier_state
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_readers_need_no_write_permission(command: str, shell: Shell, tmp_path: 
     shutil.copytree(shell.folder / "runs", runs)
     for path in (tmp_path, runs, *runs.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    before = folder_state(runs)
+    earlier_state = folder_state(runs)
     home = tmp_path.parent / f"{tmp_path.name}-home"
     home.mkdir()
     os.chown(home, NOBODY_USER_ID, NOBODY_USER_ID)
@@ -133,4 +133,4 @@ def test_readers_need_no_write_permission(command: str, shell: Shell, tmp_path: 
         timeout=PATIENCE_S,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert folder_state(runs) == before
+    assert folder_state(runs) == earlier_state

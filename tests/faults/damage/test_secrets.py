@@ -171,9 +171,9 @@ def _launch_and_kill_server(shell: Shell, server: Server, storage: str, tracking
 
 def _resume_briefly(shell: Shell) -> Answer:
     state = shell.folder / "runs" / "tiny" / "tracking.json"
-    before = state.stat().st_mtime_ns
+    modified_at = state.stat().st_mtime_ns
     with shell.started("resume", "tiny", "--driver", "inline") as process:
-        wait_for(lambda: state.stat().st_mtime_ns != before, process)
+        wait_for(lambda: state.stat().st_mtime_ns != modified_at, process)
         interrupt(process)
         answers = answer(process)
     assert answers.code == 130, answers

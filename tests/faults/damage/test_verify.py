@@ -73,7 +73,7 @@ def bad_findings(findings: list[Finding]) -> list[Finding]:
 
 
 def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
-    before = tree(place.root)
+    earlier_state = tree(place.root)
     findings = verify(place.folder)
     assert {finding.what: finding.verdict for finding in findings} == {
         "files": "sound",
@@ -85,7 +85,7 @@ def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
         "mlflow": "sound",
     }
     assert not any(finding.remedy for finding in findings if finding.verdict == "sound")
-    assert tree(place.root) == before
+    assert tree(place.root) == earlier_state
 
 
 def stored_files(place: SweepSite) -> list[Path]:
@@ -219,7 +219,7 @@ def test_flipped_bit_of_mlflow_is_reported_or_harmless(place: SweepSite) -> None
     with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
         checked_sweep = open_checked_sweep(place, ledger)
         uri, uid = str(place.tracking_uri), ledger.uid
-        before = mlflow_content(uri, place.plan.name, uid)
+        earlier_state = mlflow_content(uri, place.plan.name, uid)
         for _ in range(10):
             bit = flip_any(database, stream)
             faults = [
@@ -228,7 +228,7 @@ def test_flipped_bit_of_mlflow_is_reported_or_harmless(place: SweepSite) -> None
                 if finding.verdict != "sound"
             ]
             if not faults:
-                assert mlflow_content(uri, place.plan.name, uid) == before, f"bit {bit} went unnoticed"
+                assert mlflow_content(uri, place.plan.name, uid) == earlier_state, f"bit {bit} went unnoticed"
             database.write_bytes(database_content)
 
 
@@ -299,7 +299,7 @@ READ_ONLY_MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && sh
 
 @pytest.mark.slow
 def test_read_only_folder_can_be_verified(place: SweepSite) -> None:
-    before = tree(place.root)
+    earlier_state = tree(place.root)
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY_MOUNT, "sh", str(place.root)]
     touch = [*command, "touch", str(place.root / "file")]
     touched = subprocess.run(touch, check=False, capture_output=True, text=True)
@@ -309,7 +309,7 @@ def test_read_only_folder_can_be_verified(place: SweepSite) -> None:
     assert result.returncode == 0, result
     findings = json.loads(result.stdout)["findings"]
     assert {finding["verdict"] for finding in findings} == {"sound", "absent"}, findings
-    assert tree(place.root) == before
+    assert tree(place.root) == earlier_state
 
 
 @pytest.mark.slow
@@ -317,7 +317,7 @@ def test_read_only_sweep_is_readable_and_not_reported_as_damaged(tmp_path: Path)
     shell = Shell.at(tmp_path, tracked=True)
     assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
     runs = shell.folder / "runs"
-    before = tree(runs)
+    earlier_state = tree(runs)
     read_only_command = [
         "unshare",
         "--mount",
@@ -345,7 +345,7 @@ def test_read_only_sweep_is_readable_and_not_reported_as_damaged(tmp_path: Path)
         assert answer.returncode == 0, answer
         assert expected in answer.stdout
         assert "damaged" not in answer.stdout
-    assert tree(runs) == before
+    assert tree(runs) == earlier_state
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_trial_survives_a_kill_at_every_write(tmp_path):
 
 def test_resume_of_a_finished_sweep_changes_nothing(undisturbed):
     place, _ = undisturbed
-    before = content(place.events())
+    earlier_content = content(place.events())
     finish = resume_sweep(place.folder, driver="inline")
     assert (finish.left, finish.interrupted, finish.exit_code) == (0, False, 1)
-    assert content(place.events()) == before
+    assert content(place.events()) == earlier_content

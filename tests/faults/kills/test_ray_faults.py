@@ -73,8 +73,10 @@ def workers(process):
 
 def wait_for_progress(root, process):
     """Wait until new steps are measured and workers run below `process`."""
-    before = count_measurements(root)
-    wait_until(lambda: count_measurements(root) >= before + 5 and workers(process), "trials are under way")
+    num_measured = count_measurements(root)
+    wait_until(
+        lambda: count_measurements(root) >= num_measured + 5 and workers(process), "trials are under way"
+    )
 
 
 def repeated_steps(root):

@@ -78,11 +78,11 @@ def read_events(place, storage=None):
 
 def wait_for_progress(place, storage=None, at_least=2):
     """Wait until new steps are measured."""
-    before = sum(event.kind is EventKind.MEASURED for event in read_events(place, storage))
+    num_measured = sum(event.kind is EventKind.MEASURED for event in read_events(place, storage))
     wait_until(
         lambda: (
             sum(event.kind is EventKind.MEASURED for event in read_events(place, storage))
-            >= before + at_least
+            >= num_measured + at_least
         ),
         "trials are under way",
     )

@@ -19,7 +19,7 @@ def train(settings, trial):
 """
 SPEC = """
 name: others
-question: Is it told?
+question: Is it reported?
 trainable: theirs:train
 baseline: {lr: 0.5, scale: 1.0, reads: 9}
 arms: {half: {why: half as good, set: {scale: 0.5}}}

@@ -48,7 +48,7 @@ def decode(tokens):
 """
 SPEC = """
 name: theirs
-question: Is it told?
+question: Is it reported?
 baseline:
   task: {name: theirs_of_task}
   model: {name: universal, width: 8, heads: 2, max_layers: 2}

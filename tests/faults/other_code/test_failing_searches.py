@@ -37,7 +37,7 @@ LATE = 22  # later than the planner tries a sampler
 
 class Breaks(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
-        if len(study.trials) > LATE and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("corrected").exists():
             raise KeyError("a slip")
         return super().sample_independent(study, trial, name, distribution)
 
@@ -45,12 +45,12 @@ class Breaks(RandomSampler):
 class Leaves(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
         drawn = super().sample_independent(study, trial, name, distribution)
-        return 7.0 if len(study.trials) > LATE and not Path("mended").exists() else drawn
+        return 7.0 if len(study.trials) > LATE and not Path("corrected").exists() else drawn
 
 
 class Judges(BasePruner):
     def prune(self, study, trial):
-        if len(study.trials) > LATE and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("corrected").exists():
             raise SystemExit(3)
         return False
 """
@@ -78,7 +78,7 @@ def test_error_of_a_custom_search_explains_how_to_resume(tmp_path, haltsweep, sa
         assert answer.err.strip().endswith("correct it, then `haltsweep resume searched`")
         assert "Traceback" not in answer.err
         assert "theirs" in sys.modules
-        (tmp_path / "mended").touch()
+        (tmp_path / "corrected").touch()
         resumed = haltsweep("resume", "searched", "--driver", "inline")
         assert resumed.code == 0, resumed
         assert "24 finished" in resumed.out

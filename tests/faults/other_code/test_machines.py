@@ -72,20 +72,22 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
     write_code(shell.folder)
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
         check_missing_token(shell, cluster)
-        first = cluster.join(without=[shell.folder])
-        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first)
+        first_node = cluster.join(without=[shell.folder])
+        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first_node)
         check_unshared_folder(shell, cluster)
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
         with shell.started(*arguments) as process:
             wait_for(lambda: count_events(shell, EventKind.STARTED) >= 2, process)
-            remote_data = inside(first, shell.folder / "data")
+            remote_data = inside(first_node, shell.folder / "data")
             names = {str(path.relative_to(remote_data)) for path in remote_data.rglob("*.arrow")}
             local_data = shell.folder / "data"
             assert names == {str(path.relative_to(local_data)) for path in local_data.rglob("*.arrow")}
             for name in names:
                 assert (remote_data / name).read_bytes() == (local_data / name).read_bytes()
-            wait_for(lambda: count_events(shell, EventKind.CHECKPOINTED) >= 2 and trials_on(first), process)
-            cluster.lose(first)
+            wait_for(
+                lambda: count_events(shell, EventKind.CHECKPOINTED) >= 2 and trials_on(first_node), process
+            )
+            cluster.lose(first_node)
             result = answer(process)
         assert result.code == 0, result.err
         assert cluster.nodes[0].poll() is None, "the launch must not end a foreign cluster"

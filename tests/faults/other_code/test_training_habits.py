@@ -67,7 +67,7 @@ def train(settings, trial):
 """
 TWO_WRITERS_SPEC = """
 name: writers
-question: Are two writers of one file told apart?
+question: Are two writers of one file detected?
 trainable: writers:train
 baseline: {first: true}
 arms: {second: {why: the other writer, set: {first: false}}}

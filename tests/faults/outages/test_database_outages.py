@@ -87,8 +87,8 @@ def count_steps(place: SweepSite) -> int:
 def kill_server(server: Postgres, place: SweepSite, step_count: int = 15) -> None:
     """Kill the server, then wait until running trials have taken `more` steps without it."""
     server.kill()
-    before = count_steps(place)
-    wait_until(lambda: count_steps(place) >= before + step_count)
+    num_steps = count_steps(place)
+    wait_until(lambda: count_steps(place) >= num_steps + step_count)
 
 
 def kill_launch(process: Forked) -> str:
@@ -126,9 +126,9 @@ def test_sweep_survives_a_timeout_a_kill_and_lost_connections(
     assert "check that the database is reachable and try again (`haltsweep resume`" in errors
     server.start()
 
-    before = count_steps(place)
+    num_steps = count_steps(place)
     process = start_launch(place, "inline")
-    wait_until(lambda: count_steps(place) > before)
+    wait_until(lambda: count_steps(place) > num_steps)
     kill_server(server, place)
     kill_launch(process)
     server.start()
@@ -148,7 +148,7 @@ def test_ray_sweep_survives_a_server_restart_and_a_kill_in_an_outage(
 ) -> None:
     process = start_launch(place, "ray")
     started_at = time.monotonic()
-    kill_server(server, place, more=6)
+    kill_server(server, place, step_count=6)
     time.sleep(max(0.0, started_at + 5 - time.monotonic()))
     server.start()
     event_count = len(place.events())
@@ -292,7 +292,7 @@ def proxy(
     if not request.param:
         # The server does not notice that its client is gone: the lock stays until the server's timeout.
         monkeypatch.setattr("orchestrator.ledger.sql.engine.ABANDONED_MS", 300)
-    proxy_ = Proxy(tmp_path, server, passes=request.param)
+    proxy_ = Proxy(tmp_path, server, forwards=request.param)
     yield proxy_
     proxy_.close()
 

@@ -66,9 +66,9 @@ def test_changed_folder_stops_the_sweep_with_advice(tmp_path, change_folder, dri
     errors = process.communicate(timeout=240)[1]
     assert process.returncode == 1, errors
     assert "Traceback" not in errors
-    last = errors.strip().splitlines()[-1]
-    assert re.search(MESSAGES[change_folder], last)
-    assert "haltsweep resume" in last
+    last_line = errors.strip().splitlines()[-1]
+    assert re.search(MESSAGES[change_folder], last_line)
+    assert "haltsweep resume" in last_line
     if (change_folder, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)

@@ -63,9 +63,9 @@ def test_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, undisturbed, 
     code, errors = run_session(place, fill_at=fill_at, tracking=tracking)
     assert code == 1, errors
     assert "Traceback" not in errors
-    last = errors.strip().splitlines()[-1]
-    assert REMEDY in last
-    assert "haltsweep resume" in last
+    last_line = errors.strip().splitlines()[-1]
+    assert REMEDY in last_line
+    assert "haltsweep resume" in last_line
     clear(disk)
     assert run_session(place)[0] == 0
     check_log(place.events(), place.plan)

@@ -68,16 +68,16 @@ def test_secret_is_not_written_and_a_lost_store_is_reported(shell, s3):
     with shell.started(*LAUNCH, s3.uri) as process:
         wait_for(lambda: checkpoint_events(shell), process)
         process.send_signal(signal.SIGINT)
-        first = answer(process)
-    assert first.code == 130, first.err
+        launch_result = answer(process)
+    assert launch_result.code == 130, launch_result.err
     s3.kill()
-    second = shell.run("resume", "tiny", "--driver", "inline")
-    assert second.code == 1
-    assert "--checkpoints must be a location that allows writing, reading and deleting" in second.err
-    assert "Traceback" not in first.err + second.err
+    resume_result = shell.run("resume", "tiny", "--driver", "inline")
+    assert resume_result.code == 1
+    assert "--checkpoints must be a location that allows writing, reading and deleting" in resume_result.err
+    assert "Traceback" not in launch_result.err + resume_result.err
     setup = json.loads((shell.folder / "runs" / "tiny" / "launch.json").read_text())
     assert s3.uri in json.dumps(setup)
-    texts = [first.out, first.err, second.out, second.err]
+    texts = [launch_result.out, launch_result.err, resume_result.out, resume_result.err]
     files = [path.read_bytes() for path in shell.folder.rglob("*") if path.is_file()]
     assert not [text for text in texts if SECRET in text]
     assert not [content for content in files if SECRET.encode() in content]

@@ -70,9 +70,9 @@ def test_links_files_pipes_and_sockets_remain(tmp_path):
     os.mkfifo(tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-s"))
-        before = sorted(os.listdir(tmp_path))  # noqa: PTH208 - names
+        earlier_names = sorted(os.listdir(tmp_path))  # noqa: PTH208 - names
         clear_folders(tmp_path, abandoned.RAY)
-    assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208
+    assert sorted(os.listdir(tmp_path)) == earlier_names  # noqa: PTH208
     assert (precious / "below").is_dir()
 
 

@@ -193,7 +193,7 @@ def _run_own_server(notes, folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells processes that their parent has ended")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the end of a parent process")
 def test_killed_owner_leaves_no_process(tmp_path, number):
     notes = tmp_path / "pids.txt"
     owner = Forked(_run_own_server, notes, tmp_path)

@@ -1,4 +1,4 @@
-"""The system's counters tell whether a process was killed for lack of memory."""
+"""Counters of the system show whether a process was killed for lack of memory."""
 
 import os
 import signal

@@ -63,7 +63,7 @@ for path in (os.devnull, *({str(tmp_path / "home")!r} + "/" + name for name in {
 def test_program_in_the_launch_folder_writes_private_files(trial, launch):
     """Some scripts start a program in the folder of the script."""
     (launch / "job.py").write_text("open('score.txt', 'a').write('1')")
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "job.py"], cwd={str(launch)!r}, check=True)
@@ -73,7 +73,7 @@ result = open("score.txt").read(), open("data/old.txt").read()
 """
     for _ in range(2):
         assert trial(code) == ("12\n", "3\n")
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 PROGRAM = "import os; os.system('echo 1 > {}/{}')"
@@ -185,7 +185,7 @@ os.replace(name, {str(model)!r})
 
 @pytest.mark.parametrize("change", ["remove({!r})", "rename('own.txt', {!r})"])
 def test_entries_of_linked_folders_are_replaced_and_deleted_privately(trial, launch, change):
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"import os; open('own.txt', 'w'); os.{change.format('.cache/vocabulary.txt')}"
     assert trial(code) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content

@@ -37,7 +37,7 @@ result = [Path(name).read_text() for name in names], Path("data/deep/rows.bin").
 
 
 def test_new_files_are_private_to_the_trial(trial, launch):
-    before = content(launch)
+    earlier_content = content(launch)
     code = """
 from pathlib import Path
 result = Path("results/mine.txt").exists() or Path("model.pt").exists() or Path("made").exists()
@@ -51,7 +51,7 @@ assert Path("results/mine.txt").read_text() == "1more"
 """
     assert trial(code) is False
     assert trial(code) is False, "the next trial must not find files of the first"
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 WRITES = {
@@ -68,30 +68,30 @@ NAMES = ["config.txt", "data/deep/rows.bin", ".cache/vocabulary.txt", "venv/lib/
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("operation", ["open", "append", "replace"])
 def test_trial_overwrites_a_private_copy_of_a_launch_file(trial, launch, name, operation):
-    before = content(launch)
+    earlier_content = content(launch)
     code = WRITES[operation].format(name) + f"\nresult = open({name!r}).read()"
     old_text = (launch / name).read_text()
     expected = old_text + "more" if operation == "append" else "new"
     for _ in range(2):
         assert trial(code) == expected
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 def test_program_overwrites_a_private_copy_of_a_small_file(trial, launch):
-    before = content(launch)
+    earlier_content = content(launch)
     assert trial(WRITES["shell"].format("results/old.txt")) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 @pytest.mark.parametrize("name", ["results/old.txt", "data/deep/rows.bin"])
 @pytest.mark.parametrize("operation", ["open", "replace"])
 def test_trial_that_reads_and_overwrites_a_launch_file_ends_with_its_name(trial, launch, name, operation):
     """Some scripts resume from a checkpoint if one exists."""
-    before = content(launch)
+    earlier_content = content(launch)
     error = trial(f"open({name!r}).read(); " + WRITES[operation].format(name))
     assert isinstance(error, SharedFileWritten)
     assert name in str(error)
-    assert content(launch) == before
+    assert content(launch) == earlier_content
     write = WRITES[operation].format(name)
     assert trial(f"{write}; open({name!r}).read(); {write}") is None, (
         "the trial may overwrite a file that it created"
@@ -104,9 +104,9 @@ def test_report_file_of_the_launch_folder_is_hidden_from_trials(trial, launch):
 
 
 def test_new_files_in_linked_folders_are_private(trial, launch):
-    before = content(launch)
+    earlier_content = content(launch)
     assert trial("open('.cache/new.txt', 'w').write('new')") is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 @pytest.mark.parametrize("subfolder", ["", "results", "package"])
@@ -114,7 +114,7 @@ def test_script_that_changes_to_its_folder_writes_private_files(trial, launch, s
     """Some scripts start with os.chdir(os.path.dirname(__file__))."""
     (launch / "package").mkdir()
     (launch / "package" / "job.py").write_text("LR = 0.1")
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"""
 import os
 os.chdir({str(launch / subfolder)!r})
@@ -124,12 +124,12 @@ os.chdir({str(launch / "package")!r})
 assert open("job.py").read() == "LR = 0.1"
 """
     assert trial(code) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 def test_trial_may_delete_launch_files_privately(trial, launch):
     """Some code starts with an empty folder of results."""
-    before = content(launch)
+    earlier_content = content(launch)
     code = """
 import os, shutil
 shutil.rmtree("results")
@@ -140,7 +140,7 @@ os.remove("config.txt")
 """
     assert trial(code) is None
     assert trial("import os; result = sorted(os.listdir('results'))") == ["old.txt"]
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 def test_caches_of_tools_are_writable_by_all_trials(trial, launch):
@@ -178,7 +178,7 @@ def test_files_next_to_the_launch_folder_are_read_by_relative_paths(trial, launc
     for name in ("data/raw.txt", "data/deep/rows.txt", "models/.gitkeep", "models/old.pt", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    before = content(tmp_path)
+    earlier_content = content(tmp_path)
     code = f"""
 import os
 from pathlib import Path
@@ -199,8 +199,10 @@ Path("../made/mine.pt").write_text("1")
         assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == name
     assert trial(f"open({str(tmp_path / 'models' / 'old.pt')!r}, 'w').write('by somebody else')") is None
     (tmp_path / "models" / "old.pt").write_text("models/old.pt")
-    after = content(tmp_path)
-    assert {name: text for name, text in after.items() if not name.startswith("trials/")} == before
+    later_content = content(tmp_path)
+    assert {
+        name: text for name, text in later_content.items() if not name.startswith("trials/")
+    } == earlier_content
 
 
 def test_parent_with_many_files_is_not_linked(tmp_path, monkeypatch):

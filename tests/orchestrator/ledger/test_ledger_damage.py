@@ -121,9 +121,11 @@ def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> Non
 
 
 def test_missing_end_of_the_log_is_named(any_url: str, written_events: list[Event]) -> None:
-    last = len(written_events)
-    execute(any_url, f"DELETE FROM haltsweep_events WHERE seq > {last - 3}")
-    (fault,) = read_refused(any_url, f"events {last - 2} to {last} must be at the end, and are missing")
+    last_seq = len(written_events)
+    execute(any_url, f"DELETE FROM haltsweep_events WHERE seq > {last_seq - 3}")
+    (fault,) = read_refused(
+        any_url, f"events {last_seq - 2} to {last_seq} must be at the end, and are missing"
+    )
     assert "must be at the end" in fault
 
 

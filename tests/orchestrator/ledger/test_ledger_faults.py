@@ -97,10 +97,10 @@ def test_killed_writer_leaves_all_acknowledged_events(tmp_path: Path, seed: int)
     for _ in range(2):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE)
         assert writer.stdout is not None
-        first = writer.stdout.readline()
+        first_line = writer.stdout.readline()
         time.sleep(stream.uniform(0, 0.05))
         writer.send_signal(signal.SIGKILL)
-        acknowledged = [first, *writer.stdout.readlines()]
+        acknowledged = [first_line, *writer.stdout.readlines()]
         writer.wait()
         writer.stdout.close()
         complete = [int(line) for line in acknowledged if line.endswith(b"\n")]

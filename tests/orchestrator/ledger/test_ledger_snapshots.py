@@ -64,8 +64,8 @@ def test_snapshot_remains_until_another_replaces_it(any_url: str) -> None:
 def test_snapshot_must_end_at_the_newest_event(any_url: str) -> None:
     seq, lease = write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
-        for other in (seq - 1, seq + 1):
-            ledger.save_snapshot(LedgerSnapshot(other, "plan", b"other"), lease)
+        for wrong_seq in (seq - 1, seq + 1):
+            ledger.save_snapshot(LedgerSnapshot(wrong_seq, "plan", b"other"), lease)
         assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
 
 

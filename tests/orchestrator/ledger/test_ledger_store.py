@@ -56,17 +56,17 @@ def test_another_connection_reads_the_written_events(store: Ledger, any_url: str
     written_events = list(history(make_plan(3), seed=1))
     assert store.empty
     store.append(written_events, store.claim(DEAD))
-    with Ledger.open(any_url, "sweep") as other:
-        read_events = list(other.events())
+    with Ledger.open(any_url, "sweep") as other_ledger:
+        read_events = list(other_ledger.events())
         assert without_seq(iter(read_events)) == written_events
         positions = [event.seq or 0 for event in read_events]
         assert positions == sorted(set(positions))
-        assert other.last_seq() == positions[-1]
+        assert other_ledger.last_seq() == positions[-1]
         middle = positions[len(positions) // 2]
-        assert list(other.events(after_seq=middle)) == [
+        assert list(other_ledger.events(after_seq=middle)) == [
             event for event in read_events if (event.seq or 0) > middle
         ]
-        assert not other.empty
+        assert not other_ledger.empty
 
 
 def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

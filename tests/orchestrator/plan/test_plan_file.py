@@ -5,7 +5,7 @@ import pytest
 from orchestrator.errors import PlanError, SpecError
 from orchestrator.plan.planner import plan_file
 
-HEAD = "name: both\nquestion: Are all told?\n"
+HEAD = "name: both\nquestion: Are all reported?\n"
 BASELINE = """baseline:
   task: {name: listops}
   model: {name: universal, width: 16, heads: 2}

@@ -95,9 +95,9 @@ def test_name_of_an_arm_does_not_change_ids() -> None:
 
 
 def test_more_search_trials_keep_search_ids_and_change_confirm_ids() -> None:
-    before, after = list_trials(), list_trials(search=replace(SEARCHING, trials_per_arm=6))
-    assert ids(before, "search") < ids(after, "search")
-    assert not ids(before, "confirm") & ids(after, "confirm")
+    shorter, longer = list_trials(), list_trials(search=replace(SEARCHING, trials_per_arm=6))
+    assert ids(shorter, "search") < ids(longer, "search")
+    assert not ids(shorter, "confirm") & ids(longer, "confirm")
 
 
 def test_more_seeds_and_arms_keep_existing_ids() -> None:

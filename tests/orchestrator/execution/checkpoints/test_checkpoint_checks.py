@@ -53,8 +53,8 @@ def test_older_damaged_and_missing_checkpoints_are_listed(extended_sweep):
     folder.checkpoint(missing.trial_id).rename(folder.root / "away")
     with pytest.raises(InputError, match="synthetic cannot be extended by splits") as error:
         require_checkpoints(folder, None, plan, known_records)
-    first, *faults, last = str(error.value).splitlines()
-    assert first.endswith("and 3 trials cannot be read:")
+    first_line, *faults, last_line = str(error.value).splitlines()
+    assert first_line.endswith("and 3 trials cannot be read:")
     for trial_record, fault in zip((older, damaged, missing), faults, strict=True):
         assert fault.startswith(
             f"  arm-0/confirm/{trial_record.number} ({trial_record.trial_id}, seed {trial_record.seed}): "
@@ -62,7 +62,7 @@ def test_older_damaged_and_missing_checkpoints_are_listed(extended_sweep):
     assert faults[0].endswith("no checkpoint of step 30")
     assert "state" in faults[1]
     assert faults[2].endswith("no checkpoint of step 30")
-    assert last.startswith("Put back what is missing")
+    assert last_line.startswith("Put back what is missing")
     failed = [
         replace(trial_record, outcome=OutcomeKind.DIVERGED)
         if trial_record in (older, damaged, missing)

@@ -302,45 +302,45 @@ class TestLibraryErrors:
         return tmp_path / "store"
 
     @pytest.fixture
-    def failing_store(self, place):
-        external_store = ExternalStore(f"{PROTOCOL}://{place}/sweep")
+    def failing_store(self, store_folder):
+        external_store = ExternalStore(f"{PROTOCOL}://{store_folder}/sweep")
         yield external_store
         external_store.close()
 
     @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError", "ValueError"])
-    def test_each_operation_is_retried_after_any_exception(self, failing, place, kind):
-        outage_file = place / AWAY
+    def test_each_operation_is_retried_after_any_exception(self, failing_store, store_folder, kind):
+        outage_file = store_folder / AWAY
         for step in (1, 2):
             outage_file.write_text(f"{kind} 3")
-            assert failing.write(TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0) == step
+            assert failing_store.write(TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0) == step
         outage_file.write_text(f"{kind} 3")
-        assert checkpoint_steps(failing) == [2, 1]
+        assert checkpoint_steps(failing_store) == [2, 1]
         outage_file.write_text(f"{kind} 3")
-        failing.probe()
+        failing_store.probe()
         outage_file.write_text(f"{kind} 3")
-        failing.clear_unfinished(TRIAL)
+        failing_store.clear_unfinished(TRIAL)
         outage_file.write_text(f"{kind} 3")
-        failing.discard(["trial"])
-        assert checkpoint_steps(failing) == []
+        failing_store.discard(["trial"])
+        assert checkpoint_steps(failing_store) == []
 
-    def test_unreachable_store_is_not_treated_as_empty(self, failing, place, no_patience):
-        write_checkpoint(failing, 1)
+    def test_unreachable_store_is_not_treated_as_empty(self, failing_store, store_folder, no_patience):
+        write_checkpoint(failing_store, 1)
         for kind in ("LibraryError", "ConnectionError", "ValueError"):
-            (place / AWAY).write_text(kind)
-            harness = Harness(PATH, store=failing)
+            (store_folder / AWAY).write_text(kind)
+            harness = Harness(PATH, store=failing_store)
             harness.start(make_job(), TRIAL)
             with pytest.raises(StoreUnreachable):
                 harness.advance()
-        (place / AWAY).unlink()
-        assert checkpoint_steps(failing) == [1]
+        (store_folder / AWAY).unlink()
+        assert checkpoint_steps(failing_store) == [1]
 
-    def test_failed_deletion_is_logged_and_ends_nothing(self, place, monkeypatch, caplog):
+    def test_failed_deletion_is_logged_and_ends_nothing(self, store_folder, monkeypatch, caplog):
         monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
-        uri = f"{PROTOCOL}://{place}/sweep"
+        uri = f"{PROTOCOL}://{store_folder}/sweep"
         store, recorder_store = ExternalStore(uri), ExternalCheckpoints(uri)
         write_checkpoint(store, 1, Path("a"))
         write_checkpoint(store, 1, Path("b"))
-        (place / AWAY).write_text("LibraryError 1")
+        (store_folder / AWAY).write_text("LibraryError 1")
         recorder_store.discard(["a"])
         recorder_store.discard(["b"])
         recorder_store.close()
@@ -348,7 +348,7 @@ class TestLibraryErrors:
         assert "could not be deleted" in caplog.text
         store.close()
 
-    def test_permanent_error_is_not_retried(self, place):
+    def test_permanent_error_is_not_retried(self, store_folder):
         calls = []
 
         def refuse():

@@ -70,7 +70,7 @@ def test_killed_trial_continues_from_its_checkpoint(tmp_path_factory, lives, has
     for life in [*lives, 99]:
         harness = Harness(PATH, checkpoint_seconds=0.0 if has_checkpoints else 1e9)
         harness.start(make_job(tmp_path, steps=8, tally=True), tmp_path / "trial")
-        replies += collect_replies(harness, most=life)
+        replies += collect_replies(harness, max_replies=life)
     assert measurements_by_step(replies) == expected
     if has_checkpoints:
         steps = (tmp_path / "data/steps.txt").read_text().splitlines()
@@ -88,11 +88,11 @@ def test_settings_changed_by_a_trial_stay_unchanged_for_other_trials(tmp_path, m
 
     monkeypatch.setattr(worker, "load_workload", lambda _: ChangingWorkload)
     shared_job = make_job(tmp_path, steps=1)
-    before = copy.deepcopy(shared_job.settings)
+    original_settings = copy.deepcopy(shared_job.settings)
     for name in ("one", "other"):
         Harness(PATH).start(shared_job, tmp_path / name)
     assert models[0] == models[1]
-    assert shared_job.settings == before
+    assert shared_job.settings == original_settings
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_invalid_seconds_crash_the_trial(seconds, expected):
 def test_first_reply_after_a_restore_repeats_the_measurement_of_the_checkpoint(tmp_path):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path), tmp_path / "trial")
-    *_, last = collect_replies(harness, most=2)
+    *_, last = collect_replies(harness, max_replies=2)
     harness.start(make_job(tmp_path), tmp_path / "trial")
     repeated = harness.advance()
     assert repeated.measurement == last.measurement
@@ -154,7 +154,7 @@ def test_trial_killed_after_its_last_step_ends_without_training(tmp_path):
 def test_damaged_checkpoint_is_skipped_for_the_older_one(tmp_path, caplog):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path), tmp_path / "trial")
-    collect_replies(harness, most=3)
+    collect_replies(harness, max_replies=3)
     newest, older = checkpoints.list_checkpoints(tmp_path / "trial")
     (newest.state / "state.json").write_text("[3, 0]")
     harness.start(make_job(tmp_path), tmp_path / "trial")
@@ -168,7 +168,7 @@ def test_damaged_checkpoint_is_skipped_for_the_older_one(tmp_path, caplog):
 def test_trial_without_sound_checkpoints_starts_again(tmp_path):
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path), tmp_path / "trial")
-    collect_replies(harness, most=3)
+    collect_replies(harness, max_replies=3)
     for checkpoint in checkpoints.list_checkpoints(tmp_path / "trial"):
         (checkpoint.folder / "checkpoint.json").unlink()
     harness.start(make_job(tmp_path), tmp_path / "trial")
@@ -182,7 +182,7 @@ def test_state_refused_by_the_workload_is_skipped_with_a_new_workload(tmp_path, 
 
     harness = Harness(PATH, checkpoint_seconds=0.0)
     harness.start(make_job(tmp_path), tmp_path / "trial")
-    collect_replies(harness, most=2)
+    collect_replies(harness, max_replies=2)
     monkeypatch.setattr(Synthetic, "restore", refuse)
     harness.start(make_job(tmp_path), tmp_path / "trial")
     assert harness.advance().measurement.step == 1
@@ -204,7 +204,7 @@ def test_stop_writes_a_checkpoint_if_requested(tmp_path):
     for save, expected in ((True, 2), (False, None)):
         harness = Harness(PATH)
         harness.start(make_job(tmp_path), tmp_path / f"trial-{save}")
-        collect_replies(harness, most=2)
+        collect_replies(harness, max_replies=2)
         assert harness.stop(save=save).checkpoint == expected
         assert [
             checkpoint.step for checkpoint in checkpoints.list_checkpoints(tmp_path / f"trial-{save}")

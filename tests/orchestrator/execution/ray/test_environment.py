@@ -14,9 +14,9 @@ def home(monkeypatch, tmp_path):
 
 
 def test_every_private_ray_has_a_different_token():
-    first, second = (ray_environment(private=True)["RAY_AUTH_TOKEN"] for _ in range(2))
-    assert len(first) == len(second) == 64
-    assert first != second
+    first_token, second_token = (ray_environment(private=True)["RAY_AUTH_TOKEN"] for _ in range(2))
+    assert len(first_token) == len(second_token) == 64
+    assert first_token != second_token
 
 
 @pytest.mark.parametrize("private", [True, False])

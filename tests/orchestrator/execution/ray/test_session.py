@@ -74,8 +74,8 @@ def test_session_ends_after_its_last_trial():
     bench = SessionBench(make_plan(1, trials_per_arm=1, seeds=()))
     attempt = bench.next_attempt("a")
     assert bench.next_attempt("b") is NoAttempt.LATER, "a running trial may still be lost"
-    last = Reply(measurement(attempt.trial, 4), ended=DONE)
-    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last]) is None
+    last_reply = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
     assert bench.session.running == ()
     assert bench.next_attempt("b") is NoAttempt.NEVER
     assert bench.recorder.finished
@@ -90,10 +90,10 @@ def test_refused_run_moves_unchanged_to_another_worker(bench):
 
 
 def test_lost_trial_restarts_with_a_newer_token(bench):
-    first = bench.next_attempt("a")
+    first_attempt = bench.next_attempt("a")
     bench.session.record_death("a", "it was killed", DeathCause.TRIAL)
     second = bench.next_attempt("b")
-    assert (second.trial_id, second.token) == (first.trial_id, first.token + 1)
+    assert (second.trial_id, second.token) == (first_attempt.trial_id, first_attempt.token + 1)
     (ended,) = bench.log.of(EventKind.ENDED)
     assert "it was killed" in ended.payload["reason"]
 
@@ -116,8 +116,8 @@ def test_pruned_trial_stops_once_and_later_replies_are_ignored():
         attempt = bench.next_attempt(key)
         stop = bench.report(key, replies_at(attempt, 1, 2, 3))
         if stop is None:
-            last = Reply(measurement(attempt.trial, 4), ended=DONE)
-            assert bench.report(key, [last]) is None
+            last_reply = Reply(measurement(attempt.trial, 4), ended=DONE)
+            assert bench.report(key, [last_reply]) is None
             continue
         stops.append(stop)
         assert bench.report(key, replies_at(attempt, 4)) is None, "the session must send the stop once"
@@ -131,8 +131,8 @@ def test_trial_that_has_ended_is_not_stopped():
         make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(minutes=0.01)), num_slots=1
     )
     attempt = bench.next_attempt("a")
-    last = Reply(measurement(attempt.trial, 4), ended=DONE)
-    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last]) is None
+    last_reply = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
     assert bench.session.running == ()
     assert bench.outcomes() == ["timed_out"]
     steps = [event.payload["step"] for event in bench.log.of(EventKind.MEASURED)]
@@ -157,8 +157,8 @@ def test_trial_that_finishes_while_draining_is_finished(bench):
     attempt = bench.next_attempt("a")
     bench.stop.set()
     bench.session.check_stop()
-    last = Reply(measurement(attempt.trial, 4), ended=DONE)
-    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last]) is None
+    last_reply = Reply(measurement(attempt.trial, 4), ended=DONE)
+    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
     assert bench.outcomes() == ["finished"]
 
 
@@ -183,9 +183,9 @@ def test_refused_run_is_stopped_when_nothing_runs(bench):
 
 def test_report_is_one_transaction_and_one_change(bench):
     attempt = bench.next_attempt("a")
-    before = len(bench.log.batches)
+    num_batches = len(bench.log.batches)
     bench.report("a", replies_at(attempt, 1, 2))
-    assert len(bench.log.batches) == before + 1
+    assert len(bench.log.batches) == num_batches + 1
     bench.session.record_death("a", "killed", DeathCause.TRIAL)
     assert bench.changes == 3
 

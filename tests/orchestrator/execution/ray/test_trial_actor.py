@@ -42,14 +42,14 @@ class ActorWorker:
 def test_lost_reports_are_sent_again_by_the_next_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_reports: int
 ) -> None:
-    first = ActorWorker(tmp_path, monkeypatch)
-    replies = [reply for _ in range(num_reports) for reply in first.report()]
-    first.report()  # this report is lost, because the worker is killed
-    first.end()
-    second = ActorWorker(tmp_path, monkeypatch)
+    first_worker = ActorWorker(tmp_path, monkeypatch)
+    replies = [reply for _ in range(num_reports) for reply in first_worker.report()]
+    first_worker.report()  # this report is lost, because the worker is killed
+    first_worker.end()
+    second_worker = ActorWorker(tmp_path, monkeypatch)
     while not replies[-1:] or replies[-1].ended is None:
-        replies += second.report()
-    second.end()
+        replies += second_worker.report()
+    second_worker.end()
     ended = replies[-1].ended
     assert ended is not None
     assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")

@@ -134,10 +134,10 @@ def test_second_launch_is_refused_with_advice_to_resume(folder):
 
 def test_other_spec_with_the_same_name_is_refused(folder):
     publish_sweep(folder)
-    before = folder.plan.read_bytes()
+    plan_bytes = folder.plan.read_bytes()
     with pytest.raises(InputError, match="it was launched from another spec: choose another name"):
         publish_sweep(folder, replace(PLAN, spec_digest="another"))
-    assert folder.plan.read_bytes() == before
+    assert folder.plan.read_bytes() == plan_bytes
 
 
 def test_folder_with_foreign_files_is_left_unchanged(folder):

@@ -129,7 +129,7 @@ def interrupt_after(monkeypatch, num_changes, times=1):
 def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch, tmp_path):
     effects = []
     with monkeypatch.context() as patch:
-        interrupt_after(patch, changes=5)
+        interrupt_after(patch, num_changes=5)
         with interrupts(effects.append):
             finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     assert (finish.interrupted, finish.exit_code, effects) == (True, 130, [SignalEffect.DRAIN])
@@ -141,7 +141,7 @@ def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch, t
 
 def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
     with monkeypatch.context() as patch:
-        interrupt_after(patch, changes=5, times=2)
+        interrupt_after(patch, num_changes=5, times=2)
         finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     assert (finish.interrupted, finish.exit_code) == (True, 130)
     assert read_events(folder)[-1].kind is EventKind.CLOSED
@@ -194,9 +194,9 @@ def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monke
     original = launch.run_inline
 
     def run_inline(recorder, *arguments, **options):
-        with Ledger.open(folder.ledger_url, folder.name) as other:
+        with Ledger.open(folder.ledger_url, folder.name) as other_ledger:
             thief = replace(Holder.current(), pid=1, host="elsewhere")
-            other.claim(thief, on_fenced=lambda _: None)
+            other_ledger.claim(thief, on_fenced=lambda _: None)
         original(recorder, *arguments, **options)
 
     monkeypatch.setattr(launch, "run_inline", run_inline)

@@ -160,9 +160,11 @@ class SimulatedSweep:
     def advance_stale_worker(self, worker: Worker) -> None:
         trial_id = worker.attempt.trial_id
         is_superseded = worker.attempt.token != self.num_attempts[trial_id] or trial_id in self.log.outcomes()
-        before = len(self.log.written)
+        num_events = len(self.log.written)
         worker.advance()
-        assert not (is_superseded and len(self.log.written) > before), "a superseded worker must not write"
+        assert not (is_superseded and len(self.log.written) > num_events), (
+            "a superseded worker must not write"
+        )
 
     def finish(self) -> None:
         while self.workers or self.start_trial():

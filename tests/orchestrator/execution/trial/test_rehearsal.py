@@ -100,12 +100,14 @@ def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile
     plan_ = change_arm(plan_, f"token-halt{CELL}", "train.ponder_weight", 1e39)
     with pytest.raises(PlanError) as caught:
         rehearsal.rehearse(source, plan_)
-    first, second = map(str, caught.value.faults)
+    first_fault, second_fault = map(str, caught.value.faults)
     file = source.document.origin.file
-    assert first.startswith(
+    assert first_fault.startswith(
         f"{file}:3: baseline: baseline{CELL}: one training step must end well, got diverged: "
     )
-    assert second.startswith(f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well")
+    assert second_fault.startswith(
+        f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well"
+    )
 
 
 def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[Step]) -> None:

@@ -93,9 +93,9 @@ def train(settings, trial):
 
 
 def test_global_generators_start_with_the_seed_of_the_trial(run_trials):
-    first, second = scores(run_trials(DRAWS)), scores(run_trials(DRAWS))
-    assert first == second
-    assert len(set(first)) == 3, "trials of a search must have different seeds"
+    first_scores, second_scores = scores(run_trials(DRAWS)), scores(run_trials(DRAWS))
+    assert first_scores == second_scores
+    assert len(set(first_scores)) == 3, "trials of a search must have different seeds"
 
 
 def test_files_at_relative_paths_are_separate_for_each_trial(run_trials, launch_folder):

@@ -240,10 +240,10 @@ def test_probes_of_equal_settings_are_exactly_equal() -> None:
     """Only exact equality makes a difference of one bit meaningful."""
     faults = Faults(make_spec())
     (arm,) = resolve(make_spec(), faults)
-    first, second = Probe(), Probe()
+    first_probe, second_probe = Probe(), Probe()
     for probe_pass in (LEARNS, LEARNS_MOVED, *READS):
-        assert first.measure(arm.system, probe_pass) == second.measure(arm.system, probe_pass)
-    assert first.measure(arm.system, READS[0]) != first.measure(arm.system, READS[1])
+        assert first_probe.measure(arm.system, probe_pass) == second_probe.measure(arm.system, probe_pass)
+    assert first_probe.measure(arm.system, READS[0]) != first_probe.measure(arm.system, READS[1])
 
 
 def test_dimension_without_effect_is_refused() -> None:

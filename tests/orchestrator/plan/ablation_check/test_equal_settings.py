@@ -66,7 +66,7 @@ def plain_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def make_custom_spec(make_baseline: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> CustomSpec:
     content = {
         "name": "own",
-        "question": "Is it told?",
+        "question": "Is it reported?",
         "trainable": "plain_own:train",
         "baseline": make_baseline,
         "arms": {f"arm-{number}": {"why": "as it says", "set": sets} for number, sets in enumerate(arms)},

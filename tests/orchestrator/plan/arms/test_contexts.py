@@ -130,13 +130,13 @@ DONE = Begun(searched=True, confirmed=True, decides=False)
 
 
 def test_extension_may_add_a_value_of_a_context():
-    before, after = (
+    smaller_spec, larger_spec = (
         make_crossed_spec(contexts={"task.train_length_max": lengths})
         for lengths in ([50, 100], [50, 100, 70])
     )
-    (change,) = changes_allowed("small", before.content(), after.content(), DONE)
+    (change,) = changes_allowed("small", smaller_spec.content(), larger_spec.content(), DONE)
     assert change.path == "contexts.task.train_length_max"
-    old_plan, new_plan = plan(before), plan(after)
+    old_plan, new_plan = plan(smaller_spec), plan(larger_spec)
     extension = Extension(
         0.0, "x", "0", ("x",), tuple(a.name for a in old_plan.arms), old_plan.confirm.seeds, {}
     )

@@ -48,10 +48,10 @@ def test_every_repeat_adds_a_search_and_its_confirm_seeds():
 
 
 def test_seeds_of_repeats_are_distinct_and_stable():
-    few, many = confirm_seeds((101, 102), 2), confirm_seeds((101, 102), 5)
-    assert few[:2] == (101, 102)
-    assert many[: len(few)] == few
-    assert len(set(many)) == 10
+    two_repeats, five_repeats = confirm_seeds((101, 102), 2), confirm_seeds((101, 102), 5)
+    assert two_repeats[:2] == (101, 102)
+    assert five_repeats[: len(two_repeats)] == two_repeats
+    assert len(set(five_repeats)) == 10
 
 
 def test_control_is_planned_like_the_baseline_without_a_correction():

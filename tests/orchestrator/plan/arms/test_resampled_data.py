@@ -23,12 +23,12 @@ def fault_paths(invalid_spec: Any) -> list[str]:
 
 def test_resampling_changes_confirm_and_posthoc_trials_but_no_search_trials() -> None:
     fixed_plan, resampled_plan = plan(make_full_spec()), plan(make_full_spec(confirm=RESAMPLED))
-    before, after = (
+    fixed_trials, resampled_trials = (
         {(trial.phase, trial.trial_id) for trial in sweep_plan.trials}
         for sweep_plan in (fixed_plan, resampled_plan)
     )
-    assert {phase for phase, _ in before & after} == {"search"}
-    assert {phase for phase, _ in before ^ after} == {"confirm", "posthoc"}
+    assert {phase for phase, _ in fixed_trials & resampled_trials} == {"search"}
+    assert {phase for phase, _ in fixed_trials ^ resampled_trials} == {"confirm", "posthoc"}
     assert from_json(to_json(resampled_plan)) == resampled_plan
     assert to_json(plan(make_full_spec(confirm={**CONFIRM, "resample_data": False}))) == to_json(fixed_plan)
 

@@ -48,9 +48,9 @@ IDLE_FIELDS: Mapping[str, Case] = {
 EFFECTIVE_FIELDS: Mapping[str, Case] = {
     "layers that are run": (make_settings(), EXITS, [("valid/saved", "max")]),
     "work of an evaluation": (make_settings(), EXITS, [("valid/flops", "min")]),
-    "speed beside accuracy": (make_settings(), EXITS, [ACCURACY, ("train/tokens_per_s", "max")]),
+    "speed next to accuracy": (make_settings(), EXITS, [ACCURACY, ("train/tokens_per_s", "max")]),
     "answers": (STRINGS_WRITTEN, {**BEAMS, **PENALTIES}, [("valid/exact_match", "max")]),
-    "answers beside accuracy": (STRINGS_WRITTEN, BEAMS, [ACCURACY, ("valid/exact_match", "max")]),
+    "answers next to accuracy": (STRINGS_WRITTEN, BEAMS, [ACCURACY, ("valid/exact_match", "max")]),
     "thresholds": (make_settings(), {"model.halt.threshold": {"float": [0.99, 0.999]}}, [ACCURACY]),
     "gates shut at few places": (
         make_settings(model={"name": "ndr", "width": 16, "heads": 2, "layers": 1, "test_layers": 2}),
