@@ -312,7 +312,10 @@ class TestLibraryErrors:
         outage_file = store_folder / AWAY
         for step in (1, 2):
             outage_file.write_text(f"{kind} 3")
-            assert failing_store.write(TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0) == step
+            written_step = failing_store.write(
+                TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0
+            )
+            assert written_step == step
         outage_file.write_text(f"{kind} 3")
         assert checkpoint_steps(failing_store) == [2, 1]
         outage_file.write_text(f"{kind} 3")
