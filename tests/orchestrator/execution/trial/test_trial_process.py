@@ -76,7 +76,7 @@ def test_change_of_the_process_affects_no_other_trial(run_trials, change):
     setup, changed, change_code = CHANGES[change]
     report = f"trial.report(1, {{'valid/score': float({changed})}})"
     code = f"{setup}\ndef train(settings, trial):\n    {report}\n    {change_code}\n"
-    log = run_trials(code, trials=2)
+    log = run_trials(code, num_trials=2)
     assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.FINISHED] * 2
     assert scores(log) == [0.0, 0.0]
 
@@ -182,7 +182,7 @@ def test_output_of_trials_is_only_in_their_logs(run_trials, tmp_path, capfd):
     ],
 )
 def test_death_of_a_process_ends_only_its_trial(run_trials, statement, kind, message):
-    log = run_trials(f"import os, sys\ndef train(settings, trial):\n    {statement}\n", trials=2)
+    log = run_trials(f"import os, sys\ndef train(settings, trial):\n    {statement}\n", num_trials=2)
     assert [end_kind for end_kind, _ in trial_ends(log)] == [kind] * 2
     assert all(message in reason for _, reason in trial_ends(log))
 
@@ -196,8 +196,8 @@ def train(settings, trial):
     assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
     trial.report(1, {"valid/score": float(torch.get_num_threads())})
 """
-    assert scores(run_trials(code, trials=1, cpus=3.0)) == [3.0]
-    assert scores(run_trials(code, trials=1, cpus=0.5)) == [1.0]
+    assert scores(run_trials(code, num_trials=1, cpus=3.0)) == [3.0]
+    assert scores(run_trials(code, num_trials=1, cpus=0.5)) == [1.0]
 
 
 def test_import_that_starts_threads_is_supported(run_trials):
@@ -210,7 +210,7 @@ def train(settings, trial):
     COUNT.append(1)
     trial.report(1, {"valid/score": float(len(COUNT)), "valid/threads": float(threading.active_count())})
 """
-    log = run_trials(code, trials=2)
+    log = run_trials(code, num_trials=2)
     assert scores(log) == [1.0, 1.0]
     assert {event.payload["metrics"]["valid/threads"] for event in log.of(EventKind.MEASURED)} == {2.0}
 
@@ -266,7 +266,7 @@ def train(settings, trial):
 )
 def test_preempted_trial_finishes_beyond_its_retries(run_trials, tmp_path, monkeypatch, death):
     monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
-    log = run_trials(PREEMPTED.format(death=death), trials=1)
+    log = run_trials(PREEMPTED.format(death=death), num_trials=1)
     assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.STOPPED] * 6 + [OutcomeKind.FINISHED]
     assert scores(log) == [6.0]
 
@@ -288,6 +288,6 @@ def train(settings, trial):
         if is_asked_to_end:
             return
 """
-    log = run_trials(code, trials=1)
+    log = run_trials(code, num_trials=1)
     assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.STOPPED, OutcomeKind.FINISHED]
     assert scores(log) == [0.5, 1.0, 1.5]
