@@ -62,8 +62,8 @@ CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 PROMISES = (
     *CONTRACTS,
     "tests/faults/kills/test_deadly_trials.py",
-    "tests/faults/other_code/test_searches_of_others.py",
-    "tests/faults/other_code/test_tasks_of_others.py",
+    "tests/faults/other_code/test_failing_searches.py",
+    "tests/faults/other_code/test_custom_tasks.py",
     "tests/oracles/",
     "tests/orchestrator/conductor/test_spending.py",
     "tests/orchestrator/execution/sweep/test_launch_undo.py",

@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
-from tests.faults.other_code.test_foreign_names import assert_untouched, launched_among_foreign_names
+from tests.faults.other_code.test_foreign_names import assert_untouched, launch_among_foreign_names
 from tests.support.processes.commands import (
     COMMAND,
     PATIENCE_S,
@@ -420,7 +420,7 @@ def test_ray_runs_the_same_sweep(quick, launched, shell):
     """
     with short_folder() as temporary:  # for the paths of Ray's sockets
         given = ("--cpus", "1", *PLACES)
-        done, left = launched_among_foreign_names(quick, quick.folder / RUNS, temporary, *given)
+        done, left = launch_among_foreign_names(quick, quick.folder / RUNS, temporary, *given)
         assert_untouched(*left)
     assert_plain(done)
     assert "trials: 8 finished" in done.out

@@ -1,4 +1,4 @@
-"""Faults are told one a line, with their place; every error knows its exit code."""
+"""Faults are printed one in a line, with their location; every error has an exit code."""
 
 import pytest
 
@@ -15,17 +15,17 @@ from orchestrator.errors import ExecutorError, Fault, InputError, LeaseLost, Pla
         (Fault("is\nwrong", path="a\rb é"), r"a\rb é: is\nwrong"),
     ],
 )
-def test_a_fault_is_one_line(fault: Fault, text: str) -> None:
+def test_fault_is_one_line(fault: Fault, text: str) -> None:
     assert str(fault) == text
 
 
-def test_all_faults_are_told() -> None:
+def test_all_faults_are_printed() -> None:
     error = SpecError([Fault("one", line=1, file="s"), Fault("two")])
     assert str(error) == "s:1: one\ntwo"
     assert len(error.faults) == 2
 
 
-def test_of_thousands_of_faults_the_first_are_told() -> None:
+def test_only_the_first_of_thousands_of_faults_are_printed() -> None:
     error = SpecError([Fault(f"fault {number}") for number in range(60_000)])
     assert str(error).splitlines()[-2:] == ["fault 199", "... and 59,800 faults more"]
     assert len(error.faults) == 60_000
@@ -37,7 +37,7 @@ def test_exit_codes() -> None:
     assert [StoreError.exit_code, ExecutorError.exit_code, LeaseLost.exit_code] == [1, 1, 1]
 
 
-def test_no_message_bears_the_password_of_a_url() -> None:
+def test_messages_mask_the_password_of_a_url() -> None:
     for kind in (InputError, StoreError, ExecutorError, LeaseLost):
         assert str(kind("got 'http://ann:secret@host'; fix it")) == "got 'http://ann:***@host'; fix it"
     assert str(SpecError([Fault("got http://ann:secret@host")])) == "got http://ann:***@host"

@@ -1,4 +1,4 @@
-"""Provenance: what the machine, the checkout and the environment say."""
+"""Provenance describes the machine, the checkout and the environment."""
 
 import json
 import subprocess
@@ -13,10 +13,10 @@ from orchestrator.provenance import PACKAGES, provenance
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_clean_and_a_changed_checkout(checkout: Path) -> None:
+def test_clean_and_changed_checkouts_are_distinguished(checkout: Path) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "untracked.txt").write_text("results")
     clean = provenance(checkout)
@@ -37,7 +37,7 @@ def test_a_clean_and_a_changed_checkout(checkout: Path) -> None:
     assert (provenance(checkout).commit, provenance(checkout).dirty) == (commit, True)
 
 
-def test_the_commit_of_the_code_is_not_that_of_the_folder_it_is_launched_from(
+def test_commits_of_the_code_and_of_the_launch_folder_are_separate(
     checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkout / "orchestrator").mkdir()
@@ -46,22 +46,22 @@ def test_the_commit_of_the_code_is_not_that_of_the_folder_it_is_launched_from(
     git(checkout, "commit", "-q", "-m", "second")
     commit = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setattr(module, "CODE", checkout)
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    clean = provenance(elsewhere)
+    other_folder = tmp_path_factory.mktemp("elsewhere")
+    clean = provenance(other_folder)
     assert (clean.commit, clean.code_commit, clean.code_changes) == (None, commit, "")
-    changed = []
+    digests = []
     for text in ("x = 2", "x = 3"):
         (checkout / "orchestrator" / "plan.py").write_text(text)
-        changed.append(provenance(elsewhere).code_changes)
-    assert all(changed)
-    assert len(set(changed)) == 2
-    monkeypatch.setattr(module, "CODE", elsewhere)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(elsewhere.parent))
+        digests.append(provenance(other_folder).code_changes)
+    assert all(digests)
+    assert len(set(digests)) == 2
+    monkeypatch.setattr(module, "CODE", other_folder)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(other_folder.parent))
     assert (provenance(checkout).code_commit, provenance(checkout).code_changes) == (None, None)
 
 
-def source_of_ours(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A committed file of haltsweep's code, as which the checkout is taken."""
+def commit_package_file(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commit a file of haltsweep's package, and use the checkout as the package's checkout."""
     code = checkout / "orchestrator" / "plan.py"
     code.parent.mkdir()
     code.write_text("x = 1\n")
@@ -71,91 +71,91 @@ def source_of_ours(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return code
 
 
-def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
+def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = source_of_ours(checkout, monkeypatch)
+    code = commit_package_file(checkout, monkeypatch)
     assert provenance(checkout).code_diff == ""
     secrets = ("hunter2", "tops3cret", "sk-123")
     code.write_text(
         f"URL = 'postgresql://me:{secrets[0]}@host/db'\nPASSWORD = '{secrets[1]}'\n"
         f'given = {{"api_key": "{secrets[2]}"}}\nname = \'kept\'\n'
     )
-    shown = provenance(checkout).code_diff
-    assert "-x = 1" in shown
-    assert "+name = 'kept'" in shown
-    assert "+PASSWORD = '***'" in shown
-    assert not [each for each in secrets if each in shown]
+    diff = provenance(checkout).code_diff
+    assert "-x = 1" in diff
+    assert "+name = 'kept'" in diff
+    assert "+PASSWORD = '***'" in diff
+    assert not [secret for secret in secrets if secret in diff]
     (checkout / "settings.env").write_text("LOGIN=me\n")
     git(checkout, "add", "settings.env")
     assert "settings.env" not in provenance(checkout).code_diff
     code.write_text("y = 1\n" * module.DIFF_MOST)
-    shown = provenance(checkout).code_diff
-    assert shown.endswith("more characters")
-    assert len(shown) < module.DIFF_MOST + 100
+    diff = provenance(checkout).code_diff
+    assert diff.endswith("more characters")
+    assert len(diff) < module.DIFF_MOST + 100
     code.write_text("y = 1\n" * ((module.DIFF_MOST - 400) // 7) + f"x = {'1 + ' * 99}2\n")
-    assert "1 + 1" not in provenance(checkout).code_diff, "no half of a line"
+    assert "1 + 1" not in provenance(checkout).code_diff, "the diff must not end within a line"
 
 
-def test_changes_of_the_code_do_not_depend_on_who_asks_and_may_be_any_bytes(
+def test_changes_of_the_code_do_not_depend_on_git_settings_and_may_be_any_bytes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = source_of_ours(checkout, monkeypatch)
+    code = commit_package_file(checkout, monkeypatch)
     code.write_bytes(b"x = 2\ny = '\xff'\n")
     plain = provenance(checkout)
     assert "+x = 2\n+y = '\N{REPLACEMENT CHARACTER}'" in plain.code_diff
     git(checkout, "config", "color.ui", "always")
     git(checkout, "config", "diff.external", "echo")
     git(checkout, "config", "diff.noprefix", "true")
-    found = provenance(checkout)
-    assert (found.code_diff, found.code_changes) == (plain.code_diff, plain.code_changes)
+    collected = provenance(checkout)
+    assert (collected.code_diff, collected.code_changes) == (plain.code_diff, plain.code_changes)
 
 
-def test_everything_installed_is_listed() -> None:
-    found = provenance().packages
-    assert {*found} == {f"{each.name}=={each.version}" for each in metadata.distributions() if each.name}
-    assert list(found) == sorted(found, key=str.casefold)
+def test_all_installed_packages_are_listed() -> None:
+    collected = provenance().packages
+    assert {*collected} == {f"{item.name}=={item.version}" for item in metadata.distributions() if item.name}
+    assert list(collected) == sorted(collected, key=str.casefold)
 
 
-def test_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_outside_a_checkout_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    found = provenance(tmp_path)
-    assert (found.commit, found.dirty) == (None, None)
+    collected = provenance(tmp_path)
+    assert (collected.commit, collected.dirty) == (None, None)
 
 
-def test_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_leaves_the_commit_empty(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert provenance(checkout).commit is None
 
 
-def test_versions_are_those_installed_and_missing_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_list_only_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-distribution"))
     assert list(provenance().versions) == ["torch"]
 
 
-def test_modules_from_outside_tell_the_version_of_their_distribution() -> None:
-    found = provenance(modules=["sklearn.tree", "no_such_module"], code="digest")
-    assert found.versions["scikit-learn"] == metadata.version("scikit-learn")
-    assert "no_such_module" not in found.versions
-    assert found.code == "digest"
+def test_versions_include_distributions_of_given_modules() -> None:
+    collected = provenance(modules=["sklearn.tree", "no_such_module"], code="digest")
+    assert collected.versions["scikit-learn"] == metadata.version("scikit-learn")
+    assert "no_such_module" not in collected.versions
+    assert collected.code == "digest"
 
 
-def test_distributions_of_a_module_are_those_that_python_finds() -> None:
-    """Which looks for every file of all of them."""
+def test_distributions_of_a_module_match_importlib() -> None:
+    """`packages_distributions` reads every file of all distributions."""
     owners = metadata.packages_distributions()
     for package in ("sklearn", "yaml", "_pytest", "numpy", "tests", "orchestrator", "no_such_module"):
-        found = provenance(modules=[f"{package}.x"]).versions.keys() - provenance().versions.keys()
-        assert found == {*owners.get(package, ())} - {*PACKAGES}
+        versions = provenance(modules=[f"{package}.x"]).versions.keys() - provenance().versions.keys()
+        assert versions == {*owners.get(package, ())} - {*PACKAGES}
 
 
-def test_it_is_json(tmp_path: Path) -> None:
-    found = provenance(tmp_path).to_json()
-    assert json.loads(json.dumps(found)) == found
-    assert found["cpu"]
-    assert found["cpu_count"] >= 1
-    assert found["host"]
-    assert found["python"].count(".") == 2
-    assert isinstance(found["command"], list)
+def test_provenance_is_json(tmp_path: Path) -> None:
+    collected = provenance(tmp_path).to_json()
+    assert json.loads(json.dumps(collected)) == collected
+    assert collected["cpu"]
+    assert collected["cpu_count"] >= 1
+    assert collected["host"]
+    assert collected["python"].count(".") == 2
+    assert isinstance(collected["command"], list)
 
 
 def test_devices_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,9 @@ def test_devices_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.Mo
     assert provenance().devices == ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
 
 
-def test_devices_without_the_drivers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_read_from_nvidia_smi_without_the_driver_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
     program.chmod(0o755)
@@ -178,7 +180,7 @@ def test_devices_without_the_drivers_folder(tmp_path: Path, monkeypatch: pytest.
     assert provenance().devices == ()
 
 
-def test_a_program_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_an_answer_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     program.chmod(0o755)
@@ -188,6 +190,6 @@ def test_a_program_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert provenance().devices == ()
 
 
-def test_the_command_bears_no_password(monkeypatch):
+def test_command_masks_the_password(monkeypatch):
     monkeypatch.setattr("sys.argv", ["haltsweep", "launch", "--storage", "postgresql://ann:secret@host/db"])
     assert provenance().command[-1] == "postgresql://ann:***@host/db"

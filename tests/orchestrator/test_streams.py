@@ -1,4 +1,4 @@
-"""What anybody writes to standard error bears no password: logging, tracebacks, threads."""
+"""Passwords are masked in standard error, for logging, tracebacks and threads."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ MARKER = "Kx7Marker9Zq"
 URL = f"http://ann:{MARKER}@host"
 
 
-def log() -> None:
+def log_exception() -> None:
     logger = logging.getLogger("another library")
     handler = logging.StreamHandler()
     logger.addHandler(handler)
@@ -36,13 +36,13 @@ def raise_chained() -> None:
         traceback.print_exc()
 
 
-def print_it() -> None:
+def print_url() -> None:
     print("at", URL, file=sys.stderr)
     sys.stderr.writelines([URL, "\n"])
 
 
-@pytest.mark.parametrize("write", [log, raise_chained, print_it])
-def test_whoever_writes(write, capsys) -> None:
+@pytest.mark.parametrize("write", [log_exception, raise_chained, print_url])
+def test_password_is_masked_for_every_writer(write, capsys) -> None:
     with redacted_stderr():
         write()
     output = capsys.readouterr().err
@@ -50,13 +50,13 @@ def test_whoever_writes(write, capsys) -> None:
     assert "http://ann:***@host" in output
 
 
-def test_a_thread_that_dies(capsys, monkeypatch) -> None:
-    def die() -> None:
+def test_traceback_of_a_thread_masks_the_password(capsys, monkeypatch) -> None:
+    def fail() -> None:
         raise RuntimeError(URL)
 
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
     with redacted_stderr():
-        thread = threading.Thread(target=die)
+        thread = threading.Thread(target=fail)
         thread.start()
         thread.join()
     output = capsys.readouterr().err
@@ -64,9 +64,9 @@ def test_a_thread_that_dies(capsys, monkeypatch) -> None:
     assert MARKER not in output
 
 
-def test_it_is_the_stream_in_all_else(capsys) -> None:
-    before = sys.stderr
+def test_masked_stream_otherwise_equals_standard_error(capsys) -> None:
+    original = sys.stderr
     with redacted_stderr():
-        assert sys.stderr.encoding == before.encoding
+        assert sys.stderr.encoding == original.encoding
         assert not sys.stderr.isatty()
-    assert sys.stderr is before
+    assert sys.stderr is original

@@ -1,7 +1,5 @@
-"""Whatever specs, overrides and sweep folders hold, a command ends in an answer or in one clear error.
-
-A few examples of each run with the tests, many that no run before has tried with `make search`.
-"""
+"""Commands end with an answer or one clear error, whatever specs, overrides and sweep folders contain. A few
+examples of each test run by default; `make search` runs many new examples."""
 
 import random
 import shutil
@@ -23,9 +21,10 @@ from tests.support.specs.examples import examples
 
 EXAMPLES = 25
 DAMAGED = 6
-"""A damaged sweep is given to a command that reads all of it, MLflow's database too: seconds each."""
+"""Number of damaged sweeps. Each takes seconds, because a command reads the whole sweep and its MLflow
+database."""
 PATIENCE_S = 120.0
-"""Seconds of CPU: what hangs takes more, and what works takes one."""
+"""Limit in seconds of CPU time: a normal command takes about one second, a hanging command takes more."""
 
 
 pytestmark = pytest.mark.slow
@@ -78,29 +77,29 @@ HOSTILE: tuple[Any, ...] = (
 )
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place inside `value`, by keys and positions."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, each in inside for found in ((*at, key), *places(each, (*at, key)))]
+def list_paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """List the path of every item inside `value`, as keys and positions."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path for key, item in items for path in ((*at, key), *list_paths(item, (*at, key)))]
 
 
-def inside(value: Any, at: tuple[Any, ...]) -> Any:
-    """What is at `at`."""
+def item_at(value: Any, at: tuple[Any, ...]) -> Any:
+    """Return the item at a path inside `value`."""
     for key in at:
         value = value[key]
     return value
 
 
 def mutate(spec: Any, chance: random.Random) -> None:
-    """One change that a tired person, a broken script or an attacker might make."""
-    at = chance.choice(places(spec))
-    parent, key = inside(spec, at[:-1]), at[-1]
-    other = inside(spec, chance.choice(places(spec)))
+    """Make one change that a tired person, a broken script or an attacker might make."""
+    at = chance.choice(list_paths(spec))
+    parent, key = item_at(spec, at[:-1]), at[-1]
+    other_item = item_at(spec, chance.choice(list_paths(spec)))
     match chance.randrange(6):
         case 0:
             del parent[key]
         case 1:
-            parent[key] = yaml.safe_load(yaml.safe_dump(other))
+            parent[key] = yaml.safe_load(yaml.safe_dump(other_item))
         case 2 if isinstance(parent, dict):
             parent[str(key)[::-1] or "x"] = parent.pop(key)
         case 3:
@@ -111,7 +110,7 @@ def mutate(spec: Any, chance: random.Random) -> None:
 
 @st.composite
 def specs(draw: st.DrawFn) -> bytes:
-    """A spec with one to three faults, sometimes with some bytes of its text changed."""
+    """Generate a spec with one to three faults, sometimes with some changed bytes."""
     chance = random.Random(draw(st.integers(0, 2**63)))
     spec = yaml.safe_load(yaml.safe_dump(SPEC))
     for _ in range(draw(st.integers(1, 3))):
@@ -126,29 +125,29 @@ def specs(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def overrides(draw: st.DrawFn) -> str:
-    """A change asked for on the command line, of a place that is there or nearly there."""
+    """Generate a command-line override of an existing path or of a misspelt path."""
     chance = random.Random(draw(st.integers(0, 2**63)))
-    at = chance.choice(places(SPEC))
-    key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in at).removeprefix(".")
+    at = chance.choice(list_paths(SPEC))
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
     if chance.random() < 0.3:
-        place = chance.randrange(len(key))
-        key = key[:place] + chance.choice(("", ".", "[0]", "=", "x", "é", " ")) + key[place + 1 :]
+        index = chance.randrange(len(key))
+        key = key[:index] + chance.choice(("", ".", "[0]", "=", "x", "é", " ")) + key[index + 1 :]
     value = yaml.safe_dump(chance.choice(HOSTILE), default_flow_style=True)
     return f"{key}=" + value.removesuffix("...\n")
 
 
-def assert_ends_well(shown, began, *codes):
-    """One of these exit codes; an error is told in words, in a while."""
-    assert shown.code in codes, shown
+def assert_ends_cleanly(answer, started_at, *codes):
+    """Assert that a command ended in time with one of `codes` and without a traceback."""
+    assert answer.code in codes, answer
 
-    assert "Traceback" not in shown.out + shown.err
-    assert time.process_time() - began < PATIENCE_S
-    if shown.code == 2:
-        assert shown.err.strip(), shown
+    assert "Traceback" not in answer.out + answer.err
+    assert time.process_time() - started_at < PATIENCE_S
+    if answer.code == 2:
+        assert answer.err.strip(), answer
 
 
-def crashes(file: Path) -> list[str]:
-    """How the first training step of each arm fails; a loss that is not finite is no fault of the plan."""
+def rehearsal_errors(file: Path) -> list[str]:
+    """List the errors of the first training step of each arm, except for losses that are not finite."""
     try:
         rehearse(*plan_file(file))
     except PlanError as error:
@@ -158,15 +157,15 @@ def crashes(file: Path) -> list[str]:
 
 @examples(EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(text=specs())
-def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
+def test_any_spec_is_refused_or_trains(haltsweep, text):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fuzzed.yaml"
         file.write_bytes(text)
-        began = time.process_time()
-        shown = haltsweep("plan", str(file))
-        assert_ends_well(shown, began, 0, 2)
-        if shown.code == 0:
-            assert not crashes(file)
+        started_at = time.process_time()
+        answer = haltsweep("plan", str(file))
+        assert_ends_cleanly(answer, started_at, 0, 2)
+        if answer.code == 0:
+            assert not rehearsal_errors(file)
 
 
 @examples(EXAMPLES, suppress_health_check=list(HealthCheck))
@@ -176,18 +175,18 @@ def test_any_override_is_refused_or_planned(haltsweep, changes):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fuzzed.yaml"
         file.write_text(yaml.safe_dump(SPEC))
-        began = time.process_time()
-        assert_ends_well(haltsweep("plan", str(file), *changes), began, 0, 2)
+        started_at = time.process_time()
+        assert_ends_cleanly(haltsweep("plan", str(file), *changes), started_at, 0, 2)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, request) -> Path:
-    """A folder with a finished sweep in it, its data and its MLflow."""
+def finished_folder(tmp_path_factory, request) -> Path:
+    """Return a folder with a finished sweep, its data and its MLflow database."""
     from tests.support.processes.commands import Shell
 
     shell = Shell.at(tmp_path_factory.mktemp("finished"), tracked=True)
-    shown = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
-    assert shown.code == 0, shown
+    answer = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
+    assert answer.code == 0, answer
     return shell.folder
 
 
@@ -218,15 +217,15 @@ def damage(root: Path, chance: random.Random) -> str:
 
 @examples(DAMAGED, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**63))
-def test_any_damage_of_a_sweep_is_told(haltsweep, finished, seed):
+def test_damaged_sweeps_end_in_an_answer_or_an_error(haltsweep, finished_folder, seed):
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "copy"
-        shutil.copytree(finished, root)
-        shown = damage(root / chance.choice(("runs", "runs/tiny", "data")), chance)
+        shutil.copytree(finished_folder, root)
+        damage_done = damage(root / chance.choice(("runs", "runs/tiny", "data")), chance)
         runs = "--runs", str(root / "runs")
         command = chance.choice((("status", "tiny"), ("report", "tiny", "--json"), ("sync", "tiny")))
-        began = time.process_time()
+        started_at = time.process_time()
         answer = haltsweep(*command, *runs)
-        assert_ends_well(answer, began, 0, 1, 2)
-        assert answer.code == 0 or answer.err.strip(), (shown, command)
+        assert_ends_cleanly(answer, started_at, 0, 1, 2)
+        assert answer.code == 0 or answer.err.strip(), (damage_done, command)

@@ -1,4 +1,4 @@
-"""Commands that read a sweep leave its folder as it is: names, contents, modes and times of all files."""
+"""Commands that read a sweep leave names, contents, modes and times of all its files unchanged."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ import pytest
 from orchestrator.identity import SweepFolder
 from tests.support.processes.commands import COMMAND, Answer, Shell
 
-READING = [
+READING_COMMANDS = [
     ("status", "tiny"),
     ("status", "tiny", "--json"),
     ("list",),
@@ -29,80 +29,85 @@ READING = [
     ("plan", "runs/tiny/spec.yaml"),
     ("extend", "tiny", "--seeds", "1", "--dry-run"),
 ]
-"""All commands that are no launch and have nothing to write into the folder."""
-NOBODY = 65534
+"""All commands that neither launch nor write into the folder."""
+NOBODY_USER_ID = 65534
 PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A folder with one sweep that has ended, launched by a shell that lets all others write."""
-    made = Shell.at(tmp_path_factory.mktemp("read"))
+    """Return a folder with one finished sweep, launched with umask 0."""
+    finished_shell = Shell.at(tmp_path_factory.mktemp("read"))
     launch = (COMMAND, "launch", "tiny.yaml", "--profile", "short", "--driver", "inline", "--shared")
-    subprocess.run(launch, cwd=made.folder, env=made.environment, check=True, umask=0, timeout=PATIENCE_S)
-    return made
+    subprocess.run(
+        launch,
+        cwd=finished_shell.folder,
+        env=finished_shell.environment,
+        check=True,
+        umask=0,
+        timeout=PATIENCE_S,
+    )
+    return finished_shell
 
 
-def looked_at(folder: Path) -> Mapping[str, tuple[int, int, str]]:
-    """Mode, time of the last change and digest of all files; of folders the mode alone.
-
-    SQLite makes files beside a database while it is read, and deletes them: that changes the folder's time.
-    """
-    found = {}
+def folder_state(folder: Path) -> Mapping[str, tuple[int, int, str]]:
+    """Return mode, modification time and digest of all files; of folders only the mode. A reader of SQLite
+    creates and deletes temporary files, which changes the time of the folder."""
+    states = {}
     for path in (folder, *sorted(folder.rglob("*"))):
         state = path.lstat()
         is_file = path.is_file()
         changed_at = state.st_mtime_ns if is_file else 0
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else ""
-        found[str(path.relative_to(folder))] = (state.st_mode, changed_at, digest)
-    return found
+        states[str(path.relative_to(folder))] = (state.st_mode, changed_at, digest)
+    return states
 
 
-def read(shell: Shell, *arguments: str) -> Answer:
+def run_reader(shell: Shell, *arguments: str) -> Answer:
     (shell.folder.parent / "tiny.bundle.zip").unlink(missing_ok=True)
     return shell.run(*arguments)
 
 
 @pytest.mark.slow
-def test_a_launch_leaves_nothing_that_all_users_can_write(shell: Shell) -> None:
-    found = [each for each in (shell.folder / "runs").rglob("*") if each.lstat().st_mode & 0o002]
-    assert not [each for each in found if not each.is_symlink()]
+def test_launch_creates_no_world_writable_files(shell: Shell) -> None:
+    writable_paths = [path for path in (shell.folder / "runs").rglob("*") if path.lstat().st_mode & 0o002]
+    assert not [path for path in writable_paths if not path.is_symlink()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_a_command_that_reads_changes_nothing(arguments: tuple[str, ...], shell: Shell) -> None:
-    before = looked_at(shell.folder)
-    answer = read(shell, *arguments)
+@pytest.mark.parametrize("arguments", READING_COMMANDS, ids=" ".join)
+def test_reading_command_changes_nothing(arguments: tuple[str, ...], shell: Shell) -> None:
+    earlier_state = folder_state(shell.folder)
+    answer = run_reader(shell, *arguments)
     assert answer.code == 0, answer.err
-    assert looked_at(shell.folder) == before
+    assert folder_state(shell.folder) == earlier_state
 
 
 @pytest.fixture
-def other_journal(shell: Shell) -> Iterator[Path]:
-    """The sweep's ledger without write-ahead logging, as a copy by SQLite's own tools has it."""
+def ledger_without_wal(shell: Shell) -> Iterator[Path]:
+    """Switch the sweep's ledger to a rollback journal, as a copy made by SQLite's tools has."""
     file = SweepFolder(shell.folder / "runs" / "tiny").ledger
-    kept = shutil.copy2(file, shell.folder.parent / "ledger.db")
+    backup = shutil.copy2(file, shell.folder.parent / "ledger.db")
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")
     yield file
-    shutil.copy2(kept, file)
+    shutil.copy2(backup, file)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("status", "tiny"), ("verify", "tiny")], ids=" ".join)
-def test_the_journal_mode_of_a_ledger_stays(
-    arguments: tuple[str, ...], shell: Shell, other_journal: Path
+def test_reading_keeps_the_journal_mode_of_a_ledger(
+    arguments: tuple[str, ...], shell: Shell, ledger_without_wal: Path
 ) -> None:
-    before = looked_at(shell.folder)
-    assert read(shell, *arguments).code == 0
-    assert looked_at(shell.folder) == before
+    earlier_state = folder_state(shell.folder)
+    assert run_reader(shell, *arguments).code == 0
+    assert folder_state(shell.folder) == earlier_state
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("command", ["status", "verify"])
-def test_a_user_who_may_only_read_can_read(command: str, shell: Shell, tmp_path: Path) -> None:
+def test_readers_need_no_write_permission(command: str, shell: Shell, tmp_path: Path) -> None:
     for parent in (*shell.folder.parents, *tmp_path.parents):
         if parent.name.startswith(("pytest-", "popen-", "read")):
             parent.chmod(0o755)
@@ -110,22 +115,22 @@ def test_a_user_who_may_only_read_can_read(command: str, shell: Shell, tmp_path:
     shutil.copytree(shell.folder / "runs", runs)
     for path in (tmp_path, runs, *runs.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    before = looked_at(runs)
+    earlier_state = folder_state(runs)
     home = tmp_path.parent / f"{tmp_path.name}-home"
     home.mkdir()
-    os.chown(home, NOBODY, NOBODY)
+    os.chown(home, NOBODY_USER_ID, NOBODY_USER_ID)
     arguments = (COMMAND, command, "tiny", "--runs", runs)
-    done = subprocess.run(
+    result = subprocess.run(
         arguments,
         cwd=home,
         env={**shell.environment, "HOME": str(home)},
-        user=NOBODY,
-        group=NOBODY,
+        user=NOBODY_USER_ID,
+        group=NOBODY_USER_ID,
         extra_groups=[],
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE_S,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert looked_at(runs) == before
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert folder_state(runs) == earlier_state

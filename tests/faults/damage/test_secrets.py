@@ -1,4 +1,4 @@
-"""A password in any URI option, in every outcome, is in launch.json (0600) and nowhere else."""
+"""A password in a URI option is stored in launch.json (mode 0600) and nowhere else."""
 
 import json
 import stat
@@ -17,11 +17,23 @@ from tests.support.processes.commands import TINY, Answer, Shell, answer, interr
 from tests.support.stores.postgres import postgres
 from tests.support.training_code.secrets import MARKER, files_that_tell, leaked, with_password
 
-NOBODY = "127.0.0.1:1"
+CLOSED_PORT = "127.0.0.1:1"
 """No server answers at this port."""
-SILENT = "--tracking=sqlite:///mlflow.db"
-ODD = ["pa@ss", "pa/ss", "pa:ss", "pa'ss", 'pa"ss', "pa ss", "pa#ss", "pa?ss", "pa[ss", "pa%ss", "1/ss"]
-REFUSED = [
+LOCAL_TRACKING = "--tracking=sqlite:///mlflow.db"
+ODD_PASSWORDS = [
+    "pa@ss",
+    "pa/ss",
+    "pa:ss",
+    "pa'ss",
+    'pa"ss',
+    "pa ss",
+    "pa#ss",
+    "pa?ss",
+    "pa[ss",
+    "pa%ss",
+    "1/ss",
+]
+REFUSED_URLS = [
     ("--tracking", f"ftp://ann:{MARKER}@host"),
     ("--tracking", f"file://ann:{MARKER}@host/mlruns"),
     ("--tracking", f"ann:{MARKER}@host:5000"),
@@ -33,105 +45,113 @@ REFUSED = [
     ("--storage", f"ann:{MARKER}@host/db"),
     ("--storage", f"host=h user=ann password={MARKER}"),
     ("--storage", f"postgresql://ann:{MARKER}@host:port/db"),
-    ("--storage", f"postgresql://ann:{MARKER}@{NOBODY}/db"),
-    ("--storage", f"postgresql://{NOBODY}/db?user=ann&password={MARKER}"),
-    ("--storage", f"postgresql://ann@{NOBODY}/db?sslpassword={MARKER}"),
-    ("--storage", f"postgresql://ann@{NOBODY}/db?sslmode=nonsense&password={MARKER}"),
-    ("--address", f"ann:{MARKER}@{NOBODY}"),
-    ("--address", f"ray://ann:{MARKER}@{NOBODY}"),
-    ("--address", f"http://ann:{MARKER}@{NOBODY}"),
+    ("--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
+    ("--storage", f"postgresql://{CLOSED_PORT}/db?user=ann&password={MARKER}"),
+    ("--storage", f"postgresql://ann@{CLOSED_PORT}/db?sslpassword={MARKER}"),
+    ("--storage", f"postgresql://ann@{CLOSED_PORT}/db?sslmode=nonsense&password={MARKER}"),
+    ("--address", f"ann:{MARKER}@{CLOSED_PORT}"),
+    ("--address", f"ray://ann:{MARKER}@{CLOSED_PORT}"),
+    ("--address", f"http://ann:{MARKER}@{CLOSED_PORT}"),
 ]
 
 
-@pytest.mark.parametrize(("option", "url"), REFUSED)
-def test_what_is_refused_is_not_repeated(haltsweep, tmp_path: Path, option: str, url: str) -> None:
+@pytest.mark.parametrize(("option", "url"), REFUSED_URLS)
+def test_error_omits_the_password_of_a_refused_url(haltsweep, tmp_path: Path, option: str, url: str) -> None:
     (tmp_path / "quick.yaml").write_text(TINY)
     driver = [] if option == "--address" else ["--driver", "inline"]
-    given = [option, url] if len(url) % 2 else [f"{option}={url}"]
-    said = haltsweep("launch", "quick.yaml", *given, *driver, *([SILENT] if option == "--storage" else []))
-    assert said.code in (1, 2), said
-    assert not leaked(said.out + said.err)
+    arguments = [option, url] if len(url) % 2 else [f"{option}={url}"]
+    answers = haltsweep(
+        "launch", "quick.yaml", *arguments, *driver, *([LOCAL_TRACKING] if option == "--storage" else [])
+    )
+    assert answers.code in (1, 2), answers
+    assert not leaked(answers.out + answers.err)
     assert not list(files_that_tell(tmp_path))
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
-    """Libraries that read them otherwise than they were meant would tell parts of them."""
-    password = f"{odd}{MARKER}{odd}"
-    with pytest.raises((InputError, StoreError), match=r"percent-encoded|(?i:connection refused)") as caught:
-        require_answer(f"postgresql://ann:{password}@{NOBODY}/db")
-    assert not leaked(str(caught.value))
-    if set(odd) & set("@/ #?["):
-        with pytest.raises(InputError, match="percent-encoded") as refused:
-            check_uri(f"http://ann:{password}@{NOBODY}")
-        assert not leaked(str(refused.value))
+@pytest.mark.parametrize("odd_part", ODD_PASSWORDS)
+def test_odd_passwords_do_not_leak(odd_part: str) -> None:
+    """Libraries that parse such a password differently would print parts of the password."""
+    password = f"{odd_part}{MARKER}{odd_part}"
+    with pytest.raises(
+        (InputError, StoreError), match=r"percent-encoded|(?i:connection refused)"
+    ) as storage_error:
+        require_answer(f"postgresql://ann:{password}@{CLOSED_PORT}/db")
+    assert not leaked(str(storage_error.value))
+    if set(odd_part) & set("@/ #?["):
+        with pytest.raises(InputError, match="percent-encoded") as uri_error:
+            check_uri(f"http://ann:{password}@{CLOSED_PORT}")
+        assert not leaked(str(uri_error.value))
     with (
-        pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage,
+        pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage_error,
         outages("http://ann:pw@h"),
     ):
-        requests.get(f"http://ann:{quote(password, safe='')}@{NOBODY}", timeout=1)
-    assert not leaked(str(outage.value))
+        requests.get(f"http://ann:{quote(password, safe='')}@{CLOSED_PORT}", timeout=1)
+    assert not leaked(str(outage_error.value))
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("doctor", "--tracking", f"http://ann:{MARKER}@{NOBODY}"),
-        ("doctor", "--storage", f"postgresql://ann:{MARKER}@{NOBODY}/db?password={MARKER}"),
-        ("ui", "--no-browser", "--tracking", f"http://ann:{MARKER}@{NOBODY}"),
-        ("ui", "--no-browser", "--tracking", f"ann:{MARKER}@{NOBODY}"),
-        ("status", "tiny", "--storage", f"postgresql://ann:{MARKER}@{NOBODY}/db"),
-        ("status", "tiny", f"http://ann:{MARKER}@{NOBODY}"),
-        ("ui", "--port", f"http://ann:{MARKER}@{NOBODY}/with/a/path/so/long/that/it/is/broken/into/lines"),
-        ("stop", "tiny", "--storage", f"postgresql://ann:{MARKER}@{NOBODY}/db"),
-        (f"http://ann:{MARKER}@{NOBODY}",),
+        ("doctor", "--tracking", f"http://ann:{MARKER}@{CLOSED_PORT}"),
+        ("doctor", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db?password={MARKER}"),
+        ("ui", "--no-browser", "--tracking", f"http://ann:{MARKER}@{CLOSED_PORT}"),
+        ("ui", "--no-browser", "--tracking", f"ann:{MARKER}@{CLOSED_PORT}"),
+        ("status", "tiny", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
+        ("status", "tiny", f"http://ann:{MARKER}@{CLOSED_PORT}"),
+        (
+            "ui",
+            "--port",
+            f"http://ann:{MARKER}@{CLOSED_PORT}/with/a/path/so/long/that/it/is/broken/into/lines",
+        ),
+        ("stop", "tiny", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
+        (f"http://ann:{MARKER}@{CLOSED_PORT}",),
     ],
 )
-def test_no_command_repeats_it(haltsweep, arguments: tuple[str, ...]) -> None:
-    said = haltsweep(*arguments)
-    assert not leaked(said.out + said.err)
+def test_no_command_prints_the_password(haltsweep, arguments: tuple[str, ...]) -> None:
+    answers = haltsweep(*arguments)
+    assert not leaked(answers.out + answers.err)
 
 
 @pytest.mark.slow
-def test_a_tracking_server_that_is_away_all_the_time(tmp_path: Path) -> None:
+def test_launch_without_a_tracking_server_leaks_no_password(tmp_path: Path) -> None:
     shell = Shell.at(tmp_path, tracked=True)
-    given = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
-    said = shell.run(*given, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{NOBODY}")
-    assert "http://ann:***@127.0.0.1:1" in said.err
-    assert said.code == 0, said
-    _search(shell, said)
+    arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
+    answers = shell.run(*arguments, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{CLOSED_PORT}")
+    assert "http://ann:***@127.0.0.1:1" in answers.err
+    assert answers.code == 0, answers
+    _assert_no_leaks(shell, answers)
 
 
 @pytest.mark.slow
-def test_a_sweep_whose_server_is_lost_half_way(tmp_path: Path) -> None:
-    """Both stores with a password; MLflow dies, comes back, is caught up with; every command is run."""
+def test_sweep_that_loses_its_server_leaks_no_password(tmp_path: Path) -> None:
+    """MLflow dies and comes back, `sync` catches up, and every command runs; both stores have a password."""
     shell = Shell.at(tmp_path, tracked=True)
     server = Server(shell.folder / "mlflow.db", shell.folder / "artifacts")
     server.start()
     with postgres() as database:
         storage, tracking = with_password(database.url()), with_password(server.uri)
         try:
-            said = _lose_half_way(shell, server, storage, tracking)
-            said += [shell.run("sync", "tiny", "--tracking", tracking)]
-            assert said[-1].code == 1, said[-1]
+            answers = _launch_and_kill_server(shell, server, storage, tracking)
+            answers += [shell.run("sync", "tiny", "--tracking", tracking)]
+            assert answers[-1].code == 1, answers[-1]
             server.start()
-            said += [shell.run("sync", "tiny", "--tracking", tracking)]
-            assert said[-1].code == 0, said[-1]
-            said += [_resumed_for_a_moment(shell)]
+            answers += [shell.run("sync", "tiny", "--tracking", tracking)]
+            assert answers[-1].code == 0, answers[-1]
+            answers += [_resume_briefly(shell)]
             for arguments in (("status", "tiny", "--json"), ("report", "tiny", "--json"), ("list",)):
-                said += [shell.run(*arguments)]
-                assert said[-1].code == 0, said[-1]
-            said += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
+                answers += [shell.run(*arguments)]
+                assert answers[-1].code == 0, answers[-1]
+            answers += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
         finally:
             server.stop()
-        assert not leaked(_tables(database.url()))
-    _search(shell, *said)
+        assert not leaked(_dump_tables(database.url()))
+    _assert_no_leaks(shell, *answers)
 
 
-def _lose_half_way(shell: Shell, server: Server, storage: str, tracking: str) -> list[Answer]:
+def _launch_and_kill_server(shell: Shell, server: Server, storage: str, tracking: str) -> list[Answer]:
     state = shell.folder / "runs" / "tiny" / "tracking.json"
 
-    def noted(key: str) -> bool:
+    def has_recorded(key: str) -> bool:
         try:
             return bool(json.loads(state.read_text())[key])
         except (OSError, ValueError, KeyError):
@@ -140,40 +160,40 @@ def _lose_half_way(shell: Shell, server: Server, storage: str, tracking: str) ->
     stores = (f"--storage={storage}", "--tracking", tracking)
     changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=2")
     with shell.started("launch", "tiny.yaml", *changes, "--driver", "inline", *stores) as process:
-        wait_for(lambda: noted("position"), process)
+        wait_for(lambda: has_recorded("position"), process)
         server.kill()
-        wait_for(lambda: noted("error"), process)
+        wait_for(lambda: has_recorded("error"), process)
         interrupt(process)
-        said = answer(process)
-    assert said.code == 130, said
-    return [said]
+        answers = answer(process)
+    assert answers.code == 130, answers
+    return [answers]
 
 
-def _resumed_for_a_moment(shell: Shell) -> Answer:
+def _resume_briefly(shell: Shell) -> Answer:
     state = shell.folder / "runs" / "tiny" / "tracking.json"
-    before = state.stat().st_mtime_ns
+    modified_at = state.stat().st_mtime_ns
     with shell.started("resume", "tiny", "--driver", "inline") as process:
-        wait_for(lambda: state.stat().st_mtime_ns != before, process)
+        wait_for(lambda: state.stat().st_mtime_ns != modified_at, process)
         interrupt(process)
-        said = answer(process)
-    assert said.code == 130, said
-    return said
+        answers = answer(process)
+    assert answers.code == 130, answers
+    return answers
 
 
-def _search(shell: Shell, *said: Answer) -> None:
-    kept = shell.folder / "runs" / "tiny" / "launch.json"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert list(files_that_tell(shell.folder, shell.home)) == [kept]
-    for each in said:
-        assert not leaked(each.out + each.err), each
+def _assert_no_leaks(shell: Shell, *answers: Answer) -> None:
+    launch_file = shell.folder / "runs" / "tiny" / "launch.json"
+    assert stat.S_IMODE(launch_file.stat().st_mode) == 0o600
+    assert list(files_that_tell(shell.folder, shell.home)) == [launch_file]
+    for output in answers:
+        assert not leaked(output.out + output.err), output
 
 
-def _tables(url: str) -> str:
-    """All rows of all tables."""
+def _dump_tables(url: str) -> str:
+    """Return all rows of all tables of the database."""
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
         names = connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))
-        found = [repr(connection.execute(text(f'SELECT * FROM "{name}"')).all()) for (name,) in names]
+        tables = [repr(connection.execute(text(f'SELECT * FROM "{name}"')).all()) for (name,) in names]
     engine.dispose()
-    assert any("opened" in each for each in found), "the ledger must be there to be searched"
-    return "\n".join(found)
+    assert any("opened" in table for table in tables), "the ledger must be there to be searched"
+    return "\n".join(tables)

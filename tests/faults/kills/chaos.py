@@ -1,8 +1,8 @@
-"""A launching process that dies at a chosen moment, and what must be true after it was resumed.
+"""A launching process that dies at a chosen moment, and checks of the sweep after it was resumed.
 
-Moments are counted, not timed: before every change that the process makes to files below the folder of runs,
-and before and after every transaction of the ledger. So the same seed kills at the same place, and all places
-together are all that a crash can leave behind.
+Moments are counted, not timed: one before every change of files below the runs folder, and one before and
+after every transaction of the ledger. The same seed therefore kills at the same moment, and all moments
+together cover every state that a crash can leave.
 """
 
 import os
@@ -31,20 +31,20 @@ from tests.support.processes.logs import content
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.workloads import PATH
 
-CHANGES = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "sqlite3.connect"})
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+CHANGE_EVENTS = frozenset({"os.rename", "os.mkdir", "os.rmdir", "os.remove", "sqlite3.connect"})
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NEVER = -1
 
 
 @dataclass(frozen=True)
-class Place:
-    """A sweep that is launched, killed and resumed."""
+class SweepSite:
+    """A sweep that tests launch, kill and resume."""
 
     root: Path
     plan: Plan
     tracking_uri: str | None = None
     storage: str | None = None
-    """URL of the ledger; None for the one in the sweep's folder."""
+    """URL of the ledger; None for the ledger in the sweep's folder."""
 
     @property
     def folder(self) -> SweepFolder:
@@ -55,31 +55,32 @@ class Place:
         return self.root / "data"
 
     def session(self, die_at: int = NEVER) -> bool:
-        """Launch or resume in a process of its own, killed at moment `die_at`; whether it came to its end."""
-        process = forks.Process(target=_session, args=(self, die_at, None, origin()))
+        """Launch or resume in a subprocess that is killed at moment `die_at`; return whether it ended
+        normally."""
+        process = forks.Process(target=run_session, args=(self, die_at, None, origin()))
         process.start()
-        return ended_well(process)
+        return join_session(process)
 
-    def moments(self) -> int:
-        """How many there are in a session from here to the end; runs it."""
+    def count_moments(self) -> int:
+        """Run a session to its end and count its moments."""
         receiver, sender = forks.Pipe(duplex=False)
-        process = forks.Process(target=_session, args=(self, NEVER, sender, origin()))
+        process = forks.Process(target=run_session, args=(self, NEVER, sender, origin()))
         process.start()
-        assert ended_well(process)
+        assert join_session(process)
         return int(receiver.recv())
 
     def events(self) -> list[Event]:
-        """The whole log."""
+        """Return all events of the ledger."""
         with Ledger.open(self.storage or self.folder.ledger_url, self.plan.name) as ledger:
             return list(ledger.events())
 
     def steps_done(self) -> Counter[str]:
-        """How often every step of every trial was taken."""
+        """Count how often every step of every trial ran."""
         return Counter((self.data / "steps.txt").read_text().splitlines())
 
 
-def ended_well(process: BaseProcess) -> bool:
-    """Wait; False if the process was killed."""
+def join_session(process: BaseProcess) -> bool:
+    """Wait for the process; return False if it was killed."""
     process.join(60)
     assert process.exitcode in {0, -signal.SIGKILL}, (
         f"a session must end or be killed, got {process.exitcode}"
@@ -87,73 +88,73 @@ def ended_well(process: BaseProcess) -> bool:
     return process.exitcode == 0
 
 
-def go(place: Place, driver: Any = "inline", **more: Any) -> SweepResult:
-    """Launch, or resume what was launched."""
+def launch_or_resume(place: SweepSite, driver: Any = "inline", **options: Any) -> SweepResult:
+    """Launch a new sweep, or resume the launched one."""
     if place.folder.plan.exists():
-        return resume_sweep(place.folder, driver=driver, **more)
+        return resume_sweep(place.folder, driver=driver, **options)
     setup = Setup(place.data, PATH, storage=place.storage, tracking_uri=place.tracking_uri)
-    return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **more)
+    return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **options)
 
 
 @cache
 def origin() -> dict[str, Any]:
-    """Where results of the synthetic workload come from, found out once.
-
-    To read what is installed takes longer than a small sweep, and writes nothing.
-    """
+    """Collect the provenance of the synthetic workload once. Reading the installed packages takes longer than
+    a small sweep, and writes nothing."""
     return collect_provenance(make_plan(1), Setup(Path(), PATH))
 
 
-def _session(place: Place, die_at: int, sender: Any = None, known: dict[str, Any] | None = None) -> None:
+def run_session(
+    place: SweepSite, die_at: int, sender: Any = None, provenance: dict[str, Any] | None = None
+) -> None:
     place.data.mkdir(parents=True, exist_ok=True)
-    moments = _Moments(place.root / "runs", die_at)
+    moments = MomentKiller(place.root / "runs", die_at)
     with patch(
         "orchestrator.execution.sweep.launch.collect_provenance",
-        (lambda *_: known) if known else collect_provenance,
+        (lambda *_: provenance) if provenance else collect_provenance,
     ):
-        go(place)
+        launch_or_resume(place)
     if sender is not None:
-        sender.send(moments.seen)
+        sender.send(moments.count)
 
 
-class _Moments:
-    """Counts, and kills this process when the count is full."""
+class MomentKiller:
+    """Count moments, and kill this process at moment `die_at`."""
 
     def __init__(self, root: Path, die_at: int) -> None:
-        self.seen = 0
+        self.count = 0
         self._root = str(root)
         self._die_at = die_at
         self._thread = threading.get_ident()
         sys.addaudithook(self._audit)
         append = Ledger.append
 
-        def counted(ledger: Ledger, *arguments: Any) -> None:
-            self._moment()
+        def counted_append(ledger: Ledger, *arguments: Any) -> None:
+            self.pass_moment()
             append(ledger, *arguments)
-            self._moment()
+            self.pass_moment()
 
-        Ledger.append = counted  # type: ignore[method-assign]
+        Ledger.append = counted_append  # type: ignore[method-assign]
 
     def _audit(self, name: str, arguments: tuple[Any, ...]) -> None:
-        changes = name in CHANGES or (name == "open" and arguments[2] & WRITING)
-        ours = threading.get_ident() == self._thread
-        if changes and ours and str(arguments[0]).startswith(self._root):
-            self._moment()
+        is_change = name in CHANGE_EVENTS or (name == "open" and arguments[2] & WRITE_FLAGS)
+        is_own_thread = threading.get_ident() == self._thread
+        if is_change and is_own_thread and str(arguments[0]).startswith(self._root):
+            self.pass_moment()
 
-    def _moment(self) -> None:
-        self.seen += 1
-        if self.seen == self._die_at:
+    def pass_moment(self) -> None:
+        self.count += 1
+        if self.count == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def check_log(events: list[Event], plan: Plan) -> None:
-    """Every planned trial ended for good once; its steps are there once, in order."""
-    ends = [
-        each.trial_id
-        for each in events
-        if each.kind is EventKind.ENDED and OutcomeKind(each.payload["kind"]).final
+    """Assert that every planned trial ended once and for good, with each step once and in order."""
+    ended_trials = [
+        event.trial_id
+        for event in events
+        if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final
     ]
-    assert sorted(map(str, ends)) == sorted(each.trial_id for each in plan.trials)
+    assert sorted(map(str, ended_trials)) == sorted(trial.trial_id for trial in plan.trials)
     for history in content(events).values():
-        steps = [each["step"] for each in history.measured]
+        steps = [measurement["step"] for measurement in history.measured]
         assert steps == sorted(set(steps))

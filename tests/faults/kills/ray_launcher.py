@@ -1,8 +1,6 @@
-"""A launching process with Ray, to be killed: `python -m tests.faults.kills.ray_launcher ROOT [ADDRESS]`.
-
-It writes MLflow where there is a file ROOT/mlflow.db, which may be empty: MLflow loads as long as the sweep
-takes. With a third argument it is the cluster instead: it writes its address there and waits.
-"""
+"""A launching process with Ray, to be killed: `python -m tests.faults.kills.ray_launcher ROOT [ADDRESS]`. It
+writes MLflow if a file ROOT/mlflow.db exists, which may be empty. With a third argument, the process
+starts a Ray cluster instead, writes the cluster's address to that file and waits."""
 
 import os
 import sys
@@ -14,20 +12,18 @@ from orchestrator.execution.live_view import Listeners
 from orchestrator.execution.ray.environment import SETTINGS, ray_environment
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import Place, go
+from tests.faults.kills.chaos import SweepSite, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
 MLFLOW = "mlflow.db"
-HEAD_GONE_S = "3"
-"""Instead of the patience for busy networks: without its head, Ray's driver takes a whole processor."""
+HEAD_TIMEOUT_S = "3"
+"""A short timeout: without its head, Ray's driver would use a whole processor for long."""
 
 
-def sweep() -> Plan:
-    """Long enough to be killed in the middle: a step takes 30 ms, a checkpoint follows every report.
-
-    No step is taken while there is a file `hold` in the data folder.
-    """
+def make_sweep_plan() -> Plan:
+    """Make a plan with steps of 30 ms and a checkpoint after every report. Trials pause while a file `hold`
+    is in the data folder."""
     arms = [make_arm(name, tally=True, hold=True, steps=STEPS, sleep_s=0.03) for name in ("one", "two")]
     return make_plan(
         arms,
@@ -39,14 +35,14 @@ def sweep() -> Plan:
     )
 
 
-def place(root: Path) -> Place:
-    """With MLflow beside it, where that is asked for."""
+def sweep_site(root: Path) -> SweepSite:
+    """Return the sweep below `root`, with MLflow if its database exists."""
     mlflow = root / MLFLOW
-    return Place(root, sweep(), f"sqlite:///{mlflow}" if mlflow.exists() else None)
+    return SweepSite(root, make_sweep_plan(), f"sqlite:///{mlflow}" if mlflow.exists() else None)
 
 
-def be_a_cluster(file: Path) -> None:
-    """Ends with its process."""
+def run_cluster(file: Path) -> None:
+    """Start a Ray cluster that ends with this process."""
     os.environ.update(ray_environment(private=False))
     import ray
 
@@ -57,14 +53,14 @@ def be_a_cluster(file: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        be_a_cluster(Path(sys.argv[3]))
+        run_cluster(Path(sys.argv[3]))
     address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
-    SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_GONE_S
+    SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_TIMEOUT_S
     try:
-        go(
-            place(root),
+        launch_or_resume(
+            sweep_site(root),
             "ray",
             address=address,
             num_cpus=None if address else 2,

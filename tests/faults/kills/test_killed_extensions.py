@@ -1,4 +1,4 @@
-"""kill -9 of `haltsweep extend`: what was there stays as it was, and what was added is done once."""
+"""A killed `haltsweep extend` leaves earlier results unchanged, and `resume` runs each added trial once."""
 
 import json
 from collections import Counter
@@ -13,81 +13,89 @@ pytestmark = pytest.mark.slow
 SPEC = TINY.replace("steps: 4", "steps: 60").replace("report_every: 2", "report_every: 20")
 
 
-def read(shell):
-    """Plan and events, sessions aside."""
+def read_sweep(shell):
+    """Return the plan and the events of trials."""
     with opened("tiny", shell.folder / "runs") as sweep:
-        return sweep.plan, [each for each in sweep.ledger.events() if each.trial_id is not None]
+        return sweep.plan, [event for event in sweep.ledger.events() if event.trial_id is not None]
 
 
-def killed_and_resumed(shell, asked, *, after, at_most):
-    """Plans before the extension and with it, where it was killed `after` so many of its trials had ended
-    and went on to its end: what was there is untouched, and each new trial ran and measured once."""
-    shown = shell.run("launch", "tiny.yaml", "--driver", "inline")
-    assert shown.code == 0, shown
-    plan, before = read(shell)
-    known = {each.trial_id for each in plan.trials}
+def extend_kill_and_resume(shell, arguments, *, after, at_most):
+    """Kill an extension after `after` of its trials have ended, and resume it. Assert that earlier trials are
+    unchanged and each new trial ran once; return the plan before and after the extension."""
+    answer = shell.run("launch", "tiny.yaml", "--driver", "inline")
+    assert answer.code == 0, answer
+    plan, before = read_sweep(shell)
+    known_ids = {trial.trial_id for trial in plan.trials}
 
-    def ended():
-        return sum(each.kind is EventKind.ENDED for each in read(shell)[1][len(before) :])
+    def count_ended():
+        return sum(event.kind is EventKind.ENDED for event in read_sweep(shell)[1][len(before) :])
 
-    with shell.started("extend", "tiny", *asked) as process:
-        wait_for(lambda: ended() >= after, process)
+    with shell.started("extend", "tiny", *arguments) as process:
+        wait_for(lambda: count_ended() >= after, process)
         process.kill()
         process.wait()
-    extended, half = read(shell)
-    assert known < {each.trial_id for each in extended.trials}
-    killed = sum(each.kind is EventKind.ENDED for each in half[len(before) :])
-    assert killed < at_most, "it was killed half-way"
-    shown = shell.run("resume", "tiny", "--driver", "inline")
-    assert shown.code == 0, shown
+    extended, half_events = read_sweep(shell)
+    assert known_ids < {trial.trial_id for trial in extended.trials}
+    killed = sum(event.kind is EventKind.ENDED for event in half_events[len(before) :])
+    assert killed < at_most, "the kill must come before the end"
+    answer = shell.run("resume", "tiny", "--driver", "inline")
+    assert answer.code == 0, answer
 
-    whole, events = read(shell)
-    assert whole == extended
-    assert events[: len(half)] == half
-    assert half[: len(before)] == before
-    assert [each for each in whole.trials if each.trial_id in known] == list(plan.trials)
-    new = events[len(before) :]
-    assert not [each for each in new if each.trial_id in known], "no trial that was there is touched"
-    final = Counter(
-        each.trial_id for each in new if each.kind is EventKind.ENDED and each.payload["kind"] == "finished"
+    final_plan, events = read_sweep(shell)
+    assert final_plan == extended
+    assert events[: len(half_events)] == half_events
+    assert half_events[: len(before)] == before
+    assert [trial for trial in final_plan.trials if trial.trial_id in known_ids] == list(plan.trials)
+    new_events = events[len(before) :]
+    assert not [event for event in new_events if event.trial_id in known_ids], (
+        "the extension must not change earlier trials"
     )
-    assert final == Counter(each.trial_id for each in whole.trials if each.trial_id not in known)
+    finished = Counter(
+        event.trial_id
+        for event in new_events
+        if event.kind is EventKind.ENDED and event.payload["kind"] == "finished"
+    )
+    assert finished == Counter(
+        trial.trial_id for trial in final_plan.trials if trial.trial_id not in known_ids
+    )
     measured = Counter(
-        (each.trial_id, each.payload["step"]) for each in new if each.kind is EventKind.MEASURED
+        (event.trial_id, event.payload["step"]) for event in new_events if event.kind is EventKind.MEASURED
     )
     assert set(measured.values()) == {1}
     assert {step for _, step in measured} == {20, 40, 60}
-    assert shell.run("verify", "tiny").code == 0, "MLflow, where it is written, and Parquet show the union"
-    return plan, whole
+    assert shell.run("verify", "tiny").code == 0, "MLflow and Parquet must contain all trials"
+    return plan, final_plan
 
 
-def cells(shell):
-    """Of the report's JSON file."""
+def report_cells(shell):
+    """Return the cells of the report's JSON file."""
     report = json.loads((shell.folder / "runs/tiny/report/report.json").read_text(encoding="utf-8"))
     return report["cells"]
 
 
-def test_an_extension_that_is_killed_goes_on_and_changes_nothing_that_was_there(tmp_path):
+def test_killed_extension_resumes_and_keeps_earlier_results(tmp_path):
     shell = Shell.at(tmp_path, SPEC, tracked=True)
-    asked = ("--seeds", "4", "--splits", "length-20-40")
-    plan, whole = killed_and_resumed(shell, asked, after=2, at_most=10)
-    late = [(each.arm, each.seed, each.late_splits) for each in whole.trials if each.phase == "posthoc"]
-    confirmed = [(each.arm, each.seed) for each in plan.trials if each.phase == "confirm"]
-    assert sorted(late) == sorted((*each, ("length-20-40",)) for each in confirmed)
-    for each in cells(shell):
-        if each["metric"].endswith("accuracy") and not each["metric"].startswith("valid/"):
-            assert each["estimate"]["n"] == 6, f"{each['metric']}: those measured and those read again"
-    assert "length-20-40/accuracy" in {each["metric"] for each in cells(shell)}
+    arguments = ("--seeds", "4", "--splits", "length-20-40")
+    plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, at_most=10)
+    reevaluated = [
+        (trial.arm, trial.seed, trial.late_splits) for trial in final_plan.trials if trial.phase == "posthoc"
+    ]
+    confirmed = [(trial.arm, trial.seed) for trial in plan.trials if trial.phase == "confirm"]
+    assert sorted(reevaluated) == sorted((*arm_and_seed, ("length-20-40",)) for arm_and_seed in confirmed)
+    for cell in report_cells(shell):
+        if cell["metric"].endswith("accuracy") and not cell["metric"].startswith("valid/"):
+            assert cell["estimate"]["n"] == 6, f"{cell['metric']}: measured trials and re-evaluations"
+    assert "length-20-40/accuracy" in {cell["metric"] for cell in report_cells(shell)}
 
 
-def test_an_added_arm_whose_launch_is_killed_in_one_process_is_searched_and_confirmed_once(tmp_path):
+def test_added_arm_is_searched_and_confirmed_once_after_a_kill(tmp_path):
     shell = Shell.at(tmp_path, SPEC)
-    wide = "arms.wide={why: more room, set: {model.width: 32}}"
-    plan, whole = killed_and_resumed(shell, (wide, "--driver", "inline"), after=1, at_most=4)
-    added = {each.trial_id for each in whole.trials} - {each.trial_id for each in plan.trials}
-    kinds = Counter((each.arm, each.phase) for each in whole.trials if each.trial_id in added)
+    arm_override = "arms.wide={why: more room, set: {model.width: 32}}"
+    plan, final_plan = extend_kill_and_resume(shell, (arm_override, "--driver", "inline"), after=1, at_most=4)
+    added_ids = {trial.trial_id for trial in final_plan.trials} - {trial.trial_id for trial in plan.trials}
+    kinds = Counter((trial.arm, trial.phase) for trial in final_plan.trials if trial.trial_id in added_ids)
     assert kinds == {("wide", "search"): 2, ("wide", "confirm"): 2}
     [accuracy] = [
-        each for each in cells(shell) if (each["arm"], each["metric"]) == ("wide", "near-iid/accuracy")
+        cell for cell in report_cells(shell) if (cell["arm"], cell["metric"]) == ("wide", "near-iid/accuracy")
     ]
     assert accuracy["estimate"]["n"] == 2

@@ -1,4 +1,5 @@
-"""kill -9 with MLflow written along: one run a trial, every step once, nothing left RUNNING."""
+"""After kills of a sweep that writes MLflow, each trial has one run with every step once, and none is
+RUNNING."""
 
 import random
 
@@ -6,23 +7,23 @@ import pytest
 
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import Place, check_log
+from tests.faults.kills.chaos import SweepSite, check_log
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 KILLS = 5
 MOMENTS = 20
-"""Of those a session of this sweep has, before the kill."""
+"""Number of moments of a session of this sweep before the kill."""
 
 
 @pytest.mark.slow
-def test_mlflow_shows_a_killed_sweep_as_if_nothing_had_happened(tmp_path):
+def test_mlflow_matches_the_ledger_after_kills(tmp_path):
     arms = [make_arm("one", tally=True), make_arm("two", tally=True, fault="raise", fault_at=3)]
     plan = make_plan(
         arms, trials_per_arm=3, seeds=(7, 8), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     )
     database = tmp_path / "runs" / "mlflow.db"
-    place = Place(tmp_path, plan, f"sqlite:///{database}")
+    place = SweepSite(tmp_path, plan, f"sqlite:///{database}")
     stream = random.Random(0)
     for _ in range(KILLS):
         assert not place.session(die_at=stream.randint(1, MOMENTS))
@@ -30,21 +31,21 @@ def test_mlflow_shows_a_killed_sweep_as_if_nothing_had_happened(tmp_path):
     events = place.events()
     check_log(events, plan)
 
-    seen = runs(database, plan.name)
-    trials = {key.split("/")[2]: run for key, run in seen.items() if key.startswith("trial/")}
-    assert trials.keys() == {each.trial_id for each in plan.trials}, "one run a trial"
-    assert {run.status for run in seen.values()} == {"FINISHED", "FAILED"}
+    mlflow_runs = runs(database, plan.name)
+    trials = {key.split("/")[2]: run for key, run in mlflow_runs.items() if key.startswith("trial/")}
+    assert trials.keys() == {trial.trial_id for trial in plan.trials}, "each trial must have one run"
+    assert {run.status for run in mlflow_runs.values()} == {"FINISHED", "FAILED"}
     for trial_id, run in trials.items():
-        written = sorted(
-            (metric, each.payload["step"], value)
-            for each in events
-            if each.kind is EventKind.MEASURED and each.trial_id == trial_id
-            for metric, value in each.payload["metrics"].items()
+        expected = sorted(
+            (metric, event.payload["step"], value)
+            for event in events
+            if event.kind is EventKind.MEASURED and event.trial_id == trial_id
+            for metric, value in event.payload["metrics"].items()
         )
-        shown = [(metric, step, value) for metric, step, _, value in run.points if "/" in metric]
-        names = {metric for metric, *_ in written}
-        assert [point for point in shown if point[0] in names] == written
-        failed = run.tags["haltsweep.arm"] == "two"
+        points = [(metric, step, value) for metric, step, _, value in run.points if "/" in metric]
+        names = {metric for metric, *_ in expected}
+        assert [point for point in points if point[0] in names] == expected
+        has_failed = run.tags["haltsweep.arm"] == "two"
         assert (run.status, run.tags["haltsweep.outcome"]) == (
-            ("FAILED", "crashed") if failed else ("FINISHED", "finished")
+            ("FAILED", "crashed") if has_failed else ("FINISHED", "finished")
         )

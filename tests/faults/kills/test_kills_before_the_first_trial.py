@@ -1,7 +1,5 @@
-"""kill -9 of a launch before its first trial, at many moments: the next launch of that name finds nothing.
-
-And of a removal: the next one finishes it. `STRIDE` 1 tries every moment, which takes minutes.
-"""
+"""A launch that is killed before its first trial can be launched again; a killed removal is finished by the
+next one. `STRIDE` is the distance between two tested moments; 1 tests every moment, which takes minutes."""
 
 import itertools
 import os
@@ -20,7 +18,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
-from tests.faults.kills.chaos import NEVER, Place, _Moments, check_log, ended_well
+from tests.faults.kills.chaos import NEVER, MomentKiller, SweepSite, check_log, join_session
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
 from tests.support.processes.forks import forks
@@ -33,31 +31,31 @@ STRIDE = {"embedded": 7, "postgresql": 11}
 PLAN = make_plan([make_arm("one", steps=1)], trials_per_arm=1, seeds=())
 
 
-def _die_at(moment, place):
-    """Transactions of whatever engine count as well."""
-    moments = _Moments(place.root / "runs", moment)
-    for each in ("begin", "commit"):
-        event.listen(Engine, each, lambda *_: moments._moment())
+def _arm_kill(moment, place):
+    """Kill this process at `moment`; transactions of any database count as moments."""
+    kill_moments = MomentKiller(place.root / "runs", moment)
+    for name in ("begin", "commit"):
+        event.listen(Engine, name, lambda *_: kill_moments.pass_moment())
 
 
 def _launch(place, storage, die_at):
-    _die_at(die_at, place)
+    _arm_kill(die_at, place)
     setup = Setup(place.data, PATH, storage=storage)
     run_sweep(place.plan, place.folder, setup, "", driver="inline")
 
 
 def _remove(place, storage, die_at):
-    _die_at(die_at, place)
-    for gone in unfinished_removals(place.folder.root):
-        finish_removal(gone)
+    _arm_kill(die_at, place)
+    for removal in unfinished_removals(place.folder.root):
+        finish_removal(removal)
     if place.folder.root.exists():
         remove(place.folder, read_setup(place.folder))
 
 
-def died(what, *arguments):
-    process = forks.Process(target=what, args=arguments)
+def is_killed(target, *arguments):
+    process = forks.Process(target=target, args=arguments)
     process.start()
-    return not ended_well(process)
+    return not join_session(process)
 
 
 def events_of(place, storage):
@@ -77,42 +75,42 @@ def storage_of(kind, request):
             yield url
 
 
-def moments(root, kind):
-    """Every moment to be killed at, with a place of its own, for as long as one likes."""
+def kill_moments(root, kind):
+    """Yield moments to be killed at without end, each with a new sweep."""
     for die_at in itertools.count(1, STRIDE[kind]):
-        place = Place(root / str(die_at), PLAN)
+        place = SweepSite(root / str(die_at), PLAN)
         place.data.mkdir(parents=True)
         yield die_at, place
 
 
 @pytest.mark.parametrize("kind", ["embedded", "postgresql"])
-def test_a_launch_that_was_killed_is_launched_again(tmp_path, request, kind):
+def test_killed_launch_can_be_launched_again(tmp_path, request, kind):
     with storage_of(kind, request) as storage:
-        for die_at, place in moments(tmp_path, kind):
-            assert died(_launch, place, storage, die_at)
-            if any(each.kind is EventKind.ASKED for each in events_of(place, storage)):
+        for die_at, place in kill_moments(tmp_path, kind):
+            assert is_killed(_launch, place, storage, die_at)
+            if any(event.kind is EventKind.ASKED for event in events_of(place, storage)):
                 break
-            assert not died(_launch, place, storage, NEVER), f"killed at moment {die_at}"
+            assert not is_killed(_launch, place, storage, NEVER), f"killed at moment {die_at}"
             events = events_of(place, storage)
             check_log(events, PLAN)
-            assert [each.name for each in (place.root / "runs").iterdir()] == ["synthetic"]
+            assert [path.name for path in (place.root / "runs").iterdir()] == ["synthetic"]
             if storage is not None:
-                assert [each.name for each in summaries(storage)] == ["synthetic"]
-            assert not died(_remove, place, storage, NEVER)
-        assert die_at > 10, "making folder and ledger must have several moments"
+                assert [summary.name for summary in summaries(storage)] == ["synthetic"]
+            assert not is_killed(_remove, place, storage, NEVER)
+        assert die_at > 10, "creating the folder and the ledger must have several moments"
 
 
 @pytest.mark.parametrize("kind", ["embedded", "postgresql"])
-def test_a_removal_that_was_killed_is_finished(tmp_path, request, kind):
+def test_killed_removal_is_finished_by_the_next_one(tmp_path, request, kind):
     with storage_of(kind, request) as storage:
-        for die_at, place in moments(tmp_path, kind):
-            assert not died(_launch, place, storage, NEVER)
-            last = not died(_remove, place, storage, die_at)
-            if not last:
-                assert not died(_remove, place, storage, NEVER), f"killed at moment {die_at}"
+        for die_at, place in kill_moments(tmp_path, kind):
+            assert not is_killed(_launch, place, storage, NEVER)
+            is_last = not is_killed(_remove, place, storage, die_at)
+            if not is_last:
+                assert not is_killed(_remove, place, storage, NEVER), f"killed at moment {die_at}"
             assert list((place.root / "runs").iterdir()) == []
             assert storage is None or summaries(storage) == []
-            if last:
+            if is_last:
                 break
         assert die_at > 5, "renaming and deleting must have several moments"
 
@@ -133,8 +131,8 @@ run()
 
 
 @pytest.mark.parametrize("end", ["interrupt", "kill"])
-def test_the_command_while_it_builds_data(tmp_path, end):
-    """As people meet it: Ctrl-C or kill -9 while data are built, then the same command again."""
+def test_launch_interrupted_while_building_data_can_be_repeated(tmp_path, end):
+    """A user presses Ctrl-C or kills the process while data are built, then repeats the command."""
     shell = Shell.at(tmp_path)
     launch = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline", "--runs", "runs")
     building = tmp_path / "building"
@@ -148,14 +146,16 @@ def test_the_command_while_it_builds_data(tmp_path, end):
     ) as process:
         wait_for(building.exists, process)
         (process.kill if end == "kill" else lambda: os.kill(process.pid, 2))()
-        shown = process.communicate(timeout=PATIENCE_S)[1]
+        error_output = process.communicate(timeout=PATIENCE_S)[1]
     runs = SweepFolder(shell.folder / "runs")
     if end == "interrupt":
         assert process.returncode == 130
-        assert "interrupted before the first trial of 'tiny': no files remain; launch it again" in shown
+        assert (
+            "interrupted before the first trial of 'tiny': no files remain; launch it again" in error_output
+        )
         assert not runs.root.exists()
-    done = shell.run(*launch)
-    assert done.code == 0, done.err
-    assert "trials: 4 finished" in done.out
-    left = {each.name for each in runs.root.iterdir() if each.name.startswith(".")}
-    assert not left
+    repeated = shell.run(*launch)
+    assert repeated.code == 0, repeated.err
+    assert "trials: 4 finished" in repeated.out
+    leftovers = {path.name for path in runs.root.iterdir() if path.name.startswith(".")}
+    assert not leftovers

@@ -1,4 +1,4 @@
-"""Innocent trials whose processes are killed from outside, more often than a trial is retried."""
+"""Trials that are killed from outside more often than their retries still finish."""
 
 import os
 import signal
@@ -38,21 +38,21 @@ confirm: {seeds: [1, 2], splits: [test]}
 """
 
 
-def pids(folder: Path) -> list[int]:
+def attempt_pids(folder: Path) -> list[int]:
     notes = folder / "pids"
     return [int(line) for line in notes.read_text().split()] if notes.exists() else []
 
 
 @pytest.mark.parametrize("driver", ["inline", "ray"])
-def test_a_trial_that_is_killed_six_times_before_its_first_report_finishes(tmp_path, monkeypatch, driver):
+def test_trial_killed_six_times_before_its_first_report_finishes(tmp_path, monkeypatch, driver):
     monkeypatch.setenv("NOTES", str(tmp_path))
     shell = Shell.at(tmp_path, SPEC)
     (shell.folder / "job.py").write_text(CODE)
     with shell.started("launch", "tiny.yaml", "--driver", driver) as process:
         for count in range(1, KILLS + 1):
-            wait_for(lambda: len(pids(tmp_path)) == count, process)  # noqa: B023 - called at once
-            os.kill(pids(tmp_path)[-1], SIGNALS[count % 2])
-        wait_for(lambda: len(pids(tmp_path)) == KILLS + 1, process)
+            wait_for(lambda: len(attempt_pids(tmp_path)) == count, process)  # noqa: B023 - called at once
+            os.kill(attempt_pids(tmp_path)[-1], SIGNALS[count % 2])
+        wait_for(lambda: len(attempt_pids(tmp_path)) == KILLS + 1, process)
         (tmp_path / "go").touch()
         process.communicate()
         assert process.returncode == 0
@@ -60,6 +60,6 @@ def test_a_trial_that_is_killed_six_times_before_its_first_report_finishes(tmp_p
     assert {row["outcome"] for row in rows} == {"finished"}
     with Ledger.open(SweepFolder(shell.folder / "runs" / "preempted").ledger_url, "preempted") as ledger:
         ends = [event.payload for event in ledger.events() if event.kind is EventKind.ENDED]
-    killed = [each for each in ends if each["kind"] == "stopped"]
+    killed = [end for end in ends if end["kind"] == "stopped"]
     assert len(killed) == KILLS
-    assert all(each["outside"] for each in killed)
+    assert all(end["outside"] for end in killed)

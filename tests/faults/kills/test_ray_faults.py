@@ -1,4 +1,4 @@
-"""Ray's workers and their launcher are killed; a later session continues as if nothing had happened."""
+"""Ray's workers and their launcher are killed; a later session continues without loss."""
 
 import secrets
 import signal
@@ -10,21 +10,21 @@ import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
-from tests.faults.kills.chaos import check_log, go
-from tests.faults.kills.ray_launcher import MLFLOW, STEPS, place
-from tests.faults.kills.test_stopped_from_elsewhere import haltsweep
+from tests.faults.kills.chaos import check_log, launch_or_resume
+from tests.faults.kills.ray_launcher import MLFLOW, STEPS, sweep_site
+from tests.faults.kills.test_stop_from_outside import run_haltsweep
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.processes.forks import forks, module
 from tests.support.processes.process_lookup import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
 
 pytestmark = pytest.mark.slow
-ASKED = "the sweep was asked to stop"
-"""Why a trial has stopped that was saved before."""
+STOP_REASON = "the sweep was asked to stop"
+"""Reason of a trial that stopped after its checkpoint."""
 
 
 @contextmanager
 def launcher(root, *arguments):
-    """A session that is surely over afterwards, with everything it started."""
+    """Start a session; end it and all its subprocesses afterwards."""
     process = module(
         "tests.faults.kills.ray_launcher", root, *arguments, output=root / "output.txt", session=True
     )
@@ -35,8 +35,8 @@ def launcher(root, *arguments):
 
 
 @contextmanager
-def other_cluster(root, monkeypatch):
-    """A cluster that is not the sweep's own, protected by a token: its process and its address."""
+def foreign_cluster(root, monkeypatch):
+    """Start a foreign Ray cluster with a token; yield its process and its address."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     address = root / "address"
@@ -46,124 +46,132 @@ def other_cluster(root, monkeypatch):
 
 
 @contextmanager
-def whole_family(process):
-    """What it started, but for two agents of Ray's: they hold nothing, and end after a minute."""
+def subprocesses(process):
+    """Yield the subprocesses except for two agents of Ray, which hold nothing and end after a minute."""
     family = family_of(process)
     agents = named(family, *AGENTS)
     try:
-        yield [each for each in family if each not in agents]
+        yield [process for process in family if process not in agents]
     finally:
         end(agents)
 
 
 def events_of(root):
     with suppress(StoreError):
-        return place(root).events()
+        return sweep_site(root).events()
     return []
 
 
-def measured(root):
-    return sum(each.kind is EventKind.MEASURED for each in events_of(root))
+def count_measurements(root):
+    return sum(event.kind is EventKind.MEASURED for event in events_of(root))
 
 
 def workers(process):
-    """Ray's workers that run a trial."""
+    """Find Ray's workers that run a trial."""
     return named(family_of(process), WORKERS)
 
 
-def under_way(root, process):
-    """Steps have been measured that were not there before, and there are workers below `process`."""
-    before = measured(root)
-    wait_until(lambda: measured(root) >= before + 5 and workers(process), "trials are under way")
+def wait_for_progress(root, process):
+    """Wait until new steps are measured and workers run below `process`."""
+    num_measured = count_measurements(root)
+    wait_until(
+        lambda: count_measurements(root) >= num_measured + 5 and workers(process), "trials are under way"
+    )
 
 
-def steps_repeated(root):
-    done = place(root).steps_done()
-    return {line: times - 1 for line, times in done.items() if times > 1}
+def repeated_steps(root):
+    counts = sweep_site(root).steps_done()
+    return {line: times - 1 for line, times in counts.items() if times > 1}
 
 
 def check_mlflow(root):
-    """One run a trial, every step once, none left open."""
-    seen = {key: run for key, run in runs(root / MLFLOW, "synthetic").items() if key.startswith("trial/")}
-    assert sorted(key.split("/")[2] for key in seen) == sorted(
-        each.trial_id for each in place(root).plan.trials
+    """Assert that MLflow has one closed run for each trial, with every step once."""
+    trial_runs = {
+        key: run for key, run in runs(root / MLFLOW, "synthetic").items() if key.startswith("trial/")
+    }
+    assert sorted(key.split("/")[2] for key in trial_runs) == sorted(
+        trial.trial_id for trial in sweep_site(root).plan.trials
     )
-    assert {run.status for run in seen.values()} == {"FINISHED"}
-    for run in seen.values():
+    assert {run.status for run in trial_runs.values()} == {"FINISHED"}
+    for run in trial_runs.values():
         steps = Counter(step for metric, step, *_ in run.points if metric == "valid/score")
-        whole = range(STEPS, STEPS + 1) if run.tags["haltsweep.phase"] == "posthoc" else range(1, STEPS + 1)
-        assert steps == Counter(whole)
+        expected_steps = (
+            range(STEPS, STEPS + 1) if run.tags["haltsweep.phase"] == "posthoc" else range(1, STEPS + 1)
+        )
+        assert steps == Counter(expected_steps)
 
 
-def finish(root):
-    """What is left is done without Ray, which has been seen to start again by then."""
-    process = forks.Process(target=go, args=(place(root),))
+def finish_without_ray(root):
+    """Run the rest of the sweep without Ray, which is slow to start."""
+    process = forks.Process(target=launch_or_resume, args=(sweep_site(root),))
     process.start()
     process.join(WAIT_S)
     assert process.exitcode == 0
 
 
-def test_stops_and_kills_of_launcher_and_workers_lose_and_double_nothing(tmp_path):
+def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
     (tmp_path / MLFLOW).touch()
-    stopped = drain(tmp_path)
+    stopped = stop_sweep(tmp_path)
     with launcher(tmp_path) as process:
-        seen = len(events_of(tmp_path))
-        wait_until(lambda: stopped <= measured_since(tmp_path, seen), "what was stopped goes on")
-        assert not steps_repeated(tmp_path), "what was drained is not done again"
-        with whole_family(process) as family:
+        event_count = len(events_of(tmp_path))
+        wait_until(lambda: stopped <= trials_measured_since(tmp_path, event_count), "stopped trials continue")
+        assert not repeated_steps(tmp_path), "drained trials must not repeat steps"
+        with subprocesses(process) as family:
             process.kill()
-            _, alive = psutil.wait_procs(family, timeout=WAIT_S)
-            assert not alive, "whatever it started must end with the launcher"
+            _, survivors = psutil.wait_procs(family, timeout=WAIT_S)
+            assert not survivors, "subprocesses must end with the launcher"
     with launcher(tmp_path) as process:
         for pick in (min, max):
-            under_way(tmp_path, process)
-            pick(workers(process), key=lambda each: each.pid).kill()
-        under_way(tmp_path, process)
+            wait_for_progress(tmp_path, process)
+            pick(workers(process), key=lambda worker: worker.pid).kill()
+        wait_for_progress(tmp_path, process)
         interrupt_twice(process)
     assert events_of(tmp_path)[-1].kind is EventKind.CLOSED
-    finish(tmp_path)
+    finish_without_ray(tmp_path)
 
     events = events_of(tmp_path)
-    check_log(events, place(tmp_path).plan)
-    ends = [each.payload for each in events if each.kind is EventKind.ENDED]
-    assert all(each["kind"] in {"finished", "stopped"} for each in ends)
-    stopped = [each for each in ends if each["kind"] == "stopped"]
-    killed = [each for each in stopped if each.get("outside")]
+    check_log(events, sweep_site(tmp_path).plan)
+    ends = [event.payload for event in events if event.kind is EventKind.ENDED]
+    assert all(end["kind"] in {"finished", "stopped"} for end in ends)
+    stopped = [end for end in ends if end["kind"] == "stopped"]
+    killed = [end for end in stopped if end.get("outside")]
     assert 1 <= len(killed) <= 2
-    assert {each["reason"] for each in stopped if each not in killed} <= {ASKED}
-    # Two trials run at a time, and what a worker had not yet sent when it died is at most 50 ms and a step.
-    assert sum(steps_repeated(tmp_path).values()) <= (2 * 2 + 2) * 3
+    assert {end["reason"] for end in stopped if end not in killed} <= {STOP_REASON}
+    # Two trials run at a time. A worker that dies loses at most the output of 50 ms and one step.
+    assert sum(repeated_steps(tmp_path).values()) <= (2 * 2 + 2) * 3
     check_mlflow(tmp_path)
 
 
-def drain(root):
-    """`haltsweep stop`: running trials are saved and stopped. Their names."""
+def stop_sweep(root):
+    """Stop the sweep with `haltsweep stop`; return the trials that were checkpointed and stopped."""
     with launcher(root) as process:
-        wait_until(lambda: measured(root) >= 25, "trials are under way")
-        shown = haltsweep("stop", "synthetic", "--runs", root / "runs")
-        assert (shown.returncode, shown.stderr) == (0, "")
+        wait_until(lambda: count_measurements(root) >= 25, "trials are under way")
+        result = run_haltsweep("stop", "synthetic", "--runs", root / "runs")
+        assert (result.returncode, result.stderr) == (0, "")
         assert process.wait(WAIT_S) == 0
     events = events_of(root)
-    stopped = [each for each in events if each.kind is EventKind.ENDED and each.payload["kind"] == "stopped"]
+    stopped = [
+        event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
+    ]
     assert 1 <= len(stopped) <= 2
-    assert {each.payload["reason"] for each in stopped} == {ASKED}
+    assert {event.payload["reason"] for event in stopped} == {STOP_REASON}
     assert events[-1].payload == {"reason": "interrupted"}
-    saved = {each.trial_id for each in events if each.kind is EventKind.CHECKPOINTED}
-    names = {each.trial_id for each in stopped}
-    assert names <= saved
+    checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
+    names = {event.trial_id for event in stopped}
+    assert names <= checkpointed
     return names
 
 
-def measured_since(root, seen):
-    """Trials of which something was measured after the first `seen` events."""
-    return {each.trial_id for each in events_of(root)[seen:] if each.kind is EventKind.MEASURED}
+def trials_measured_since(root, event_count):
+    """Return the trials with a measurement after the first `event_count` events."""
+    return {event.trial_id for event in events_of(root)[event_count:] if event.kind is EventKind.MEASURED}
 
 
 def interrupt_twice(process):
-    """The second interrupt ends it at once, with everything that it started."""
-    with whole_family(process) as family:
+    """Interrupt twice; the second interrupt ends the process and its subprocesses at once."""
+    with subprocesses(process) as family:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
-        _, alive = psutil.wait_procs(family, timeout=WAIT_S)
-        assert not alive
+        _, survivors = psutil.wait_procs(family, timeout=WAIT_S)
+        assert not survivors

@@ -1,7 +1,5 @@
-"""Links, pipes and folders where launches clear away: nobody is stopped by them, nor are they touched.
-
-On Ray too: see tests/e2e/test_commands.py.
-"""
+"""Launches ignore foreign links, pipes and folders in the places that launches clean, and do not touch them.
+tests/e2e/test_commands.py tests the same on Ray."""
 
 import os
 
@@ -12,83 +10,83 @@ from tests.support.processes.commands import Shell
 from tests.support.processes.temporary import short_folder
 from trainables.process_identity import origin
 
-GONE = 99_999_999
-"""No process has this id."""
+DEAD_PID = 99_999_999
+"""No process has this process id."""
 
 
 @pytest.fixture
 def temporary():
-    """A temporary folder that launches take: its path is short enough for sockets."""
-    with short_folder() as made:
-        yield made
+    """Create a temporary folder whose path is short enough for sockets."""
+    with short_folder() as folder:
+        yield folder
 
 
-def scatter(folder, *prefixes, suffix="-x"):
-    """Everything that is no folder of ours, under names that a killed process of ours would have left."""
+def scatter_foreign_files(folder, *prefixes, suffix="-x"):
+    """Create links, files and a pipe under names that a killed launch would have left."""
     folder.mkdir(parents=True, exist_ok=True)
     precious = folder / "precious"
     (precious / "below").mkdir(parents=True, exist_ok=True)
-    (precious / "file").write_text("kept")
-    made = []
+    (precious / "file").write_text("content")
+    paths = []
     for prefix in prefixes:
-        names = [folder / f"{prefix}{GONE}{number}-{origin()}aa{suffix}" for number in range(5)]
+        names = [folder / f"{prefix}{DEAD_PID}{number}-{origin()}aa{suffix}" for number in range(5)]
         names[0].symlink_to(precious)
         names[1].symlink_to("nowhere")
         names[2].symlink_to(names[2].name)
         names[3].write_text("a file")
         os.mkfifo(names[4])
-        made += names
-    return precious, made
+        paths += names
+    return precious, paths
 
 
-def assert_untouched(precious, made):
-    assert (precious / "file").read_text() == "kept"
+def assert_untouched(precious, paths):
+    assert (precious / "file").read_text() == "content"
     assert (precious / "below").is_dir()
-    assert all(os.path.lexists(each) for each in made)
+    assert all(os.path.lexists(path) for path in paths)
 
 
-def launched_among_foreign_names(shell, runs, temporary, *arguments):
-    """They do not stop a launch, which clears away what a killed one left.
+def launch_among_foreign_names(shell, runs, temporary, *arguments):
+    """Launch a sweep among foreign files, and assert that only leftovers of a killed launch are removed.
 
-    What it says, and those in `temporary`.
+    Return the answer of the launch and the foreign files in `temporary`.
     """
     places = [
-        scatter(temporary, RAY, "haltsweep-rehearsal-"),
-        scatter(runs, ".tiny.launching-", ".tiny.removing-", ".mlflow.db-"),
+        scatter_foreign_files(temporary, RAY, "haltsweep-rehearsal-"),
+        scatter_foreign_files(runs, ".tiny.launching-", ".tiny.removing-", ".mlflow.db-"),
     ]
-    left = temporary / f"{RAY}{GONE}-{origin()}aa-ours"
-    (left / "session").mkdir(parents=True)
-    (left / "link").symlink_to(places[0][0])
-    done = shell.run("launch", "tiny.yaml", *arguments, TMPDIR=str(temporary))
-    assert done.code == 0, done.err
+    leftover = temporary / f"{RAY}{DEAD_PID}-{origin()}aa-ours"
+    (leftover / "session").mkdir(parents=True)
+    (leftover / "link").symlink_to(places[0][0])
+    answer = shell.run("launch", "tiny.yaml", *arguments, TMPDIR=str(temporary))
+    assert answer.code == 0, answer.err
     for place in places:
         assert_untouched(*place)
-    assert not left.exists(), "what a killed launch left is cleared away by the next"
-    return done, places[0]
+    assert not leftover.exists(), "the next launch must remove leftovers of a killed launch"
+    return answer, places[0]
 
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
+def test_commands_work_among_foreign_names(tmp_path, temporary):
     shell = Shell.at(tmp_path, tracked=True)
     short = ("--profile", "short", "--driver", "inline")
-    done, left = launched_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
-    assert "trials: 4 finished" in done.out
+    answer, foreign_files = launch_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
+    assert "trials: 4 finished" in answer.out
     sweep = shell.folder / "runs" / "tiny"
     (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))
     places = [
-        scatter(sweep, ".records.parquet.", ".projections.json.", ".tracking.json."),
-        scatter(arrow.parent, f".{arrow.stem}.", suffix=".tmp"),
+        scatter_foreign_files(sweep, ".records.parquet.", ".projections.json.", ".tracking.json."),
+        scatter_foreign_files(arrow.parent, f".{arrow.stem}.", suffix=".tmp"),
     ]
     folder = arrow.parent / f".{arrow.stem}.x.tmp"
     folder.mkdir()
     arrow.unlink()
-    done = shell.run("launch", "tiny.yaml", "--profile", "short", "name=again", "--driver", "inline")
-    assert done.code == 0, done.err
+    answer = shell.run("launch", "tiny.yaml", "--profile", "short", "name=again", "--driver", "inline")
+    assert answer.code == 0, answer.err
     assert shell.run("sync", "tiny").code == 0
     assert shell.run("check", "tiny.yaml", TMPDIR=str(temporary)).code == 0
     assert folder.is_dir()
-    assert_untouched(*left)
-    for precious, made in places:
-        # A file under the name of one of ours cannot be told from ours.
-        assert_untouched(precious, [each for each in made if f"{GONE}3" not in each.name])
+    assert_untouched(*foreign_files)
+    for precious, paths in places:
+        # Commands cannot distinguish a regular file under such a name from a leftover.
+        assert_untouched(precious, [path for path in paths if f"{DEAD_PID}3" not in path.name])

@@ -1,4 +1,4 @@
-"""Processes of other containers and users, and sessions that wake up after their sweep was taken over."""
+"""Processes in other containers, of other users, and sessions that wake up after a take-over."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ from tests.support.processes.commands import PATIENCE_S, Shell, answer, tree, wa
 from tests.support.processes.temporary import short_folder
 
 CONTAINER = ("unshare", "--mount", "--pid", "--fork")
-OWN_PROC = 'mount -t proc {options} proc /proc && exec "$@"'
+MOUNT_PROC = 'mount -t proc {options} proc /proc && exec "$@"'
 
-OWNER = """
+OWNER_CODE = """
 import sys, tempfile
 from orchestrator.files.abandoned_folders import CHECKPOINTS, RAY, clear_abandoned
 from trainables.process_identity import process_label
@@ -31,9 +31,9 @@ for prefix in (CHECKPOINTS, RAY, TRIALS):
 if sys.argv[1] == "wait":
     input()
 """
-"""Clears away what dead processes left, then makes folders as a launch and its trials do."""
+"""A program that removes leftovers of dead processes, then creates folders as a launch and its trials do."""
 
-STRANGER = """
+STRANGER_CODE = """
 import os, subprocess, sys, time
 from pathlib import Path
 from orchestrator.execution.sweep.removal import remove_rows
@@ -69,27 +69,30 @@ owner.kill()
 owner.wait()
 print(holder.state().name)
 """
-"""A holder of root's that is late, judged by another user of the same database."""
+"""A program in which another user of the database judges a holder that runs as root and whose lease expired.
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def containers() -> None:
-    """Skips where this user may not make namespaces of process ids."""
-    allowed = subprocess.run([*CONTAINER, "sh", "-c", OWN_PROC.format(options=""), "sh", "true"], check=False)
+def require_containers() -> None:
+    """Skip the tests if this user may not create namespaces of process ids."""
+    allowed = subprocess.run(
+        [*CONTAINER, "sh", "-c", MOUNT_PROC.format(options=""), "sh", "true"], check=False
+    )
     if allowed.returncode:
         pytest.skip("this user may not make a namespace of process ids")
 
 
 def in_container(code: str, arguments: Sequence[str], options: str = "") -> list[str]:
-    """The command that runs Python code in a namespace of process ids with a /proc of its own."""
-    mounted = ["sh", "-c", OWN_PROC.format(options=options), "sh"]
+    """Return a command that runs Python code in a namespace of process ids with a private /proc."""
+    mounted = ["sh", "-c", MOUNT_PROC.format(options=options), "sh"]
     return [*CONTAINER, *mounted, sys.executable, "-c", code, *arguments]
 
 
 @contextmanager
 def owner_in_container(environment: dict[str, str]) -> Iterator[list[Path]]:
-    """Folders of a living process of a container."""
-    command = in_container(OWNER, ["wait"])
+    """Start a living process in a container; yield its folders."""
+    command = in_container(OWNER_CODE, ["wait"])
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -99,27 +102,27 @@ def owner_in_container(environment: dict[str, str]) -> Iterator[list[Path]]:
         assert process.returncode == 0
 
 
-def owner_here(environment: dict[str, str]) -> list[Path]:
-    """Folders of a process of no container, which has ended."""
-    command = [sys.executable, "-c", OWNER, "leave"]
-    shown = subprocess.run(
+def dead_owner(environment: dict[str, str]) -> list[Path]:
+    """Return the folders of a process outside of containers that has ended."""
+    command = [sys.executable, "-c", OWNER_CODE, "leave"]
+    result = subprocess.run(
         command, capture_output=True, text=True, check=True, env=environment, timeout=PATIENCE_S
     )
-    return [Path(line) for line in shown.stdout.splitlines()]
+    return [Path(line) for line in result.stdout.splitlines()]
 
 
 @pytest.mark.slow
-def test_containers_with_one_temporary_folder_leave_each_other_alone() -> None:
+def test_containers_with_a_shared_temporary_folder_keep_foreign_folders() -> None:
     with short_folder() as temporary:
         environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"}
         with owner_in_container(environment) as first, owner_in_container(environment) as second:
-            ours = owner_here(environment)
-            assert len({*first, *second, *ours}) == 9
-            assert all(each.is_dir() for each in (*first, *second, *ours))
-        # All of them are dead now. Only those of this container can be known to be.
-        owner_here(environment)
-        assert all(each.is_dir() for each in (*first, *second))
-        assert not any(each.exists() for each in ours)
+            own_folders = dead_owner(environment)
+            assert len({*first, *second, *own_folders}) == 9
+            assert all(folder.is_dir() for folder in (*first, *second, *own_folders))
+        # All owners are dead now, but a launch can know this only of processes in its container.
+        dead_owner(environment)
+        assert all(folder.is_dir() for folder in (*first, *second))
+        assert not any(folder.exists() for folder in own_folders)
 
 
 @pytest.mark.slow
@@ -129,52 +132,54 @@ def test_containers_with_one_temporary_folder_leave_each_other_alone() -> None:
     [("", ["ALIVE", "refused", "DEAD"]), ("-o hidepid=2", ["UNKNOWN", "refused", "DEAD"])],
     ids=["shown", "hidden"],
 )
-def test_a_living_process_of_another_user_is_never_dead(
+def test_living_process_of_another_user_is_never_dead(
     tmp_path: Path, options: str, judged: list[str]
 ) -> None:
-    command = in_container(STRANGER, [str(tmp_path)], options)
+    command = in_container(STRANGER_CODE, [str(tmp_path)], options)
     for parent in tmp_path.parents:
         if parent.name.startswith(("pytest-", "popen-")):
             parent.chmod(0o755)
-    shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert shown.stdout.split() == judged, shown.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert result.stdout.split() == judged, result.stderr
 
 
 def events(shell: Shell) -> list[Event]:
-    """All events of the sweep so far."""
+    """Return all events of the sweep so far."""
     try:
         with Ledger.open(SweepFolder(shell.folder / "runs" / "tiny").ledger_url, "tiny") as ledger:
             return list(ledger.events())
-    except StoreError:  # the launch has not made it yet
+    except StoreError:  # the launch has not created the ledger yet
         return []
 
 
-def begun(shell: Shell) -> bool:
-    """Whether a trial of the sweep has begun."""
+def has_started_trial(shell: Shell) -> bool:
+    """Return whether a trial of the sweep has started."""
     return any(event.kind is EventKind.STARTED for event in events(shell))
 
 
 @pytest.mark.slow
-def test_a_stopped_session_that_wakes_up_after_a_take_over_writes_nothing(tmp_path: Path) -> None:
+def test_session_that_wakes_up_after_a_take_over_writes_nothing(tmp_path: Path) -> None:
     shell = Shell.at(tmp_path)
-    with shell.started("launch", "tiny.yaml", "--profile", "short", "--driver", "inline") as asleep:
-        wait_for(lambda: begun(shell), asleep)
-        asleep.send_signal(signal.SIGSTOP)
-        held = shell.run("resume", "tiny")
-        assert held.code == 2
-        assert "--take-over" in held.err
-        taken = shell.run("resume", "tiny", "--take-over")
-        assert taken.code == 0, taken.err
-        assert f"taken over from session 1, process {asleep.pid} on host" in " ".join(taken.err.split())
-        assert "trials: 4 finished" in taken.out
-        before, written = tree(shell.folder / "runs"), events(shell)
-        asleep.send_signal(signal.SIGCONT)
-        woken = answer(asleep)
+    with shell.started("launch", "tiny.yaml", "--profile", "short", "--driver", "inline") as suspended:
+        wait_for(lambda: has_started_trial(shell), suspended)
+        suspended.send_signal(signal.SIGSTOP)
+        refused = shell.run("resume", "tiny")
+        assert refused.code == 2
+        assert "--take-over" in refused.err
+        takeover = shell.run("resume", "tiny", "--take-over")
+        assert takeover.code == 0, takeover.err
+        assert f"taken over from session 1, process {suspended.pid} on host" in " ".join(takeover.err.split())
+        assert "trials: 4 finished" in takeover.out
+        files_before, earlier_events = tree(shell.folder / "runs"), events(shell)
+        suspended.send_signal(signal.SIGCONT)
+        woken = answer(suspended)
     assert woken.code == 1
     assert "only the newest holder may write to sweep 'tiny'" in " ".join(woken.err.split())
     assert "Traceback" not in woken.err
-    assert events(shell) == written
-    after = tree(shell.folder / "runs")
-    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
-    # Whoever closes a database of SQLite last moves its log into it; the events are compared above.
+    assert events(shell) == earlier_events
+    files_after = tree(shell.folder / "runs")
+    changed = {
+        name for name in {*files_before, *files_after} if files_before.get(name) != files_after.get(name)
+    }
+    # The last process that closes a SQLite database moves the log into it; the events are compared above.
     assert not {name for name in changed if not name.startswith("tiny/ledger.db")}

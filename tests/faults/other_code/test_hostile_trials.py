@@ -1,4 +1,7 @@
-"""Whatever a trial says is kept, shown and no end of its sweep: any text, any number, what is none."""
+"""A trial may report any text or number.
+
+Invalid reports end only the trial, and all outputs remain readable.
+"""
 
 import json
 import math
@@ -40,13 +43,13 @@ from tests.support.training_code.hostile import PATH, Mute, tell
 from trainables.protocol import Measurement
 
 ANY_TEXT = st.text(st.characters(), max_size=20)
-"""Lone surrogates, control characters and NULs included."""
+"""Text with lone surrogates, control characters and NULs."""
 NUMBERS = (
     st.floats(-NUMBER_MOST, NUMBER_MOST)
     | st.integers(-int(NUMBER_MOST), int(NUMBER_MOST))
     | st.sampled_from([np.float32(0.5), np.int64(2**62), np.array(3.0), Decimal("0.1"), 2**63])
 )
-NO_NUMBERS = st.sampled_from([True, b"1", [1.0], {"valid": {"accuracy": 1.0}}, 1j, object(), 10**400])
+INVALID_NUMBERS = st.sampled_from([True, b"1", [1.0], {"valid": {"accuracy": 1.0}}, 1j, object(), 10**400])
 NAMES = ANY_TEXT.filter(str.strip) | st.sampled_from(
     ["a//b", "../x", "/", ".", "x" * 300, "a\ud800", "a\0b", "=1+1"]
 )
@@ -56,8 +59,10 @@ def one_trial() -> Plan:
     return make_plan([make_arm("one")], trials_per_arm=0, seeds=(7,))
 
 
-def run(folder: Path, report: Any, raised: BaseException | None = None, url: str | None = None) -> Record:
-    """A sweep of one trial through ledger, Parquet, MLflow, report and JSON; what came of the trial."""
+def run_trial(
+    folder: Path, report: Any, raised: BaseException | None = None, url: str | None = None
+) -> Record:
+    """Run a sweep of one trial through ledger, Parquet, MLflow, report and JSON; return its record."""
     sweep, plan = SweepFolder(folder / "runs" / "synthetic"), one_trial()
     sweep.root.mkdir(parents=True)
     sweep.plan.write_text(to_json(plan))
@@ -66,29 +71,29 @@ def run(folder: Path, report: Any, raised: BaseException | None = None, url: str
         lease = ledger.claim(DEAD)
         inline.run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
         assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
-        (found,) = records(ledger.events(), plan)
-        _project(sweep, plan, ledger, found)
-    return found
+        (record_,) = records(ledger.events(), plan)
+        _project(sweep, plan, ledger, record_)
+    return record_
 
 
-def _project(sweep: SweepFolder, plan: Plan, ledger: Ledger, found: Record) -> None:
-    report = summarise(plan, [found])
+def _project(sweep: SweepFolder, plan: Plan, ledger: Ledger, record_: Record) -> None:
+    report = summarise(plan, [record_])
     write_report_folder(report, sweep.report)
     json.loads(as_json(report))
-    json.dumps(found.reason, ensure_ascii=False).encode()
+    json.dumps(record_.reason, ensure_ascii=False).encode()
     database = sweep.root.parent / "mlflow.db"
-    database.write_bytes(Empty.database())
+    database.write_bytes(EmptyStore.database())
     uri = f"sqlite:///{database}"
     assert sync(sweep, ledger, uri, ArmSummary(arm_metrics(report))).runs == 3
     assert sync(sweep, ledger, uri, ArmSummary(arm_metrics(report))).total == 0
-    assert read_records(sweep) == [found]
+    assert read_records(sweep) == [record_]
     with closing(sqlite3.connect(database)) as store:
         for (value,) in store.execute("SELECT value FROM tags"):
             value.encode()
 
 
-class Empty:
-    """MLflow's empty database, made once: that takes seconds."""
+class EmptyStore:
+    """MLflow's empty database, created once, because that takes seconds."""
 
     _content = b""
 
@@ -106,15 +111,15 @@ class Empty:
         return cls._content
 
 
-def said(report: Any) -> Record:
-    """What came of a trial that reported this, without a ledger, projections and a process of its own."""
+def record_of(report: Any) -> Record:
+    """Return the record of a trial with this report, without a ledger, projections and a subprocess."""
     tell(report)
     log = MemoryLog()
     with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
         recorder = record(one_trial(), log, root=Path(folder))
         inline.run_inline(recorder, PATH, data_dir=Path(folder), debug=True)
-    (found,) = records(log.events(), one_trial())
-    return found
+    (record_,) = records(log.events(), one_trial())
+    return record_
 
 
 BOUNDED = examples(6, suppress_health_check=list(HealthCheck))
@@ -124,12 +129,12 @@ BOUNDED = examples(6, suppress_health_check=list(HealthCheck))
 @BOUNDED
 @given(st.dictionaries(NAMES, NUMBERS, max_size=4))
 @example({"a\ud800": 1, "b\0": 2**63, "valid/../x": 0})
-def test_any_names_and_any_numbers_are_kept(metrics: dict[str, Any]) -> None:
+def test_any_metric_names_and_numbers_are_stored(metrics: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), Measurement(2**63 - 1, 0.5, metrics))
-    assert found.outcome is OutcomeKind.FINISHED, found.reason
-    assert found.last is not None
-    assert sorted(found.last.metrics.values()) == sorted(float(value) for value in metrics.values())
+        record_ = run_trial(Path(folder), Measurement(2**63 - 1, 0.5, metrics))
+    assert record_.outcome is OutcomeKind.FINISHED, record_.reason
+    assert record_.last is not None
+    assert sorted(record_.last.metrics.values()) == sorted(float(value) for value in metrics.values())
 
 
 @pytest.mark.slow
@@ -142,19 +147,19 @@ def test_any_names_and_any_numbers_are_kept(metrics: dict[str, Any]) -> None:
 @example(ValueError("lone \ud800, NUL \0 and \x1b[2J"))
 @example(Mute())
 @example(ExceptionGroup("\udfff", [ValueError("\0")]))
-def test_whatever_is_raised_is_the_end_of_the_trial_alone(raised: BaseException) -> None:
+def test_exception_ends_only_its_trial(raised: BaseException) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), None, raised)
-    assert found.outcome is OutcomeKind.CRASHED
-    assert found.reason.startswith(f"{type(raised).__name__}:")
+        record_ = run_trial(Path(folder), None, raised)
+    assert record_.outcome is OutcomeKind.CRASHED
+    assert record_.reason.startswith(f"{type(raised).__name__}:")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("raised", [None, ValueError("lone \ud800 and NUL \0")])
-def test_so_it_is_in_postgresql(tmp_path: Path, raised: BaseException | None) -> None:
+def test_hostile_reports_are_stored_in_postgresql(tmp_path: Path, raised: BaseException | None) -> None:
     with postgres() as server:
-        found = run(tmp_path, Measurement(1, 1.0, {"a\ud800\0": 2**63}), raised, server.url())
-    assert found.outcome is (OutcomeKind.FINISHED if raised is None else OutcomeKind.CRASHED)
+        record_ = run_trial(tmp_path, Measurement(1, 1.0, {"a\ud800\0": 2**63}), raised, server.url())
+    assert record_.outcome is (OutcomeKind.FINISHED if raised is None else OutcomeKind.CRASHED)
 
 
 @pytest.mark.parametrize(
@@ -192,38 +197,40 @@ def test_so_it_is_in_postgresql(tmp_path: Path, raised: BaseException | None) ->
         ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict; fix the code"),
     ],
 )
-def test_what_is_no_number_ends_its_trial_with_the_reason(report: Any, reason: str) -> None:
-    found = said(report)
-    assert found.outcome is OutcomeKind.CRASHED
-    assert re.match(reason, found.reason), found.reason
+def test_invalid_report_crashes_its_trial_with_the_reason(report: Any, reason: str) -> None:
+    record_ = record_of(report)
+    assert record_.outcome is OutcomeKind.CRASHED
+    assert re.match(reason, record_.reason), record_.reason
 
 
 @pytest.mark.parametrize("value", [True, False, np.bool_(1), np.array(0, bool), torch.tensor(True)])  # noqa: FBT003
-def test_a_truth_value_is_no_metric(value: Any) -> None:
-    found = said(Measurement(7, 1.0, {"valid/solved": value}))
-    assert found.outcome is OutcomeKind.CRASHED
-    got = r"a (bool|bool_|ndarray|Tensor) for the text 'valid/solved' at step 7: report a share or a count"
-    assert re.match(f"a metric must be a number, got {got}", found.reason), found.reason
+def test_boolean_metric_crashes_its_trial(value: Any) -> None:
+    record_ = record_of(Measurement(7, 1.0, {"valid/solved": value}))
+    assert record_.outcome is OutcomeKind.CRASHED
+    message = (
+        r"a (bool|bool_|ndarray|Tensor) for the text 'valid/solved' at step 7: report a share or a count"
+    )
+    assert re.match(f"a metric must be a number, got {message}", record_.reason), record_.reason
 
 
-@given(NO_NUMBERS)
-def test_nothing_that_is_no_number_passes(value: Any) -> None:
-    assert said(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
+@given(INVALID_NUMBERS)
+def test_metric_that_is_no_number_crashes_its_trial(value: Any) -> None:
+    assert record_of(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
 
 
 @pytest.mark.parametrize("value", [math.nextafter(NUMBER_MOST, math.inf), -1e300, 10**300])
-def test_a_loss_that_is_too_large_to_sum_is_a_divergence(value: float) -> None:
-    found = said(Measurement(1, 1.0, {"train/loss": value}))
-    assert found.outcome is OutcomeKind.DIVERGED
-    assert f"train/loss must stay finite, got {float(value)} at step 1" in found.reason
+def test_loss_too_large_to_sum_is_a_divergence(value: float) -> None:
+    record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
+    assert record_.outcome is OutcomeKind.DIVERGED
+    assert f"train/loss must stay finite, got {float(value)} at step 1" in record_.reason
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), Decimal("-inf")])
-def test_a_loss_that_is_not_finite_is_a_divergence_and_other_values_are_kept(value: Any) -> None:
-    found = said(Measurement(1, 1.0, {"train/loss": value}))
-    assert found.outcome is OutcomeKind.DIVERGED
-    assert found.reason.startswith("train/loss must stay finite, got ")
-    found = said(Measurement(1, 1.0, {"a\ud800": value}))
-    assert found.outcome is OutcomeKind.FINISHED
-    assert found.last is not None
-    assert not math.isfinite(found.last.metrics[r"a\ud800"])
+def test_non_finite_loss_diverges_and_other_metrics_are_stored(value: Any) -> None:
+    record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
+    assert record_.outcome is OutcomeKind.DIVERGED
+    assert record_.reason.startswith("train/loss must stay finite, got ")
+    record_ = record_of(Measurement(1, 1.0, {"a\ud800": value}))
+    assert record_.outcome is OutcomeKind.FINISHED
+    assert record_.last is not None
+    assert not math.isfinite(record_.last.metrics[r"a\ud800"])

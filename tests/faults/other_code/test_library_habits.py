@@ -1,4 +1,4 @@
-"""Scripts of Hugging Face, Lightning, MLflow, Hydra and Accelerate, two trials at a time."""
+"""Scripts with Hugging Face, Lightning, MLflow, Hydra and Accelerate run in two trials at a time."""
 
 import shutil
 from importlib.util import find_spec
@@ -31,17 +31,17 @@ LEVELS = {"high": 0.8, "low": 0.2}
 SEEDS = (1, 2)
 
 
-def test_every_script_measures_what_it_measures_alone(tmp_path):
-    # MLflow and Hydra themselves fail in folders with quotes or equals signs in their names.
+def test_every_library_script_measures_the_same_as_alone(tmp_path):
+    # MLflow and Hydra fail in folders with quotes or equals signs in their names.
     shell = Shell(tmp_path / "work", tmp_path / "home")
     shell.folder.mkdir()
     shell.home.mkdir()
     spec = habits_spec(dict.fromkeys(HABITS, LEVELS), SEEDS)
     (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
     shutil.copy(SCRIPT, shell.folder / "job.py")
-    shown = shell.run("launch", "tiny.yaml", "--cpus", "0.5")
+    answer = shell.run("launch", "tiny.yaml", "--cpus", "0.5")
     rows = trials("habits", runs=shell.folder / "runs").to_pylist()
-    found = {
+    measured = {
         (row["arm"], row["seed"]): row["metric.test/x"] if row["outcome"] == "finished" else row["reason"]
         for row in rows
         if row["arm"] != "baseline"
@@ -52,6 +52,6 @@ def test_every_script_measures_what_it_measures_alone(tmp_path):
         for name, level in LEVELS.items()
         for seed in SEEDS
     }
-    assert found == expected, shown.err
-    left = {each.name for each in shell.folder.iterdir()} - {"__pycache__"}
-    assert left == {"job.py", "runs", "tiny.yaml"}
+    assert measured == expected, answer.err
+    leftovers = {path.name for path in shell.folder.iterdir()} - {"__pycache__"}
+    assert leftovers == {"job.py", "runs", "tiny.yaml"}

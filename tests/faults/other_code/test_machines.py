@@ -1,4 +1,5 @@
-"""Sweeps on a cluster whose machines share nothing, come, and go; own code is installed on none of them."""
+"""Sweeps on a cluster whose machines share nothing, join late and leave; no machine has the custom code
+installed."""
 
 import os
 from contextlib import suppress
@@ -23,7 +24,7 @@ SPEC = (
     .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
-OWN_CODE = f"""
+CUSTOM_SPEC = f"""
 name: tiny
 question: Does a machine that joins get trials, and the code that they run?
 trainable: {TRAINABLE}
@@ -33,141 +34,151 @@ search: {{trials_per_arm: 2000, sampler: random, objectives: [{{metric: valid/sc
          also: {{lr: {{float: [0.1, 0.2]}}}}}}
 resources: {{cpus: 1, checkpoint_seconds: 0.01}}
 """
-"""More than can be done: it goes on until all machines have joined, however long that takes."""
-RAYS_NOISE = ("gcs_client.cc", "Traceback", "ray.exceptions", "RPC error", "(raylet)", "(pid=")
+"""A spec with more trials than can finish, so that it runs until all machines have joined."""
+RAY_NOISE = ("gcs_client.cc", "Traceback", "ray.exceptions", "RPC error", "(raylet)", "(pid=")
 
 
-def sweep(shell):
+def sweep_folder(shell):
     return SweepFolder(shell.folder / "runs" / "tiny")
 
 
-def logged(folder):
-    """All events of a sweep; none while it is coming into being."""
+def read_events(folder):
+    """Return all events of a sweep; none while the launch creates the sweep."""
     with suppress(StoreError), Ledger.open(folder.ledger_url, "tiny") as ledger:
         return list(ledger.events())
     return []
 
 
 def events(shell):
-    return logged(sweep(shell))
+    return read_events(sweep_folder(shell))
 
 
-def seen(shell, kind):
-    return sum(each.kind is kind for each in events(shell))
+def count_events(shell, kind):
+    return sum(event.kind is kind for event in events(shell))
 
 
-def keep_token(shell, token):
+def store_token(shell, token):
     (shell.home / ".ray").mkdir(exist_ok=True)
     (shell.home / ".ray" / "auth_token").write_text(token)
 
 
-def quiet(text):
-    return not [noise for noise in RAYS_NOISE if noise in text]
+def has_no_noise(text):
+    return not [noise for noise in RAY_NOISE if noise in text]
 
 
 @pytest.mark.longest
-def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_lost(tmp_path):
+def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
     shell = Shell.at(tmp_path, SPEC.replace("name: universal,", f"name: {MODEL},"))
     write_code(shell.folder)
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
-        refused_without_its_token(shell, cluster)
-        first = cluster.join(without=[shell.folder])
-        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first)
-        refused_where_nothing_is_shared(shell, cluster)
+        check_missing_token(shell, cluster)
+        first_node = cluster.join(without=[shell.folder])
+        wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first_node)
+        check_unshared_folder(shell, cluster)
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
         with shell.started(*arguments) as process:
-            wait_for(lambda: seen(shell, EventKind.STARTED) >= 2, process)
-            built = inside(first, shell.folder / "data")
-            names = {str(path.relative_to(built)) for path in built.rglob("*.arrow")}
-            ours = shell.folder / "data"
-            assert names == {str(path.relative_to(ours)) for path in ours.rglob("*.arrow")}
+            wait_for(lambda: count_events(shell, EventKind.STARTED) >= 2, process)
+            remote_data = inside(first_node, shell.folder / "data")
+            names = {str(path.relative_to(remote_data)) for path in remote_data.rglob("*.arrow")}
+            local_data = shell.folder / "data"
+            assert names == {str(path.relative_to(local_data)) for path in local_data.rglob("*.arrow")}
             for name in names:
-                assert (built / name).read_bytes() == (ours / name).read_bytes()
-            wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 2 and trials_on(first), process)
-            cluster.lose(first)
-            said = answer(process)
-        assert said.code == 0, said.err
-        assert cluster.nodes[0].poll() is None, "the cluster is not ours to end"
-        assert quiet(said.err + said.out)
-        log = events(shell)
-        check_log(log, read_launched_plan(sweep(shell)))
-        assert [each for each in log if each.payload.get("lost")], "a trial was on the machine that went"
-        assert not sweep(shell).checkpoints.exists()
-        assert SECRET not in said.err + said.out
-        check_store(shell, s3, log)
+                assert (remote_data / name).read_bytes() == (local_data / name).read_bytes()
+            wait_for(
+                lambda: count_events(shell, EventKind.CHECKPOINTED) >= 2 and trials_on(first_node), process
+            )
+            cluster.lose(first_node)
+            result = answer(process)
+        assert result.code == 0, result.err
+        assert cluster.nodes[0].poll() is None, "the launch must not end a foreign cluster"
+        assert has_no_noise(result.err + result.out)
+        events_ = events(shell)
+        check_log(events_, read_launched_plan(sweep_folder(shell)))
+        assert [event for event in events_ if event.payload.get("lost")], (
+            "the lost machine must have run a trial"
+        )
+        assert not sweep_folder(shell).checkpoints.exists()
+        assert SECRET not in result.err + result.out
+        check_store(shell, s3, events_)
 
 
-def refused_without_its_token(shell, cluster):
-    """Until the token is there; then it is kept."""
+def check_missing_token(shell, cluster):
+    """Assert that launches are refused until the right token is stored; store it."""
     launch = ("launch", "tiny.yaml", "--address", cluster.address)
-    said = shell.run(*launch)
-    assert said.code == 2
-    assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in said.err
-    assert quiet(said.err + said.out)
-    keep_token(shell, "0" * 64)
-    said = shell.run(*launch)
-    assert said.code == 2
-    assert f"the one in {shell.home}/.ray/auth_token is not its" in said.err.replace("\n", "")
-    assert quiet(said.err + said.out)
-    keep_token(shell, cluster.token)
+    answer_ = shell.run(*launch)
+    assert answer_.code == 2
+    assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in answer_.err
+    assert has_no_noise(answer_.err + answer_.out)
+    store_token(shell, "0" * 64)
+    answer_ = shell.run(*launch)
+    assert answer_.code == 2
+    assert f"the one in {shell.home}/.ray/auth_token is not its" in answer_.err.replace("\n", "")
+    assert has_no_noise(answer_.err + answer_.out)
+    store_token(shell, cluster.token)
 
 
-def refused_where_nothing_is_shared(shell, cluster):
-    """Checkpoints would be lost with the machine. Code that is asked about without PyTorch will do for it."""
-    (shell.folder / "light.yaml").write_text(OWN_CODE)
-    said = shell.run("launch", "light.yaml", "--address", cluster.address)
-    assert said.code == 2, said.err
-    assert "all nodes must share the folder of sweeps" in said.err
-    assert "1 of 2 do not" in said.err
-    assert "give --checkpoints s3://bucket/folder or another store" in said.err
-    assert quiet(said.err + said.out)
+def check_unshared_folder(shell, cluster):
+    """Assert that a launch without a shared folder or store is refused, because its checkpoints could be
+    lost. The spec loads no PyTorch, to be quick."""
+    (shell.folder / "light.yaml").write_text(CUSTOM_SPEC)
+    answer_ = shell.run("launch", "light.yaml", "--address", cluster.address)
+    assert answer_.code == 2, answer_.err
+    assert "all nodes must share the folder of sweeps" in answer_.err
+    assert "1 of 2 do not" in answer_.err
+    assert "give --checkpoints s3://bucket/folder or another store" in answer_.err
+    assert has_no_noise(answer_.err + answer_.out)
     assert not (shell.folder / "runs").exists()
     assert not (shell.folder / "data").exists()
 
 
 def check_store(shell, s3, log):
-    """All checkpoints were in S3, those of confirmed trials are, and none once the sweep is removed."""
-    saved = [each for each in log if each.kind is EventKind.CHECKPOINTED]
-    places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in saved}
+    """Assert that all checkpoints were in S3, and that only confirmed trials keep a checkpoint until the
+    removal."""
+    checkpoints = [event for event in log if event.kind is EventKind.CHECKPOINTED]
+    places = {event.payload["path"].partition("/some/folder/tiny-")[0] for event in checkpoints}
     assert places == {"s3://bucket"}
-    confirmed = {each.trial_id for each in log if each.payload.get("phase") == "confirm"}
-    assert {name.split("/")[1] for name in s3.files()} == confirmed, "searched trials leave nothing"
+    confirmed = {event.trial_id for event in log if event.payload.get("phase") == "confirm"}
+    assert {name.split("/")[1] for name in s3.files()} == confirmed, "search trials must leave no checkpoint"
     assert shell.run("remove", "tiny", "--yes").code == 0
     assert s3.files() == []
 
 
-def test_who_joins_without_the_shared_folder_takes_no_trials_and_who_has_it_gets_the_code(tmp_path):
-    shell, shared = Shell.at(tmp_path, OWN_CODE), tmp_path / "shared"
+def test_late_machine_needs_the_shared_folder_and_receives_the_code(tmp_path):
+    shell, shared = Shell.at(tmp_path, CUSTOM_SPEC), tmp_path / "shared"
     write_code(shell.folder)
     with machines(shell.environment) as cluster:
-        keep_token(shell, cluster.token)
+        store_token(shell, cluster.token)
         launch = ("launch", "tiny.yaml", "--runs", str(shared), "--address", cluster.address)
         with shell.started(*launch) as process:
-            shown = Listening(process.stderr)
-            wait_for(lambda: True in folder_seen(shared), process)
+            output = StreamReader(process.stderr)
+            wait_for(lambda: True in folder_visibility(shared), process)
             stranger = cluster.join(without=[shell.folder, shared])
-            wait_for(lambda: "it takes no trials" in shown(), process)
+            wait_for(lambda: "it takes no trials" in output(), process)
             friend = cluster.join(without=[shell.folder])
-            wait_for(lambda: trials_on(friend) and False in folder_seen(shared), process)
-            strangers, heard = trials_on(stranger), shown()
+            wait_for(lambda: trials_on(friend) and False in folder_visibility(shared), process)
+            stranger_trials, warnings = trials_on(stranger), output()
             interrupt(process)
-            said = answer(process)
-    assert said.code == 130, said.err
-    assert not strangers
-    assert "it does not see the folder" in heard
-    assert (heard + said.err).count("it takes no trials") == 1
-    log = logged(SweepFolder(shared / "tiny"))
-    assert not [each for each in log if each.payload.get("lost") or each.payload.get("kind") == "crashed"]
+            result = answer(process)
+    assert result.code == 130, result.err
+    assert not stranger_trials
+    assert "it does not see the folder" in warnings
+    assert (warnings + result.err).count("it takes no trials") == 1
+    events_ = read_events(SweepFolder(shared / "tiny"))
+    assert not [
+        event for event in events_ if event.payload.get("lost") or event.payload.get("kind") == "crashed"
+    ]
 
 
-def folder_seen(shared):
-    """Whether trials that measured something saw the folder of their code."""
-    measured = [each for each in logged(SweepFolder(shared / "tiny")) if each.kind is EventKind.MEASURED]
-    return {bool(each.payload["metrics"]["valid/sees_folder"]) for each in measured}
+def folder_visibility(shared):
+    """Return whether trials with measurements saw the folder of their code."""
+    measured = [
+        event for event in read_events(SweepFolder(shared / "tiny")) if event.kind is EventKind.MEASURED
+    ]
+    return {bool(event.payload["metrics"]["valid/sees_folder"]) for event in measured}
 
 
-class Listening:
-    """What a running command has said so far on one stream, in one line."""
+class StreamReader:
+    """Collect the output of a running command on one stream, as one line."""
 
     def __init__(self, stream):
         self._file, self._text = stream.fileno(), ""
@@ -180,4 +191,4 @@ class Listening:
 
 
 def trials_on(node):
-    return [each for each in node.children(recursive=True) if each.name().startswith("ray::PlacedTrial")]
+    return [child for child in node.children(recursive=True) if child.name().startswith("ray::PlacedTrial")]

@@ -1,4 +1,4 @@
-"""What a cluster cannot run is refused before anything is written, by asking the cluster itself."""
+"""A launch that a cluster cannot run is refused before anything is written."""
 
 import os
 import secrets
@@ -23,7 +23,7 @@ TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 @contextmanager
 def cluster(folder, **variables):
-    """A Ray cluster of one node with two CPUs; its address."""
+    """Start a Ray cluster of one node with two CPUs; yield its address."""
     file = folder / f"address-{secrets.token_hex(4)}"
     command = [sys.executable, "-m", "tests.faults.kills.ray_launcher", str(folder), "-", str(file)]
     process = psutil.Popen(command, env={**os.environ, **TOKEN, **variables})
@@ -36,38 +36,38 @@ def cluster(folder, **variables):
         yield file.read_text()
     finally:
         family = [process, *process.children(recursive=True)]
-        for each in family:
-            each.kill()
+        for member in family:
+            member.kill()
         psutil.wait_procs(family, timeout=PATIENCE_S)
 
 
-def test_what_no_node_of_a_cluster_has(tmp_path):
+def test_request_that_no_node_satisfies_is_refused(tmp_path):
     shell = Shell.at(tmp_path)
     with cluster(tmp_path) as address:
-        for asked, given in (("--gpus", "1"), ("--cpus", "3")):
-            shown = shell.run("launch", "tiny.yaml", "--address", address, asked, given, **TOKEN)
-            assert shown.code == 2, shown.err
-            said = " ".join(shown.err.split())
-            assert "a trial must fit on one node: it needs cpus=" in said
-            assert "but a node with CPU=2 GPU=0 is available; request less" in said
-            assert "Traceback" not in shown.err
+        for option, amount in (("--gpus", "1"), ("--cpus", "3")):
+            answer = shell.run("launch", "tiny.yaml", "--address", address, option, amount, **TOKEN)
+            assert answer.code == 2, answer.err
+            message = " ".join(answer.err.split())
+            assert "a trial must fit on one node: it needs cpus=" in message
+            assert "but a node with CPU=2 GPU=0 is available; request less" in message
+            assert "Traceback" not in answer.err
             assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
 
 
-def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path, monkeypatch):
+def test_growing_cluster_is_asked_for_its_nodes(tmp_path, monkeypatch):
     with cluster(tmp_path, RAY_NODE_TYPE_NAME="workers") as address:
         for name, value in TOKEN.items():
             monkeypatch.setenv(name, value)
-        needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
-        require_nodes(address, Resources(gpus=1), needs)
+        requirements = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+        require_nodes(address, Resources(gpus=1), requirements)
 
 
-def test_another_ray_in_the_environment_is_not_mistaken_for_this_machine():
+def test_ray_address_in_the_environment_is_ignored_by_a_private_ray():
     code = (
         "from tests.support.ray.connection import private_ray\n"
         "with private_ray(3):\n"
         "    import ray\n"
         "    assert ray.cluster_resources()['CPU'] == 3"
     )
-    elsewhere = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}
-    assert psutil.Popen([sys.executable, "-c", code], env=elsewhere).wait(PATIENCE_S) == 0
+    environment = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}
+    assert psutil.Popen([sys.executable, "-c", code], env=environment).wait(PATIENCE_S) == 0

@@ -1,4 +1,4 @@
-"""Habits of public training scripts give the right numbers, with two trials at a time."""
+"""Scripts with common habits measure the right values in two trials at a time."""
 
 import shutil
 from pathlib import Path
@@ -15,15 +15,15 @@ SEEDS = (1, 2, 3)
 LEVELS = {"high": 0.8, "low": 0.2}
 
 
-def spec():
-    """An arm for each habit and level."""
+def make_spec():
+    """Make a spec with an arm for each habit and level."""
     high = {"high": LEVELS["high"]}
     levels = {habit: high if value in habits.CONSTANTS else LEVELS for habit, value in habits.HABITS.items()}
     return habits_spec(levels, SEEDS)
 
 
-def measured(shell):
-    """What each trial ended as and measured, by habit, level and seed."""
+def trial_results(shell):
+    """Return outcome, measurement and reason of each trial, by arm and seed."""
     rows = trials("habits", runs=shell.folder / "runs").to_pylist()
     return {
         (row["arm"], row["seed"]): (row["outcome"], row["metric.test/x"], row["reason"])
@@ -33,15 +33,15 @@ def measured(shell):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """A sweep in a folder where a script has run before."""
-    shell = Shell.at(tmp_path_factory.mktemp("habits"), spec())
+def finished_sweep(tmp_path_factory):
+    """Run a sweep in a folder in which a script ran before."""
+    shell = Shell.at(tmp_path_factory.mktemp("habits"), make_spec())
     shutil.copy(habits.__file__, shell.folder / "job.py")
     (shell.folder / "results").mkdir()
     (shell.folder.parent / "outputs").mkdir()
-    cpus = ["--cpus", "0.5"]  # of a trial, so that there are two slots everywhere
-    shown = shell.run("launch", "tiny.yaml", *cpus)
-    return shell, shown
+    cpus = ["--cpus", "0.5"]  # for each trial, so that every machine has two slots
+    answer = shell.run("launch", "tiny.yaml", *cpus)
+    return shell, answer
 
 
 TWO_WRITERS = """
@@ -67,7 +67,7 @@ def train(settings, trial):
 """
 TWO_WRITERS_SPEC = """
 name: writers
-question: Are two writers of one file told apart?
+question: Are two writers of one file detected?
 trainable: writers:train
 baseline: {first: true}
 arms: {second: {why: the other writer, set: {first: false}}}
@@ -77,11 +77,11 @@ on_error: continue
 """
 
 
-def test_in_a_shared_working_folder_two_trials_cannot_write_one_file_at_once(tmp_path):
+def test_two_trials_cannot_write_one_file_of_a_shared_working_folder(tmp_path):
     shell = Shell.at(tmp_path, TWO_WRITERS_SPEC)
     (shell.folder / "writers.py").write_text(TWO_WRITERS)
-    shown = shell.run("launch", "tiny.yaml", "--driver", "ray", "--cpus", "0.5")
-    assert shown.code == 1, shown
+    answer = shell.run("launch", "tiny.yaml", "--driver", "ray", "--cpus", "0.5")
+    assert answer.code == 1, answer
     rows = trials("writers", runs=shell.folder / "runs").to_pylist()
     by_outcome = {row["outcome"]: row for row in rows}
     assert by_outcome.keys() == {"finished", "crashed"}
@@ -89,14 +89,16 @@ def test_in_a_shared_working_folder_two_trials_cannot_write_one_file_at_once(tmp
     assert "best.txt must be written by one trial at a time" in by_outcome["crashed"]["reason"]
 
 
-def test_every_habit_measures_what_it_measures_alone(ran):
-    shell, _ = ran
-    found = measured(shell)
+def test_every_habit_measures_the_same_as_alone(finished_sweep):
+    shell, _ = finished_sweep
+    results = trial_results(shell)
     wrong = {
-        key: each for key, each in found.items() if each[0] != "finished" or not _is_right(*key, each[1])
+        key: result
+        for key, result in results.items()
+        if result[0] != "finished" or not _is_right(*key, result[1])
     }
     assert wrong == {}
-    assert len(found) == len(SEEDS) * (len(habits.HABITS) + len(habits.HABITS) - len(habits.CONSTANTS))
+    assert len(results) == len(SEEDS) * (len(habits.HABITS) + len(habits.HABITS) - len(habits.CONSTANTS))
 
 
 def _is_right(arm, seed, value):
@@ -105,17 +107,17 @@ def _is_right(arm, seed, value):
     return expected is None or value == pytest.approx(expected, abs=1e-3)
 
 
-def test_generators_start_from_the_seed_of_each_trial(ran):
-    shell, _ = ran
-    drawn = {seed: measured(shell)["seeded_once-high", seed][1] for seed in SEEDS}
+def test_generators_start_from_the_seed_of_each_trial(finished_sweep):
+    shell, _ = finished_sweep
+    drawn = {seed: trial_results(shell)["seeded_once-high", seed][1] for seed in SEEDS}
     assert len(set(drawn.values())) == len(SEEDS)
-    assert drawn == {seed: measured(shell)["seeded_once-low", seed][1] for seed in SEEDS}
+    assert drawn == {seed: trial_results(shell)["seeded_once-low", seed][1] for seed in SEEDS}
 
 
-def test_nothing_is_left_in_the_launch_folder(ran):
-    shell, _ = ran
-    left = {each.name for each in Path(shell.folder).iterdir()} - {"__pycache__"}
-    assert left == {"job.py", "results", "runs", "tiny.yaml"}
+def test_trials_leave_no_files_in_the_launch_folder(finished_sweep):
+    shell, _ = finished_sweep
+    leftovers = {path.name for path in Path(shell.folder).iterdir()} - {"__pycache__"}
+    assert leftovers == {"job.py", "results", "runs", "tiny.yaml"}
     assert not any((shell.folder / "results").iterdir())
     assert not any((shell.folder.parent / "outputs").iterdir())
     assert not (shell.folder / "runs" / "habits" / "scratch").exists()

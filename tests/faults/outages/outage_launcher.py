@@ -1,6 +1,6 @@
-"""A launching process whose database goes away, whose disk fills up, or whose folder goes.
+"""A launching process whose database fails, whose disk fills up, or whose folder disappears.
 
-Ends as the command does: 0, or its exit code and one message.
+The process ends as the command does: with its exit code and, after an error, one message.
 """
 
 import argparse
@@ -17,18 +17,18 @@ from orchestrator.execution.live_view import Listeners
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import Place, go
+from tests.faults.kills.chaos import SweepSite, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import fill
 from tests.support.sweeps.workloads import HURRY
 
 DRIVERS = ["inline", "ray"]
 HERE = "here"
-"""As a storage: the ledger in the sweep's folder."""
+"""Value of the option STORAGE for the ledger in the sweep's folder."""
 
 
-def sweep(*, quick: bool = False) -> Plan:
-    """Long trials of short steps; `quick`: a few steps that take no time."""
+def make_sweep_plan(*, quick: bool = False) -> Plan:
+    """Make a plan of long trials with short steps; `quick`: a few steps that take no time."""
     steps, sleep_s = (5, 0.0) if quick else (60, 0.03)
     arms = [make_arm(name, tally=True, steps=steps, sleep_s=sleep_s) for name in ("one", "two")]
     return make_plan(
@@ -54,36 +54,36 @@ def main() -> int:
     parser.add_argument("--hurry", action="store_true", help="steps of one process take no time")
     args = parser.parse_args()
     storage = None if args.storage == HERE else args.storage
-    place = Place(args.root, sweep(quick=args.quick), args.tracking, storage)
+    place = SweepSite(args.root, make_sweep_plan(quick=args.quick), args.tracking, storage)
     place.data.mkdir(parents=True, exist_ok=True)
-    more: dict[str, Any] = {"num_cpus": args.cpus} if args.driver == "ray" else {}
+    options: dict[str, Any] = {"num_cpus": args.cpus} if args.driver == "ray" else {}
     watch = Listeners(on_outage=View(place.plan).show_outage)
     if args.hurry:
         os.environ[HURRY] = "1"
     try:
         with (
             patch("orchestrator.execution.sweep.open_sweep.PATIENCE_S", args.wait),
-            _filling(args.root, args.fill_at),
+            _fill_at_append(args.root, args.fill_at),
         ):
-            go(place, args.driver, watch=watch, **more)
+            launch_or_resume(place, args.driver, watch=watch, **options)
     except HaltsweepError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _filling(disk: Path, at: int) -> Any:
-    append, seen, lock = Ledger.append, 0, threading.Lock()
+def _fill_at_append(disk: Path, number: int) -> Any:
+    append, count, lock = Ledger.append, 0, threading.Lock()
 
-    def counted(ledger: Ledger, *arguments: Any) -> None:
-        nonlocal seen
+    def counted_append(ledger: Ledger, *arguments: Any) -> None:
+        nonlocal count
         with lock:
-            seen += 1
-            if seen == at:
+            count += 1
+            if count == number:
                 fill(disk)
         append(ledger, *arguments)
 
-    return patch.object(Ledger, "append", counted)
+    return patch.object(Ledger, "append", counted_append)
 
 
 if __name__ == "__main__":

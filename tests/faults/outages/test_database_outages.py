@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away while a sweep runs on it: nothing is lost, nothing is written twice."""
+"""A PostgreSQL server that fails while a sweep uses it loses no event and stores none twice."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
-from tests.faults.kills.chaos import Place, check_log
-from tests.faults.outages.outage_launcher import HERE, sweep
+from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import Forked, module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import make_plan
@@ -28,10 +28,10 @@ from tests.support.sweeps.histories import history
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """The same sweep, undisturbed, with steps that take no time."""
-    place = Place(tmp_path_factory.mktemp("straight"), sweep())
-    assert ended(started(place, "inline", "--hurry")) == ""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> SweepSite:
+    """Run the same sweep undisturbed, with steps that take no time."""
+    place = SweepSite(tmp_path_factory.mktemp("straight"), make_sweep_plan())
+    assert finish_and_read_errors(start_launch(place, "inline", "--hurry")) == ""
     return place
 
 
@@ -42,27 +42,27 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: Postgres) -> Place:
-    return Place(tmp_path, sweep(), storage=server.url())
+def place(tmp_path: Path, server: Postgres) -> SweepSite:
+    return SweepSite(tmp_path, make_sweep_plan(), storage=server.url())
 
 
-def started(place: Place, driver: str, *more: str, patience_s: float = 180.0) -> Forked:
-    """A launching process; the first of a sweep has begun to train."""
-    shown = (place.root, driver, place.storage or HERE, "--wait", patience_s, *more)
-    process = module("tests.faults.outages.outage_launcher", *shown, session=True)
-    until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
+def start_launch(place: SweepSite, driver: str, *options: str, patience_s: float = 180.0) -> Forked:
+    """Start a launching process and wait until the sweep trains."""
+    arguments = (place.root, driver, place.storage or HERE, "--wait", patience_s, *options)
+    process = module("tests.faults.outages.outage_launcher", *arguments, session=True)
+    wait_until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
 
 
-def until(true: Callable[[], bool], limit_s: float = 120.0) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
     deadline = time.monotonic() + limit_s
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.05)
 
 
-def ended(process: Forked) -> str:
-    """What it told on its standard error."""
+def finish_and_read_errors(process: Forked) -> str:
+    """Wait for the process and return its standard error."""
     try:
         return process.communicate(timeout=240)[1]
     finally:
@@ -70,8 +70,8 @@ def ended(process: Forked) -> str:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def cut(server: Postgres) -> int:
-    """End every connection but ours, as an administrator would; how many."""
+def cut_connections(server: Postgres) -> int:
+    """End every connection but this one, as an administrator would; return their number."""
     engine = connect(server.url())
     with transaction(engine, write=True) as connection:
         query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -80,89 +80,90 @@ def cut(server: Postgres) -> int:
     return int(count or 0)
 
 
-def steps(place: Place) -> int:
+def count_steps(place: SweepSite) -> int:
     return len((place.data / "steps.txt").read_text().splitlines())
 
 
-def away(server: Postgres, place: Place, more: int = 15) -> None:
-    """The server is killed; returns when the trials that run have taken `more` steps without it."""
+def kill_server(server: Postgres, place: SweepSite, step_count: int = 15) -> None:
+    """Kill the server, then wait until running trials have taken `more` steps without it."""
     server.kill()
-    before = steps(place)
-    until(lambda: steps(place) >= before + more)
+    num_steps = count_steps(place)
+    wait_until(lambda: count_steps(place) >= num_steps + step_count)
 
 
-def kill(process: Forked) -> str:
-    """The launching process, and all of its group. What it had told on its standard error."""
+def kill_launch(process: Forked) -> str:
+    """Kill the launching process and its group; return its standard error."""
     os.killpg(process.pid, signal.SIGKILL)
     return process.communicate()[1]
 
 
-def check(place: Place, straight: Place) -> None:
+def check_results(place: SweepSite, undisturbed: SweepSite) -> None:
     check_log(place.events(), place.plan)
-    assert content(place.events()) == content(straight.events())
+    assert content(place.events()) == content(undisturbed.events())
     with Ledger.open(place.storage or place.folder.ledger_url, place.plan.name) as ledger:
         assert ledger.verify() == []
 
 
-def carried_through(process: Forked, place: Place, straight: Place) -> str:
-    """What was told by a launch that came to its end with all that an undisturbed one measures."""
-    shown = ended(process)
-    assert process.returncode == 0, shown
-    check(place, straight)
-    return shown
+def finish_and_check(process: Forked, place: SweepSite, undisturbed: SweepSite) -> str:
+    """Wait for a launch, compare its results with the undisturbed sweep, and return its standard error."""
+    errors = finish_and_read_errors(process)
+    assert process.returncode == 0, errors
+    check_results(place, undisturbed)
+    return errors
 
 
 @pytest.mark.slow
-def test_a_launch_that_gives_up_then_is_killed_then_loses_every_connection_loses_no_value(
-    place: Place, server: Postgres, straight: Place
+def test_sweep_survives_a_timeout_a_kill_and_lost_connections(
+    place: SweepSite, server: Postgres, undisturbed: SweepSite
 ) -> None:
-    """It waits in vain for its server, is killed while it waits, and is cut off again and again."""
-    process = started(place, "inline", patience_s=6.0)
-    away(server, place)
-    shown = ended(process)
-    assert process.returncode == 1, shown
-    assert "Traceback" not in shown
-    assert "check that the database is reachable and try again (`haltsweep resume`" in shown
+    """The launch waits in vain for its server, is killed while it waits, and loses its connections
+    repeatedly."""
+    process = start_launch(place, "inline", patience_s=6.0)
+    kill_server(server, place)
+    errors = finish_and_read_errors(process)
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors
+    assert "check that the database is reachable and try again (`haltsweep resume`" in errors
     server.start()
 
-    before = steps(place)
-    process = started(place, "inline")
-    until(lambda: steps(place) > before)
-    away(server, place)
-    kill(process)
+    num_steps = count_steps(place)
+    process = start_launch(place, "inline")
+    wait_until(lambda: count_steps(place) > num_steps)
+    kill_server(server, place)
+    kill_launch(process)
     server.start()
 
-    process = started(place, "inline")
+    process = start_launch(place, "inline")
     cuts = 0
     while process.poll() is None:
-        cuts += cut(server)
+        cuts += cut_connections(server)
         time.sleep(0.1)
-    carried_through(process, place, straight)
+    finish_and_check(process, place, undisturbed)
     assert cuts > 5
 
 
 @pytest.mark.slow
-def test_on_ray_trials_go_on_while_a_server_restarts_and_a_launch_killed_in_an_outage_loses_no_value(
-    place: Place, server: Postgres, straight: Place
+def test_ray_sweep_survives_a_server_restart_and_a_kill_in_an_outage(
+    place: SweepSite, server: Postgres, undisturbed: SweepSite
 ) -> None:
-    process = started(place, "ray")
-    began = time.monotonic()
-    away(server, place, more=6)
-    time.sleep(max(0.0, began + 5 - time.monotonic()))
+    process = start_launch(place, "ray")
+    started_at = time.monotonic()
+    kill_server(server, place, step_count=6)
+    time.sleep(max(0.0, started_at + 5 - time.monotonic()))
     server.start()
-    known = len(place.events())
-    until(lambda: len(place.events()) > known)
+    event_count = len(place.events())
+    wait_until(lambda: len(place.events()) > event_count)
 
     server.kill()
-    time.sleep(1)  # whatever trials do meanwhile: those that have ended wait for the server
-    shown = kill(process)
-    assert "away since" in shown
-    assert "back" in shown
+    time.sleep(1)  # ended trials wait for the server meanwhile
+    errors = kill_launch(process)
+    assert "away since" in errors
+    assert "back" in errors
     server.start()
-    carried_through(started(place, "inline"), place, straight)
+    finish_and_check(start_launch(place, "inline"), place, undisturbed)
 
 
-def test_a_lease_that_ran_out_in_an_outage_is_still_ours_unless_it_was_claimed(server: Postgres) -> None:
+def test_lease_that_expired_in_an_outage_stays_valid_unless_claimed(server: Postgres) -> None:
     now = [1000.0]
     with Ledger.open(server.url(), "sweep", create=True, clock=lambda: now[0], patience_s=60) as ledger:
         lease = ledger.claim(Holder.current())
@@ -174,23 +175,23 @@ def test_a_lease_that_ran_out_in_an_outage_is_still_ours_unless_it_was_claimed(s
         assert ledger.renew(lease).expires_at == now[0] + 60
 
 
-def test_an_outage_is_told_with_its_beginning_and_its_end(server: Postgres) -> None:
-    shown: list[Outage | None] = []
-    with Ledger.open(server.url(), "sweep", create=True, patience_s=60, on_outage=shown.append) as ledger:
+def test_outage_is_reported_with_its_beginning_and_its_end(server: Postgres) -> None:
+    outages: list[Outage | None] = []
+    with Ledger.open(server.url(), "sweep", create=True, patience_s=60, on_outage=outages.append) as ledger:
         lease = ledger.claim(Holder.current())
-        began = time.time()
+        started_at = time.time()
         server.stop()
         threading.Timer(2.0, server.start).start()
         ledger.append([log.closed(1.0, "done")], lease)
-    (outage, end) = shown
+    (outage, end) = outages
     assert outage is not None
-    assert began - 1 <= outage.since <= began + 30
+    assert started_at - 1 <= outage.since <= started_at + 30
     assert outage.until == outage.since + 60
     assert "connection" in outage.cause
     assert end is None
 
 
-def test_whoever_only_reads_does_not_wait(server: Postgres) -> None:
+def test_reader_does_not_wait_for_the_server(server: Postgres) -> None:
     Ledger.open(server.url(), "sweep", create=True).close()
     server.stop()
     with pytest.raises(StoreError, match="check that the database is reachable and try again"):
@@ -198,12 +199,15 @@ def test_whoever_only_reads_does_not_wait(server: Postgres) -> None:
 
 
 class Proxy:
-    """Between client and server; armed, it cuts a connection at COMMIT, before or after passing that on."""
+    """A proxy between client and server.
 
-    def __init__(self, folder: Path, server: Postgres, *, passes: bool) -> None:
+    Once armed, it cuts the connection at a COMMIT, before or after it forwards the commit.
+    """
+
+    def __init__(self, folder: Path, server: Postgres, *, forwards: bool) -> None:
         self.folder = folder
         self._server = str(server.folder / ".s.PGSQL.5432")
-        self._passes = passes
+        self._forwards = forwards
         self._armed = threading.Event()
         self.cuts = 0
         self._listener = socket.socket(socket.AF_UNIX)
@@ -216,7 +220,7 @@ class Proxy:
         return f"postgresql://postgres@/postgres?host={self.folder}"
 
     def arm(self) -> None:
-        """Cut the next commit."""
+        """Cut the connection at the next commit."""
         self._armed.set()
 
     def close(self) -> None:
@@ -234,30 +238,30 @@ class Proxy:
             threading.Thread(target=self._to_client, args=(server, client), daemon=True).start()
 
     def _to_server(self, client: socket.socket, server: socket.socket) -> None:
-        while data := _received(client):
+        while data := _receive(client):
             if b"COMMIT\x00" in data and self._armed.is_set():
                 self._armed.clear()
                 self.cuts += 1
-                # Nobody hears the answer.
+                # The client never receives the answer.
                 client.shutdown(socket.SHUT_RDWR)
-                if self._passes:
+                if self._forwards:
                     server.sendall(data)
                     time.sleep(0.5)
                 break
-            if not _sent(server, data):
+            if not _send(server, data):
                 break
-        _end(server, client)
+        _shut_down(server, client)
         client.close()
 
     def _to_client(self, server: socket.socket, client: socket.socket) -> None:
-        while (data := _received(server)) and _sent(client, data):
+        while (data := _receive(server)) and _send(client, data):
             pass
-        # A server that gave up on a client that was slow is gone for the client too.
-        _end(server, client)
+        # If the server closes the connection of a slow client, the client's connection must end too.
+        _shut_down(server, client)
         server.close()
 
 
-def _sent(target: socket.socket, data: bytes) -> bool:
+def _send(target: socket.socket, data: bytes) -> bool:
     try:
         target.sendall(data)
     except OSError:
@@ -265,14 +269,14 @@ def _sent(target: socket.socket, data: bytes) -> bool:
     return True
 
 
-def _end(*sockets: socket.socket) -> None:
-    """Whoever waits for one of them hears so; each thread closes what it alone waits for."""
-    for one in sockets:
+def _shut_down(*sockets: socket.socket) -> None:
+    """Shut down the sockets, so that waiting threads wake up; each thread closes only its socket."""
+    for connection in sockets:
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
-def _received(source: socket.socket) -> bytes:
+def _receive(source: socket.socket) -> bytes:
     try:
         return source.recv(65536)
     except OSError:
@@ -286,14 +290,14 @@ def proxy(
     request: pytest.FixtureRequest, tmp_path: Path, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Proxy]:
     if not request.param:
-        # The server does not hear that its client is gone: the lock stays until it gives up.
+        # The server does not notice that its client is gone: the lock stays until the server's timeout.
         monkeypatch.setattr("orchestrator.ledger.sql.engine.ABANDONED_MS", 300)
-    made = Proxy(tmp_path, server, passes=request.param)
-    yield made
-    made.close()
+    proxy_ = Proxy(tmp_path, server, forwards=request.param)
+    yield proxy_
+    proxy_.close()
 
 
-def test_a_commit_whose_answer_was_lost_is_written_once(proxy: Proxy) -> None:
+def test_commit_with_a_lost_answer_is_stored_once(proxy: Proxy) -> None:
     batches = [[event] for event in history(make_plan(2), seed=1)]
     with Ledger.open(proxy.url, "sweep", create=True, patience_s=60) as ledger:
         lease = ledger.claim(Holder.current())
@@ -308,7 +312,7 @@ def test_a_commit_whose_answer_was_lost_is_written_once(proxy: Proxy) -> None:
         assert ledger.verify() == []
 
 
-def test_a_claim_whose_answer_was_lost_is_ours(proxy: Proxy) -> None:
+def test_claim_with_a_lost_answer_is_valid(proxy: Proxy) -> None:
     with Ledger.open(proxy.url, "sweep", create=True, patience_s=60) as ledger:
         proxy.arm()
         lease = ledger.claim(Holder.current())

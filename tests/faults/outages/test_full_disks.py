@@ -1,4 +1,4 @@
-"""A disk that is full, at every place where a sweep writes: one error with its remedy, and resume goes on."""
+"""A full disk causes one error with a remedy, wherever a sweep writes, and `resume` continues."""
 
 import shutil
 from pathlib import Path
@@ -13,79 +13,80 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import projection_lock
-from tests.faults.kills.chaos import Place, check_log
-from tests.faults.outages.outage_launcher import HERE, sweep
+from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import clear, fill, small_disk
 from tests.support.sweeps.workloads import Synthetic
 
-ROOM = 4 << 20
-TRACKED = 40
-"""The event before which the disk of a sweep that writes MLflow, elsewhere, fills up."""
+DISK_BYTES = 4 << 20
+TRACKED_EVENT = 40
+"""Event before which the disk fills up in the sweep that writes MLflow to another disk."""
 REMEDY = "the disk is full: free some space, or have your quota raised"
 
 
 @pytest.fixture
 def disk(tmp_path):
-    with small_disk(tmp_path / "small", ROOM) as mounted:
+    with small_disk(tmp_path / "small", DISK_BYTES) as mounted:
         yield mounted
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """The same sweep, undisturbed."""
-    place = Place(tmp_path_factory.mktemp("straight"), sweep(quick=True))
-    assert session(place) == (0, "")
+def undisturbed(tmp_path_factory):
+    """Run the same sweep undisturbed."""
+    place = SweepSite(tmp_path_factory.mktemp("straight"), make_sweep_plan(quick=True))
+    assert run_session(place) == (0, "")
     return place
 
 
-def session(place, *, fill_at=0, tracking=None):
-    """Exit code and standard error of a launch or resume that fills its disk before event `fill_at`."""
-    shown = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
-    shown += ["--tracking", tracking] if tracking else []
-    folder = place.root.with_name("launch")  # with no files to copy to the disk
+def run_session(place, *, fill_at=0, tracking=None):
+    """Launch or resume a sweep that fills its disk before event `fill_at`; return exit code and standard
+    error."""
+    arguments = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
+    arguments += ["--tracking", tracking] if tracking else []
+    folder = place.root.with_name("launch")  # without files that would be copied to the disk
     folder.mkdir(exist_ok=True)
-    process = module("tests.faults.outages.outage_launcher", *shown, folder=folder)
+    process = module("tests.faults.outages.outage_launcher", *arguments, folder=folder)
     try:
-        _, said = process.communicate(timeout=300)
-        return process.returncode, said
+        _, errors = process.communicate(timeout=300)
+        return process.returncode, errors
     finally:
         process.end()
 
 
-@pytest.mark.parametrize("fill_at", [5, pytest.param(TRACKED, marks=pytest.mark.slow)])
-def test_a_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, straight, fill_at):
-    place = Place(disk, sweep(quick=True))
-    tracking = f"sqlite:///{tmp_path / 'mlflow.db'}" if fill_at == TRACKED else None
-    code, shown = session(place, fill_at=fill_at, tracking=tracking)
-    assert code == 1, shown
-    assert "Traceback" not in shown
-    last = shown.strip().splitlines()[-1]
-    assert REMEDY in last
-    assert "haltsweep resume" in last
+@pytest.mark.parametrize("fill_at", [5, pytest.param(TRACKED_EVENT, marks=pytest.mark.slow)])
+def test_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, undisturbed, fill_at):
+    place = SweepSite(disk, make_sweep_plan(quick=True))
+    tracking = f"sqlite:///{tmp_path / 'mlflow.db'}" if fill_at == TRACKED_EVENT else None
+    code, errors = run_session(place, fill_at=fill_at, tracking=tracking)
+    assert code == 1, errors
+    assert "Traceback" not in errors
+    last_line = errors.strip().splitlines()[-1]
+    assert REMEDY in last_line
+    assert "haltsweep resume" in last_line
     clear(disk)
-    assert session(place)[0] == 0
+    assert run_session(place)[0] == 0
     check_log(place.events(), place.plan)
-    assert content(place.events()) == content(straight.events())
+    assert content(place.events()) == content(undisturbed.events())
 
 
-def test_a_launch_on_a_full_disk_leaves_nothing(disk):
+def test_launch_on_a_full_disk_leaves_no_files(disk):
     (disk / "data").mkdir()
     fill(disk)
-    place = Place(disk, sweep(quick=True))
-    code, shown = session(place)
+    place = SweepSite(disk, make_sweep_plan(quick=True))
+    code, errors = run_session(place)
     assert code == 1
-    assert "could not be made" in shown
-    assert REMEDY in shown
+    assert "could not be made" in errors
+    assert REMEDY in errors
     clear(disk)
     assert not (disk / "runs" / place.plan.name).exists()
-    assert session(place)[0] == 0
+    assert run_session(place)[0] == 0
 
 
-class Filling(Synthetic):
-    """Fills the disk before the last checkpoint of a confirm trial."""
+class DiskFillingWorkload(Synthetic):
+    """A workload that fills the disk before the last checkpoint of a confirm trial."""
 
     def save(self, folder):
         if self._job.phase == "confirm" and self.finished:
@@ -93,28 +94,30 @@ class Filling(Synthetic):
         super().save(folder)
 
 
-def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp_path, monkeypatch):
-    """The ledger is elsewhere, as in PostgreSQL: the sweep goes on. An older checkpoint is not measured."""
+def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, monkeypatch):
+    """The ledger is on another disk, so the sweep continues. Re-evaluations use no older checkpoint."""
     arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     posthoc = ({"model.shift": 0.5},)
     plan = make_plan(arms, trials_per_arm=1, seeds=(7,), posthoc=posthoc, resources=resources)
-    place = Place(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
+    place = SweepSite(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
     place.data.mkdir()
     (tmp_path / "launch").mkdir()
     monkeypatch.chdir(tmp_path / "launch")
-    setup = Setup(place.data, f"{__name__}:Filling", storage=place.storage)
+    setup = Setup(place.data, f"{__name__}:DiskFillingWorkload", storage=place.storage)
     finish = run_sweep(plan, place.folder, setup, "", driver="inline")
     phases = {trial.trial_id: trial.phase for trial in plan.trials}
-    ended = [each for each in place.events() if each.kind is EventKind.ENDED]
-    ends = {phases[each.trial_id]: (each.payload["kind"], each.payload["reason"]) for each in ended}
+    end_events = [event for event in place.events() if event.kind is EventKind.ENDED]
+    ends_by_phase = {
+        phases[event.trial_id]: (event.payload["kind"], event.payload["reason"]) for event in end_events
+    }
     assert (finish.exit_code, finish.left) == (1, 0)
-    assert ends["search"] == ("finished", "ran to step 4")
-    kind, reason = ends["confirm"]
+    assert ends_by_phase["search"] == ("finished", "ran to step 4")
+    kind, reason = ends_by_phase["confirm"]
     assert kind == "finished"
     assert reason.startswith("ran to step 4, without its last checkpoint: OSError(28, 'No space left")
-    kind, reason = ends["posthoc"]
-    (confirm,) = (each.trial_id for each in plan.trials if each.phase == "confirm")
-    older = sorted(each.name for each in place.folder.checkpoint(confirm).iterdir())
+    kind, reason = ends_by_phase["posthoc"]
+    (confirm,) = (trial.trial_id for trial in plan.trials if trial.phase == "confirm")
+    older = sorted(path.name for path in place.folder.checkpoint(confirm).iterdir())
     assert older == ["step-000000002", "step-000000003"]
     assert kind == "crashed"
     assert f"{confirm}/step-000000004 is not there: it found no room" in reason
@@ -122,41 +125,41 @@ def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp
 
 
 @pytest.fixture
-def done(disk, straight):
-    """A finished sweep, copied to a disk that is full then."""
-    target = disk / "runs" / straight.plan.name
+def finished_sweep(disk, undisturbed):
+    """Copy a finished sweep to a disk that the tests fill."""
+    target = disk / "runs" / undisturbed.plan.name
     target.parent.mkdir()
-    shutil.copytree(straight.folder.root, target)
-    return Place(disk, straight.plan)
+    shutil.copytree(undisturbed.folder.root, target)
+    return SweepSite(disk, undisturbed.plan)
 
 
-def test_parquet_on_a_full_disk_names_its_remedy(disk, done):
+def test_parquet_error_on_a_full_disk_names_its_remedy(disk, finished_sweep):
     fill(disk)
     with (
-        Ledger.open(f"sqlite:///{straight_ledger(done, disk)}", done.plan.name) as ledger,
+        Ledger.open(f"sqlite:///{copy_ledger(finished_sweep, disk)}", finished_sweep.plan.name) as ledger,
         pytest.raises(StoreError, match=rf"the Parquet files .*{REMEDY}, then run `haltsweep sync`"),
     ):
-        ParquetFiles(done.folder, done.plan, ledger).update()
+        ParquetFiles(finished_sweep.folder, finished_sweep.plan, ledger).update()
 
 
-def straight_ledger(done, disk) -> Path:
-    """A copy of the ledger elsewhere: only the projection's disk is full."""
+def copy_ledger(finished_sweep, disk) -> Path:
+    """Copy the ledger to another disk, so that only the disk of the projection is full."""
     copy = disk.with_name("ledger.db")
-    shutil.copy(done.folder.ledger, copy)
+    shutil.copy(finished_sweep.folder.ledger, copy)
     return copy
 
 
-def test_the_lock_is_held_on_a_full_disk_or_says_why_not(disk, done):
-    with projection_lock(done.folder.root, 0.0):
+def test_lock_on_a_full_disk_is_held_or_names_the_remedy(disk, finished_sweep):
+    with projection_lock(finished_sweep.folder.root, 0.0):
         pass
     fill(disk)
-    with projection_lock(done.folder.root, 0.0):
+    with projection_lock(finished_sweep.folder.root, 0.0):
         pass
-    (done.folder.root / ".tracking.lock").unlink()
+    (finished_sweep.folder.root / ".tracking.lock").unlink()
     fill_inodes(disk)
     with (
         pytest.raises(StoreError, match=rf"the lock .* could not be made: .*{REMEDY}"),
-        projection_lock(done.folder.root, 0.0),
+        projection_lock(finished_sweep.folder.root, 0.0),
     ):
         pass
 
@@ -171,13 +174,13 @@ def fill_inodes(disk: Path) -> None:
         number += 1
 
 
-def test_reading_from_a_full_disk_works_or_names_the_remedy(disk, done):
+def test_reading_from_a_full_disk_works_or_names_the_remedy(disk, finished_sweep):
     fill(disk)
     try:
-        with Ledger.open(done.folder.ledger_url, done.plan.name) as ledger:
+        with Ledger.open(finished_sweep.folder.ledger_url, finished_sweep.plan.name) as ledger:
             assert ledger.last_seq() > 0
     except StoreError as error:
-        shown = str(error)
+        message = str(error)
     else:
-        shown = REMEDY
-    assert REMEDY in shown
+        message = REMEDY
+    assert REMEDY in message

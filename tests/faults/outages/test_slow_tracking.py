@@ -1,4 +1,4 @@
-"""MLflow that is slow, hangs or dies half-way, writers that are killed: told, bounded, left for `sync`."""
+"""A slow, hanging or dying MLflow and killed writers are reported and bounded in time; `sync` catches up."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from orchestrator.tracking.background import LOG, start_follower
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import TrackingState, is_writing, read_state, write_state
 from orchestrator.tracking.sync import sync
-from tests.faults.kills.chaos import Place, go
+from tests.faults.kills.chaos import SweepSite, launch_or_resume
 from tests.support.mlflow.slow_mlflow import SlowMlflow, slow_mlflow
 from tests.support.processes.commands import Shell, answer, interrupt, wait_for
 from tests.support.processes.in_process import Run
@@ -42,39 +42,41 @@ RUNS = 1 + len(PLAN.arms) + len(PLAN.trials)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
-    """A sweep that has ended, with MLflow still to be written."""
-    found = launched(tmp_path, PLAN)
-    with Ledger.open(found.ledger_url, PLAN.name) as ledger:
+    """A finished sweep that is not in MLflow yet."""
+    sweep_folder = launched(tmp_path, PLAN)
+    with Ledger.open(sweep_folder.ledger_url, PLAN.name) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(history(PLAN)), lease)
         ledger.release(lease)
-    return found
+    return sweep_folder
 
 
-def until(condition) -> None:  # type: ignore[no-untyped-def]
+def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
 
 
-def synced(folder: SweepFolder, plan: Plan, url: str) -> int:
+def sync_and_count(folder: SweepFolder, plan: Plan, url: str) -> int:
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         return sync(folder, ledger, url).total
 
 
 @pytest.mark.slow
-def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path: Path) -> None:
-    shown: list[str] = []
+def test_remaining_mlflow_runs_are_reported_until_none_remain(tmp_path: Path) -> None:
+    messages: list[str] = []
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.2) as mlflow:
-        place = Place(tmp_path, PLAN, mlflow.url)
-        finish = go(place, watch=Listeners(on_tracking=shown.append))
+        place = SweepSite(tmp_path, PLAN, mlflow.url)
+        finish = launch_or_resume(place, watch=Listeners(on_tracking=messages.append))
         assert finish.untracked == ""
         assert len(mlflow.runs) == RUNS
-    left = [int(found[1]) for text in shown if (found := re.match(r"(\d+) runs? to write \(asked", text))]
-    assert left, shown
-    assert left == sorted(left, reverse=True)
-    assert any("to go" in text for text in shown)
+    remaining = [
+        int(found[1]) for text in messages if (found := re.match(r"(\d+) runs? to write \(asked", text))
+    ]
+    assert remaining, messages
+    assert remaining == sorted(remaining, reverse=True)
+    assert any("to go" in text for text in messages)
     state = read_state(place.folder)
     assert state is not None
     assert (state.position, state.error, state.doing) == (len(place.events()), "", "")
@@ -83,80 +85,80 @@ def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path
 @pytest.fixture
 def detached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Place, SweepResult, SlowMlflow]]:
+) -> Iterator[tuple[SweepSite, SweepResult, SlowMlflow]]:
     """A session that has ended, while MLflow does not answer."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
-        place = Place(tmp_path, PLAN, mlflow.url)
-        finish = go(place)
+        place = SweepSite(tmp_path, PLAN, mlflow.url)
+        finish = launch_or_resume(place)
         yield place, finish, mlflow
         if finish.tracking_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(finish.tracking_pid, signal.SIGKILL)
 
 
-def gone(pid: int | None) -> bool:
+def is_gone(pid: int | None) -> bool:
     return pid is None or not psutil.pid_exists(pid)
 
 
 @pytest.mark.slow
-def test_a_session_leaves_a_slow_mlflow_to_a_process_in_the_background(
-    detached: tuple[Place, SweepResult, SlowMlflow], haltsweep: Run, monkeypatch: pytest.MonkeyPatch
+def test_session_leaves_a_slow_mlflow_to_a_background_process(
+    detached: tuple[SweepSite, SweepResult, SlowMlflow], haltsweep: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, finish, mlflow = detached
-    assert len(mlflow.asked) <= 1, "of all requests that follow, the session waits for one at most"
+    assert len(mlflow.asked) <= 1, "the session may wait for at most one request"
     assert finish.exit_code == 0
     assert finish.untracked
-    assert not gone(finish.tracking_pid)
-    until(lambda: is_writing(place.folder))
-    told = haltsweep("status", str(place.folder.root))
-    assert "a background process writes it" in told.out
-    assert "catch up with" not in told.out
+    assert not is_gone(finish.tracking_pid)
+    wait_until(lambda: is_writing(place.folder))
+    status = haltsweep("status", str(place.folder.root))
+    assert "a background process writes it" in status.out
+    assert "catch up with" not in status.out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
     refused = haltsweep("sync", str(place.folder.root))
     assert refused.code == 1
-    assert f"process {finish.tracking_pid} on " in refused.err, "one writer at a time"
+    assert f"process {finish.tracking_pid} on " in refused.err, "only one process may write"
 
     mlflow.hangs = False
-    until(lambda: gone(finish.tracking_pid))
+    wait_until(lambda: is_gone(finish.tracking_pid))
     assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
     assert len(read_records(place.folder)) == len(PLAN.trials)
     assert "MLflow: has everything" in haltsweep("status", str(place.folder.root)).out
     with Ledger.open(place.folder.ledger_url, PLAN.name) as ledger:
-        more = sync(place.folder, ledger, mlflow.url)
-    assert (more.runs, more.points, more.params, more.endings) == (0, 0, 0, 0)
+        changes = sync(place.folder, ledger, mlflow.url)
+    assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["the process", "MLflow"])
-def test_what_a_process_in_the_background_has_not_written_is_written_by_sync(
-    detached: tuple[Place, SweepResult, SlowMlflow],
+@pytest.mark.parametrize("failure", ["the process", "MLflow"])
+def test_sync_writes_the_remainder_of_a_background_process(
+    detached: tuple[SweepSite, SweepResult, SlowMlflow],
     haltsweep: Run,
     monkeypatch: pytest.MonkeyPatch,
-    end: str,
+    failure: str,
 ) -> None:
     place, finish, mlflow = detached
     assert finish.tracking_pid is not None
-    if end == "MLflow":
-        until(lambda: mlflow.asked)
+    if failure == "MLflow":
+        wait_until(lambda: mlflow.asked)
         mlflow.dies_after = 4
         mlflow.hangs = False
     else:
         os.kill(finish.tracking_pid, signal.SIGKILL)
-    until(lambda: gone(finish.tracking_pid))
-    told = haltsweep("status", str(place.folder.root))
-    assert "a background process" not in told.out
-    assert "catch up with: haltsweep sync" in told.out
+    wait_until(lambda: is_gone(finish.tracking_pid))
+    status = haltsweep("status", str(place.folder.root))
+    assert "a background process" not in status.out
+    assert "catch up with: haltsweep sync" in status.out
     mlflow.hangs, mlflow.dies_after = False, None
-    assert synced(place.folder, PLAN, mlflow.url) > 0
+    assert sync_and_count(place.folder, PLAN, mlflow.url) > 0
     assert len(mlflow.runs) == RUNS
-    assert synced(place.folder, PLAN, mlflow.url) == 0
+    assert sync_and_count(place.folder, PLAN, mlflow.url) == 0
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_slow_mlflow_for_sync(tmp_path: Path) -> None:
     shell = Shell.at(tmp_path, tracked=True)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
@@ -164,117 +166,119 @@ def test_ctrl_c_leaves_a_slow_mlflow_for_sync_and_the_exit_code_as_it_was(tmp_pa
             wait_for(lambda: len(mlflow.asked) > 3, process)
             mlflow.delay_s = 20.0
             assert process.stdout is not None
-            said = []
+            lines = []
             for line in process.stdout:
-                said.append(line)
+                lines.append(line)
                 if "waiting for MLflow" in line:
                     break
-            assert "Ctrl-C leaves it for `haltsweep sync`" in said[-1], said
+            assert "Ctrl-C leaves it for `haltsweep sync`" in lines[-1], lines
             interrupt(process)
-            end = answer(process)
-        assert end.code == 0, end
-        assert "MLflow or the Parquet files lack something: left at Ctrl-C: " in end.err
-        assert "catch up with: haltsweep sync tiny" in end.err
-        assert "Traceback" not in end.err + end.out
-        behind = json.loads(shell.run("status", "tiny", "--json").out)["tracking"]
-        assert behind["behind"] > 0
-        assert behind["store"] == mlflow.url
+            result = answer(process)
+        assert result.code == 0, result
+        assert "MLflow or the Parquet files lack something: left at Ctrl-C: " in result.err
+        assert "catch up with: haltsweep sync tiny" in result.err
+        assert "Traceback" not in result.err + result.out
+        tracking = json.loads(shell.run("status", "tiny", "--json").out)["tracking"]
+        assert tracking["behind"] > 0
+        assert tracking["store"] == mlflow.url
         assert "behind; " in shell.run("status", "tiny").out
         mlflow.delay_s = 0.0
-        assert "written" in shell.run("sync", "tiny").out, "to the MLflow of the launch, without being told"
+        assert "written" in shell.run("sync", "tiny").out, (
+            "sync must use the MLflow of the launch without an option"
+        )
         assert json.loads(shell.run("status", "tiny", "--json").out)["tracking"]["behind"] == 0
         assert f"MLflow: has everything ({mlflow.url})" in shell.run("status", "tiny").out
 
 
-def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
+def test_sync_reports_its_wait_before_heavy_imports(
     folder: SweepFolder, haltsweep: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    first = threading.Event()
+    messages: list[str] = []
+    has_message = threading.Event()
 
-    def complain(text: str) -> None:
-        said.append(text)
-        first.set()
+    def record_message(text: str) -> None:
+        messages.append(text)
+        has_message.set()
 
-    class Reading:
-        """In place of the module that everything heavy is imported after; it takes until a line is there."""
+    class SlowModule:
+        """Replaces the module that follows heavy imports; its import takes until a message is printed."""
 
         def __getattr__(self, name: str) -> object:
-            first.wait(PATIENCE_S)
+            has_message.wait(PATIENCE_S)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting, "complain", complain)
-    monkeypatch.setitem(sys.modules, "orchestrator.cli.stored_sweep", Reading())
-    done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
-    assert done.code == 130
-    assert said, "nothing was told"
-    assert said[0].startswith("waiting for MLflow: writing report and Parquet files first")
-    assert "; Ctrl-C leaves it for `haltsweep sync synthetic" in said[0]
-    assert "; it is at http://127.0.0.1:1/?token=" in said[0]
-    assert "marker" not in said[0]
+    monkeypatch.setattr(waiting, "complain", record_message)
+    monkeypatch.setitem(sys.modules, "orchestrator.cli.stored_sweep", SlowModule())
+    answer_ = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
+    assert answer_.code == 130
+    assert messages, "sync must report its wait"
+    assert messages[0].startswith("waiting for MLflow: writing report and Parquet files first")
+    assert "; Ctrl-C leaves it for `haltsweep sync synthetic" in messages[0]
+    assert "; it is at http://127.0.0.1:1/?token=" in messages[0]
+    assert "marker" not in messages[0]
 
 
-def test_what_mlflow_says_of_a_url_with_a_token_holds_no_token(
+def test_mlflow_error_omits_the_token_of_its_url(
     folder: SweepFolder, haltsweep: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library below it quotes path and query alone."""
+    """The HTTP library below MLflow quotes path and query."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
-    assert done.code == 1
-    assert "exceeded with url: /?token=***" in done.err
-    assert "marker" not in done.err + done.out
+    answer_ = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
+    assert answer_.code == 1
+    assert "exceeded with url: /?token=***" in answer_.err
+    assert "marker" not in answer_.err + answer_.out
 
 
 @pytest.mark.slow
-def test_an_mlflow_that_hangs_is_given_up_and_told(
+def test_hanging_mlflow_is_given_up_and_reported(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    shown: list[str] = []
+    messages: list[str] = []
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=shown.append)
+        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=messages.append)
         assert state is not None
         assert f"MLflow at {mlflow.url} failed" in state.error
-        assert "looking up what is in MLflow (asked" in " ".join(shown)
+        assert "looking up what is in MLflow (asked" in " ".join(messages)
         mlflow.hangs = False
-        assert synced(folder, PLAN, mlflow.url) > 0
+        assert sync_and_count(folder, PLAN, mlflow.url) > 0
         assert len(mlflow.runs) == RUNS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [3, 8])
-def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
-    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+@pytest.mark.parametrize("request_count", [3, 8])
+def test_mlflow_that_dies_half_way_is_reported_and_sync_catches_up(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_count: int
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with slow_mlflow(tmp_path / "artifacts", dies_after=after) as mlflow:
+    with slow_mlflow(tmp_path / "artifacts", dies_after=request_count) as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         state = follower.drain(PATIENCE_S, outage_s=0.0)
         assert state is not None
         assert "failed" in state.error
         assert state.newest > state.position
         mlflow.dies_after = None
-        assert synced(folder, PLAN, mlflow.url) > 0
+        assert sync_and_count(folder, PLAN, mlflow.url) > 0
         assert len(mlflow.runs) == RUNS
-        assert synced(folder, PLAN, mlflow.url) == 0
+        assert sync_and_count(folder, PLAN, mlflow.url) == 0
 
 
 @pytest.mark.slow
-def test_a_killed_writer_is_reported_and_a_sync_catches_up(folder: SweepFolder, tmp_path: Path) -> None:
+def test_killed_writer_is_reported_and_sync_catches_up(folder: SweepFolder, tmp_path: Path) -> None:
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         os.kill(follower.pid, signal.SIGKILL)
         state = follower.drain(PATIENCE_S)
         assert state is not None
         assert LOG in state.error
-        synced(folder, PLAN, mlflow.url)
+        sync_and_count(folder, PLAN, mlflow.url)
         assert len(mlflow.runs) == RUNS
 
 
-def test_a_damaged_note_is_no_note(folder: SweepFolder) -> None:
+def test_damaged_state_file_is_ignored(folder: SweepFolder) -> None:
     write_state(folder, TrackingState(3, "", 5.0))
     file = folder.root / "tracking.json"
     assert read_state(folder) == TrackingState(3, "", 5.0)

@@ -7,20 +7,22 @@ from orchestrator.execution.live_view import LOOK_SHARE, VIEW_S, Snapshot, Throt
 from tests.support.processes.logs import Clock
 
 
-@pytest.mark.parametrize("look_s", [0.0, 0.1])
-def test_snapshots_are_displayed_at_a_limited_rate_and_the_last_change_is_displayed(look_s):
+@pytest.mark.parametrize("snapshot_s", [0.0, 0.1])
+def test_snapshots_are_displayed_at_a_limited_rate_and_the_last_change_is_displayed(snapshot_s):
     clock, displayed, progress = Clock(), [], [0]
 
-    def look():
-        clock.now += look_s
+    def take_snapshot():
+        clock.now += snapshot_s
         return Snapshot((Progress("a", 1000, 2, progress[0], 0, 0, None, 0.0),), 0.0, "")
 
-    view = ThrottledView(look, lambda shown: displayed.append(shown.arms[0].ended), lambda: None, clock=clock)
+    view = ThrottledView(
+        take_snapshot, lambda snapshot: displayed.append(snapshot.arms[0].ended), lambda: None, clock=clock
+    )
     for number in range(1, 1001):
         progress[0] = number
         clock.now += 0.01
         view.changed()
-    period_s = max(VIEW_S, LOOK_SHARE * look_s)
+    period_s = max(VIEW_S, LOOK_SHARE * snapshot_s)
     assert 2 <= len(displayed) <= clock.now / period_s + 1
     clock.now += period_s
     view.catch_up()

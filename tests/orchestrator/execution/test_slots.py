@@ -1,4 +1,4 @@
-"""How many trials fit on nodes, and whether this machine has what a sweep asks for."""
+"""The number of trials that fit on nodes, and the check of this machine's resources."""
 
 import pytest
 from hypothesis import given
@@ -23,19 +23,19 @@ NODE = {"CPU": 8.0, "GPU": 2.0, "memory": 1e9}
 
 
 @pytest.fixture
-def gpus(monkeypatch):
-    """How many PyTorch may use."""
+def set_gpu_count(monkeypatch):
+    """Return a function that sets the number of GPUs that PyTorch finds."""
 
-    def have(count):
+    def set_count(count):
         monkeypatch.setattr("torch.cuda.device_count", lambda: count)
 
-    return have
+    return set_count
 
 
-def refusal(*asked):
-    """What is said against it; None if it may be run."""
+def refusal(*arguments):
+    """Return the error message of the check, or None without an error."""
     try:
-        require_local_resources(*asked)
+        require_local_resources(*arguments)
     except InputError as error:
         return str(error)
     return None
@@ -43,22 +43,22 @@ def refusal(*asked):
 
 @pytest.mark.parametrize("arm", [HALF, FIXED], ids=["drawn", "fixed"])
 @pytest.mark.parametrize("driver", ["ray", "inline"])
-def test_half_precision_needs_a_device(gpus, arm, driver):
+def test_half_precision_needs_a_gpu(set_gpu_count, arm, driver):
     plan = make_plan([make_arm("one"), arm])
-    gpus(0)
+    set_gpu_count(0)
     with pytest.raises(InputError):
         require_local_resources(plan, driver, 1)
-    gpus(1)
+    set_gpu_count(1)
     assert refusal(plan, driver, 1) is None
 
 
-def test_other_precisions_need_none(gpus):
-    gpus(0)
+def test_other_precisions_need_no_gpu(set_gpu_count):
+    set_gpu_count(0)
     assert refusal(make_plan([WIDE]), "inline", None) is None
 
 
-def test_a_trial_must_fit_on_this_machine(gpus):
-    gpus(1)
+def test_trial_must_fit_on_this_machine(set_gpu_count):
+    set_gpu_count(1)
     plan = make_plan([make_arm("one")], resources=Resources(cpus=2, gpus=2))
     with pytest.raises(InputError):
         require_local_resources(plan, "ray", 4)
@@ -66,7 +66,7 @@ def test_a_trial_must_fit_on_this_machine(gpus):
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "driver", "expected"),
+    ("requested", "available", "driver", "expected"),
     [
         (
             1.0,
@@ -80,17 +80,17 @@ def test_a_trial_must_fit_on_this_machine(gpus):
         (1.0, 0, "ray", ""),
     ],
 )
-def test_inline_says_what_it_goes_without(gpus, asked, there, driver, expected):
-    gpus(there)
-    found = missing_gpus(make_plan([WIDE], resources=Resources(gpus=asked)), driver)
-    assert found.startswith(expected)
-    assert bool(found) == bool(expected)
+def test_inline_driver_reports_missing_gpus(set_gpu_count, requested, available, driver, expected):
+    set_gpu_count(available)
+    message = missing_gpus(make_plan([WIDE], resources=Resources(gpus=requested)), driver)
+    assert message.startswith(expected)
+    assert bool(message) == bool(expected)
 
 
-@pytest.mark.parametrize(("most", "expected"), [(None, 8), (1, 1), (3, 3), (9, 8)])
-def test_no_more_trials_run_at_once_than_the_spec_allows(most, expected):
+@pytest.mark.parametrize(("max_concurrent", "expected"), [(None, 8), (1, 1), (3, 3), (9, 8)])
+def test_spec_limits_the_number_of_simultaneous_trials(max_concurrent, expected):
     nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
-    assert count_slots(nodes, Resources(max_concurrent=most)) == expected
+    assert count_slots(nodes, Resources(max_concurrent=max_concurrent)) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_no_more_trials_run_at_once_than_the_spec_allows(most, expected):
         (Resources(cpus=5, gpus=0.5), 1),
     ],
 )
-def test_what_fits_on_one_node(wanted, expected):
+def test_number_of_trials_that_fit_on_one_node(wanted, expected):
     assert count_slots([NODE], wanted) == expected
 
 
-def test_a_trial_never_spans_nodes():
+def test_trial_never_spans_nodes():
     assert count_slots([{"CPU": 3.0}, {"CPU": 3.0}], Resources(cpus=2)) == 2
     assert count_slots([{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}], Resources(cpus=1, gpus=0.5)) == 2
     assert count_slots([], Resources()) == 0
@@ -126,18 +126,18 @@ def test_a_trial_never_spans_nodes():
     parts=st.integers(1, 10_000),
 )
 def test_fractions_are_counted_as_ray_counts_them(total, parts):
-    """In ten-thousandths: rounding of floats neither loses a slot nor invents one."""
+    """Ray counts in ten-thousandths, so float rounding neither loses nor adds a slot."""
     wanted = Resources(cpus=parts / 10_000)
     assert count_slots([{"CPU": float(total)}], wanted) == total * 10_000 // parts
 
 
-def test_no_room_is_an_error():
+def test_missing_room_raises_an_error():
     nodes = [{"CPU": 2.0}, {"CPU": 4.0, "GPU": 1.0}]
     assert require_room(nodes, Resources(cpus=4)) == 1
     with pytest.raises(InputError):
         require_room(nodes, Resources(cpus=8))
 
 
-def test_this_machine_has_what_it_was_given():
+def test_local_resources_have_the_given_number_of_cpus():
     assert local_resources(3)["CPU"] == 3
     assert local_resources(None)["CPU"] >= 1

@@ -1,4 +1,4 @@
-"""What a disk refuses, and what is said about it."""
+"""Errors of a disk and the advice for each."""
 
 import errno
 
@@ -9,7 +9,7 @@ from tests.support.stores.disks import clear, fill, small_disk
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_no_room_is_told_in_one_way(number):
+def test_errors_of_a_full_disk_have_the_same_advice(number):
     error = OSError(number, "no")
     assert disk_remedy(error) == FULL
     assert is_full(error)
@@ -25,26 +25,26 @@ def test_no_room_is_told_in_one_way(number):
         (errno.EBUSY, "put that right"),
     ],
 )
-def test_every_refusal_has_its_remedy(number, expected):
+def test_every_disk_error_has_its_advice(number, expected):
     error = OSError(number, "no")
     assert expected in disk_remedy(error)
     assert not is_full(error)
 
 
-def test_a_full_disk_is_found_by_trying(tmp_path):
+def test_probe_detects_a_full_disk(tmp_path):
     assert probe_folder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     with small_disk(tmp_path / "small", 1 << 20) as disk:
         assert probe_folder(disk) is None
         fill(disk)
-        found = probe_folder(disk)
-        assert found is not None
-        assert is_full(found)
+        error = probe_folder(disk)
+        assert error is not None
+        assert is_full(error)
         clear(disk)
         assert probe_folder(disk) is None
 
 
-def test_a_folder_that_is_not_there_refuses_too(tmp_path):
-    found = probe_folder(tmp_path / "none")
-    assert found is not None
-    assert found.errno == errno.ENOENT
+def test_probe_of_a_missing_folder_returns_an_error(tmp_path):
+    error = probe_folder(tmp_path / "none")
+    assert error is not None
+    assert error.errno == errno.ENOENT

@@ -1,4 +1,4 @@
-"""Passwords in URLs are masked, what no database takes is escaped, and nothing else is touched."""
+"""Passwords are masked, text that databases refuse is escaped, and other text stays unchanged."""
 
 import json
 from urllib.parse import quote
@@ -21,7 +21,7 @@ from orchestrator.files.redact import (
 )
 
 MARKER = "Kx7Marker9Zq"
-ODD = "@:/'\"?#&%=+\\,;()[]{}<>~!$^|`*.\u00e9\u202e\x1b\udc80"
+ODD_CHARACTERS = "@:/'\"?#&%=+\\,;()[]{}<>~!$^|`*.\u00e9\u202e\x1b\udc80"
 LETTERS = st.characters(codec="utf-8", categories=["L", "Nd"])
 PROSE = st.lists(st.text(LETTERS, min_size=1, max_size=20), max_size=5).map(" ".join)
 SCHEMES = st.sampled_from(
@@ -34,51 +34,51 @@ ANY_TEXT = st.text(st.characters())
 
 
 @st.composite
-def passwords(draw: st.DrawFn, around: str = ODD) -> str:
-    """The marker among odd characters."""
-    odd = st.text(around, max_size=6)
-    return draw(odd) + MARKER + draw(odd)
+def passwords(draw: st.DrawFn, alphabet: str = ODD_CHARACTERS) -> str:
+    """Generate the marker between odd characters."""
+    odd_text = st.text(alphabet, max_size=6)
+    return draw(odd_text) + MARKER + draw(odd_text)
 
 
 @st.composite
 def urls(draw: st.DrawFn) -> str:
-    """A URL with the marker as a password, raw or percent-encoded, or as a parameter."""
+    """Generate a URL with the marker as a raw, percent-encoded or query password."""
     scheme, place = draw(SCHEMES), draw(st.sampled_from(["host", "host:5000", "h/path", "h:1/p?x=1#f", ""]))
     match draw(st.integers(0, 5)):
         case 0:
             return f"{scheme}://user:{draw(passwords())}@{place}"
         case 1:
-            return f"{scheme}://user:{quote(draw(passwords(ODD[:-1])), safe='')}@{place}"
+            return f"{scheme}://user:{quote(draw(passwords(ODD_CHARACTERS[:-1])), safe='')}@{place}"
         case 2:
             return f"{scheme}://:{draw(passwords())}@{place}"
         case 3:
             token, password = (
-                draw(passwords(ODD.replace(":", ""))),
+                draw(passwords(ODD_CHARACTERS.replace(":", ""))),
                 draw(st.sampled_from(["", "x-oauth-basic"])),
             )
             return f"{scheme}://{token}:{password}@{place}"
         case 4:
             return f"http://{draw(passwords('.-_~%41'))}@{place}"
         case _:
-            value = draw(passwords(ODD.replace("&", "")))
+            value = draw(passwords(ODD_CHARACTERS.replace("&", "")))
             return f"{scheme}://host/p?{draw(st.sampled_from(['', 'x=1&']))}{draw(KEYS)}={value}&y=2"
 
 
-@given(before=PROSE, url=urls(), after=PROSE)
-def test_no_password_of_any_url_survives(before: str, url: str, after: str) -> None:
-    message = redact(f"{before} ({url} {after}")
+@given(prefix=PROSE, url=urls(), suffix=PROSE)
+def test_no_url_shows_its_password(prefix: str, url: str, suffix: str) -> None:
+    message = redact(f"{prefix} ({url} {suffix}")
     assert MARKER not in message
-    assert message.startswith(before)
-    assert message.endswith(after)
+    assert message.startswith(prefix)
+    assert message.endswith(suffix)
 
 
 @given(url=urls(), space=st.sampled_from(["", " ", "\n", "a b"]))
-def test_a_value_that_is_a_url_is_masked_white_space_and_all(url: str, space: str) -> None:
+def test_value_that_is_a_url_is_masked_including_white_space(url: str, space: str) -> None:
     assert MARKER not in redact_url(url.replace(MARKER, space + MARKER))
 
 
 @given(text=st.text().filter(lambda text: "://" not in text and "%3a%2f%2f" not in text.lower()))
-def test_text_without_urls_is_left_alone(text: str) -> None:
+def test_text_without_urls_stays_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -93,13 +93,13 @@ def test_text_without_urls_is_left_alone(text: str) -> None:
         ).map("".join),
     )
 )
-def test_what_is_masked_once_stays_so(text: str) -> None:
+def test_masked_text_stays_unchanged(text: str) -> None:
     assert redact(redact(text)) == redact(text)
     assert redact_url(redact_url(text)) == redact_url(text)
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("text", "expected"),
     [
         ("http://ann:pw@host:5000/x", "http://ann:***@host:5000/x"),
         ("http://ann:p%40w@host", "http://ann:***@host"),
@@ -134,8 +134,8 @@ def test_what_is_masked_once_stays_so(text: str) -> None:
         ),
     ],
 )
-def test_what_is_shown(given: str, shown: str) -> None:
-    assert redact(given) == (given if shown is None else shown)
+def test_url_is_masked_as_expected(text: str, expected: str) -> None:
+    assert redact(text) == (text if expected is None else expected)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_what_is_shown(given: str, shown: str) -> None:
         "MTQ5NzQyOTkyNDU0MTM0NzEz.GcZ1Ab.b4Xz8-QLkyu8kZ2Zc1F6kM3o5y7Tq9rV",
     ],
 )
-def test_a_token_of_a_service_is_masked_without_a_name_beside_it(token: str) -> None:
+def test_token_of_a_service_is_masked_without_a_key(token: str) -> None:
     assert redact(f"the request with {token} failed") == "the request with *** failed"
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("text", "expected"),
     [
         ("ann:pw@host:5000", "ann:***@host:5000"),
         ("http:/ann:pw@host", f"http:{MASK}@host"),
@@ -167,11 +167,11 @@ def test_a_token_of_a_service_is_masked_without_a_name_beside_it(token: str) -> 
         ("mlruns", "mlruns"),
     ],
 )
-def test_what_was_meant_to_be_a_url_is_masked_too(given: str, shown: str) -> None:
-    assert redact_url(given) == shown
+def test_malformed_url_is_masked(text: str, expected: str) -> None:
+    assert redact_url(text) == expected
 
 
-def test_long_hostile_texts_take_no_time() -> None:
+def test_masking_long_hostile_texts_is_fast() -> None:
     for text in (
         "a" * 10**5,
         "://?a=" * 10**4,
@@ -188,10 +188,13 @@ def test_long_hostile_texts_take_no_time() -> None:
 
 @pytest.mark.parametrize("option", URL_OPTIONS)
 @pytest.mark.parametrize("scheme", ["http://", "postgresql://", ""])
-def test_a_command_line_is_masked(option: str, scheme: str) -> None:
-    url, shown = f"{scheme}ann:p w@host", f"{scheme}ann:***@host"
-    for typed, kept in (([option, url], [option, shown]), ([f"{option}={url}"], [f"{option}={shown}"])):
-        assert redact_arguments(["haltsweep", "launch", *typed]) == ("haltsweep", "launch", *kept)
+def test_command_line_is_masked(option: str, scheme: str) -> None:
+    url, masked_url = f"{scheme}ann:p w@host", f"{scheme}ann:***@host"
+    for arguments, masked in (
+        ([option, url], [option, masked_url]),
+        ([f"{option}={url}"], [f"{option}={masked_url}"]),
+    ):
+        assert redact_arguments(["haltsweep", "launch", *arguments]) == ("haltsweep", "launch", *masked)
     assert redact_arguments(["a@b", "train.note=http://ann:pw@host"]) == (
         "a@b",
         "train.note=http://ann:***@host",
@@ -199,7 +202,7 @@ def test_a_command_line_is_masked(option: str, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("sign", "@/?#[] \n")
-def test_what_libraries_would_read_otherwise_must_be_encoded(sign: str) -> None:
+def test_characters_that_libraries_misread_must_be_encoded(sign: str) -> None:
     assert needs_encoding(f"http://ann:p{sign}w@host")
     assert not needs_encoding(f"http://ann:p{quote(sign, safe='')}w@host")
 
@@ -207,7 +210,7 @@ def test_what_libraries_would_read_otherwise_must_be_encoded(sign: str) -> None:
 @pytest.mark.parametrize(
     "url", ["sqlite:////data of me/me@work/mlflow.db", "http://host:5000/a b", "databricks"]
 )
-def test_what_has_no_password_needs_no_encoding(url: str) -> None:
+def test_url_without_a_password_needs_no_encoding(url: str) -> None:
     assert not needs_encoding(url)
 
 
@@ -240,7 +243,7 @@ def test_what_has_no_password_needs_no_encoding(url: str) -> None:
         f"connect('{MARKER}{MARKER}')",
     ],
 )
-def test_source_text_is_shown_without_secrets(line: str) -> None:
+def test_source_code_is_printed_without_secrets(line: str) -> None:
     message = redact_code(f"+x = 1\n+{line}\n+y = 2")
     assert MARKER not in message
     assert message.startswith("+x = 1\n")
@@ -248,7 +251,7 @@ def test_source_text_is_shown_without_secrets(line: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["-b", "@@ -1 +1 @@", "diff --git a/x b/x"])
-def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str) -> None:
+def test_secret_without_an_end_is_masked_to_the_end_of_its_part(change: str) -> None:
     message = redact_code(f'+secret = """{MARKER}\n+{MARKER}\n{change}\n+y = 2')
     assert MARKER not in message
     assert message.endswith("\n+y = 2") == (change[0] != "-")
@@ -270,43 +273,43 @@ def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str
         "The number of tokens is 20000 for each batch.",
     ],
 )
-def test_other_source_text_is_shown_as_it_is(line: str) -> None:
+def test_harmless_source_code_stays_unchanged(line: str) -> None:
     assert redact_code(line) == line
 
 
-def test_a_long_number_to_the_base_16_is_masked() -> None:
+def test_long_hexadecimal_number_is_masked() -> None:
     assert redact_code("+    use 0123456789abcdef0123456789abcdef") == f"+    use {MASK}"
 
 
 @given(ANY_TEXT)
-def test_any_text_can_be_stored(text: str) -> None:
-    kept = escape_unstorable(text)
-    assert kept.encode().decode() == kept
-    assert "\0" not in kept
-    assert escape_unstorable(kept) == kept
+def test_any_text_is_storable_after_escaping(text: str) -> None:
+    escaped = escape_unstorable(text)
+    assert escaped.encode().decode() == escaped
+    assert "\0" not in escaped
+    assert escape_unstorable(escaped) == escaped
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-def test_what_can_be_stored_is_left_alone(text: str) -> None:
+def test_storable_text_stays_unchanged(text: str) -> None:
     assert escape_unstorable(text) == text
 
 
-def test_escapes_can_be_read() -> None:
+def test_escapes_are_readable() -> None:
     assert escape_unstorable("a\udc80b\0") == r"a\udc80b\x00"
 
 
 @given(
     st.recursive(
-        ANY_TEXT | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(ANY_TEXT, each)
+        ANY_TEXT | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner)
     )
 )
-def test_so_can_whatever_holds_texts(value) -> None:
+def test_nested_texts_are_storable_after_escaping(value) -> None:
     text = json.dumps(escape_unstorable_values(value), ensure_ascii=False)
     assert text.encode().decode() == text
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "expected"),
     [
         (
             "environ({'DB_PASSWORD': 'two words', 'HOME': '/root'})",
@@ -321,9 +324,9 @@ def test_so_can_whatever_holds_texts(value) -> None:
         ("{'password_length': '12', 'key': 'value'}", "{'password_length': '12', 'key': 'value'}"),
     ],
 )
-def test_what_is_printed_of_an_environment_has_no_secrets(said: str, kept: str) -> None:
-    assert redact(said) == kept
-    assert redact(kept) == kept
+def test_printed_environment_contains_no_secrets(text: str, expected: str) -> None:
+    assert redact(text) == expected
+    assert redact(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -361,7 +364,7 @@ def test_what_is_printed_of_an_environment_has_no_secrets(said: str, kept: str) 
         f"login(key='{MARKER}{MARKER}')",
     ],
 )
-def test_secrets_in_the_text_of_a_trial_are_masked(text: str) -> None:
+def test_secrets_in_the_output_of_a_trial_are_masked(text: str) -> None:
     assert MARKER not in redact(text)
     assert MARKER not in redact_value({"x": [text]})["x"][0]
 
@@ -391,5 +394,5 @@ def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.M
         " 45%|####5     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.231, acc=0.912]",
     ],
 )
-def test_ordinary_output_of_training_is_left_alone(text: str) -> None:
+def test_ordinary_training_output_stays_unchanged(text: str) -> None:
     assert redact(text) == text

@@ -1,4 +1,4 @@
-"""Nothing but files is read: whatever else has their name is told at once."""
+"""Only regular files are read; other kinds of files cause an error at once."""
 
 import os
 import socket
@@ -15,11 +15,11 @@ def test_files_and_links_to_files_are_read(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file") == read_regular(tmp_path / "link") == b"content"
 
 
-def test_whatever_else_has_their_name_is_refused(tmp_path: Path) -> None:
+def test_other_kinds_of_files_raise_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
-    before = set(Path("/proc/self/fd").iterdir())
+    open_files = set(Path("/proc/self/fd").iterdir())
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
     for name, kind in (("pipe", "a pipe"), ("endless", "a device"), ("folder", "a folder")):
@@ -28,6 +28,6 @@ def test_whatever_else_has_their_name_is_refused(tmp_path: Path) -> None:
             read_regular(tmp_path / name)
     assert describe_non_file(tmp_path / "socket") == "a socket"
     assert describe_non_file(tmp_path / "missing") == ""
-    assert set(Path("/proc/self/fd").iterdir()) <= before, "what was refused is closed"
+    assert set(Path("/proc/self/fd").iterdir()) <= open_files, "refused files must be closed"
     with pytest.raises(FileNotFoundError, match="missing"):
         read_regular(tmp_path / "missing")

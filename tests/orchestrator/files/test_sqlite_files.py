@@ -1,4 +1,4 @@
-"""SQLite files are named the same from anywhere, and nothing else is touched."""
+"""URLs of SQLite files are converted between relative and absolute; other URLs stay unchanged."""
 
 import sqlite3
 from contextlib import closing
@@ -18,7 +18,7 @@ from orchestrator.files.sqlite_files import (
     why_no_database,
 )
 
-OTHERS = (
+OTHER_URLS = (
     "http://host:5000",
     "postgresql+psycopg://u@h/d",
     "postgresql://u@/d?host=/tmp/x",
@@ -28,8 +28,8 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("url", OTHERS)
-def test_what_names_no_file_stays(url: str) -> None:
+@pytest.mark.parametrize("url", OTHER_URLS)
+def test_url_without_a_file_stays_unchanged(url: str) -> None:
     assert sqlite_file(url) is None
     assert (
         to_absolute_url(url)
@@ -39,16 +39,18 @@ def test_what_names_no_file_stays(url: str) -> None:
     )
 
 
-def test_a_file_is_found_beside_the_folder_wherever_it_is(tmp_path: Path) -> None:
+def test_file_next_to_the_sweep_is_found_after_a_move(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a/mlflow.db?timeout=5"
-    kept = to_relative_url(url, tmp_path / "a" / "sweep")
-    assert kept == "sqlite:///../mlflow.db?timeout=5"
-    assert from_relative_url(kept, tmp_path / "a" / "sweep") == url
-    assert from_relative_url(kept, tmp_path / "b" / "sweep") == url.replace("/a/", "/b/")
-    assert to_relative_url(url, tmp_path / "b" / "sweep") == url, "elsewhere it is not beside it"
+    relative_url = to_relative_url(url, tmp_path / "a" / "sweep")
+    assert relative_url == "sqlite:///../mlflow.db?timeout=5"
+    assert from_relative_url(relative_url, tmp_path / "a" / "sweep") == url
+    assert from_relative_url(relative_url, tmp_path / "b" / "sweep") == url.replace("/a/", "/b/")
+    assert to_relative_url(url, tmp_path / "b" / "sweep") == url, (
+        "a file in another folder must keep its absolute path"
+    )
 
 
-def test_a_relative_file_is_that_of_the_working_directory(
+def test_relative_file_belongs_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,7 +59,7 @@ def test_a_relative_file_is_that_of_the_working_directory(
 
 
 @pytest.mark.parametrize(
-    ("url", "has"),
+    ("url", "expected"),
     [
         ("sqlite:///user:pw@h/x.db", True),
         ("SQLite+pysqlite:///user:@h/x.db", True),
@@ -68,11 +70,11 @@ def test_a_relative_file_is_that_of_the_working_directory(
         ("postgresql://user:pw@h/x", False),
     ],
 )
-def test_a_password_of_a_server_is_seen_where_a_folder_s_name_would_be(url: str, has: bool) -> None:
-    assert has_password(url) is has
+def test_password_before_a_host_is_detected(url: str, expected: bool) -> None:
+    assert has_password(url) is expected
 
 
-def test_a_database_that_was_never_made(tmp_path: Path) -> None:
+def test_missing_and_empty_databases_are_described(tmp_path: Path) -> None:
     file = tmp_path / "a #1?.db"
     assert why_no_database(file) == "is not"
     file.touch()
@@ -81,22 +83,22 @@ def test_a_database_that_was_never_made(tmp_path: Path) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         assert why_no_database(file) == "is empty"
         connection.execute("CREATE TABLE found (x)")
-        assert why_no_database(file) == "", "what is in the log of changes is in the database"
+        assert why_no_database(file) == "", "tables in the write-ahead log belong to the database"
     file.write_text("no database")
-    assert why_no_database(file) == "", "whoever opens it says what is wrong"
+    assert why_no_database(file) == "", "opening the file reports the error"
     assert why_no_database(tmp_path) == ""
 
 
 @pytest.mark.parametrize("name", ["plain", "why?", "a%20b", "a b", "x#y", "%3F", "é;&=+"])
-def test_any_folder_has_a_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_any_name_has_a_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / name / "runs" / "one.db"
     file.parent.mkdir(parents=True)
     url = sqlite_url(file)
     assert sqlite_file(url) == file
     assert (make_url(url).database, dict(make_url(url).query)) == (str(file), {})
     assert make_url(url_for_mlflow(url)).database == str(file)
-    kept = to_relative_url(f"{url}?timeout=5", file.parent / "sweep")
-    assert from_relative_url(kept, file.parent / "sweep") == f"{url}?timeout=5"
+    relative_url = to_relative_url(f"{url}?timeout=5", file.parent / "sweep")
+    assert from_relative_url(relative_url, file.parent / "sweep") == f"{url}?timeout=5"
     monkeypatch.chdir(file.parent)
     assert to_absolute_url("sqlite:///one.db") == url
     moved = tmp_path / "moved?" / "sweep"

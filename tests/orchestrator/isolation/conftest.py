@@ -16,7 +16,7 @@ PATIENCE_S = 60
 
 @pytest.fixture
 def launch(tmp_path):
-    """A launch folder as people have them."""
+    """Create a launch folder with typical contents."""
     root = tmp_path / "launch"
     for folder in ("data/deep", "results", ".cache", "venv/lib", "runs/earlier", "node_modules"):
         (root / folder).mkdir(parents=True)
@@ -33,18 +33,18 @@ def launch(tmp_path):
 
 @pytest.fixture
 def trial(launch, tmp_path):
-    """Runs code as trials of one session, one after the other; what they send."""
+    """Return a function that runs code as a trial of one session and returns the trial's answer."""
     numbers, scratch = iter(range(100)), tmp_path / "trials" / "none"
     with closing(ChildServer(settings_here(children.MODULE, launch, ()))) as server:
 
-        def run(code, trial="", **more):
+        def run_trial(code, trial="", **options):
             nonlocal scratch
             shutil.rmtree(scratch, ignore_errors=True)
             number = next(numbers)
             scratch = tmp_path / "trials" / f"{trial or number}-{number}"
-            server.start(order(children.work, Work(code, scratch, **more)))
+            server.start(order(children.work, Work(code, scratch, **options)))
             answer = server.receive(PATIENCE_S)
             assert not isinstance(answer, ChildEnded), "the code fails"
             return answer
 
-        yield run
+        yield run_trial

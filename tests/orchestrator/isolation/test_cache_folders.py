@@ -1,9 +1,9 @@
-"""Which folders count as caches of libraries."""
+"""Environment variables determine the folders that count as caches of libraries."""
 
 from orchestrator.isolation.cache_folders import cache_folders
 
 
-def test_variables_name_caches_but_never_the_launch_folder(tmp_path):
+def test_cache_variables_name_caches_but_never_the_launch_folder(tmp_path):
     launch, caches = tmp_path / "home" / "study", tmp_path / "caches"
     environment = {
         "HF_HOME": str(caches / "hf"),

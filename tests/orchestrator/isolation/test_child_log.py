@@ -1,4 +1,7 @@
-"""The log of a child: whole or bounded, masked, as text, by attempt; kill -9 is in tests/faults."""
+"""The log of a child is bounded, masked, readable as text and separate for each attempt.
+
+Logs after a kill -9 are tested in tests/faults.
+"""
 
 import os
 import re
@@ -21,7 +24,7 @@ from tests.support.processes import children
 from tests.support.processes.children import order
 
 SLACK = 200
-"""For the line that says how much is left out."""
+"""Size of the line that states the number of omitted bytes."""
 PATIENCE_S = 60
 
 
@@ -31,41 +34,41 @@ def file(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def sweep(file):
+def sweep_folder(file):
     file.parent.parent.parent.mkdir()
 
 
-def kept(file):
+def log_files(file):
     return sorted(path.name for path in file.parent.iterdir()) if file.parent.exists() else []
 
 
-def test_what_is_printed_is_there_while_the_child_runs_and_sealed_afterwards(file):
+def test_output_is_readable_while_the_child_runs_and_sealed_afterwards(file):
     log = ChildLog(file)
     os.write(log.descriptor, b"one\n")
-    assert kept(file) == ["attempt-1.raw"]
+    assert log_files(file) == ["attempt-1.raw"]
     assert read_log(file) == "one\n"
     os.write(log.descriptor, b"two\n")
     log.close()
     log.close()
-    assert kept(file) == ["attempt-1.log"]
+    assert log_files(file) == ["attempt-1.log"]
     assert read_log(file) == "one\ntwo\n"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_trial_that_prints_nothing_leaves_nothing(file):
+def test_trial_without_output_leaves_no_log(file):
     ChildLog(file).close()
     assert not file.parent.exists()
     assert read_log(file) is None
 
 
-def test_without_a_file_nothing_is_kept():
+def test_log_without_a_file_stores_nothing():
     log = ChildLog(None)
     assert log.descriptor is None
     log.drop_middle()
     log.close()
 
 
-def test_secrets_are_masked_and_control_characters_are_text(file):
+def test_secrets_are_masked_and_control_characters_are_escaped(file):
     log = ChildLog(file)
     os.write(log.descriptor, b"\x1b[31mred\x1b[0m http://user:marker@host/x \xff \x00\ttab")
     log.close()
@@ -77,7 +80,7 @@ def test_secrets_are_masked_and_control_characters_are_text(file):
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1, 10_000_000])
-def test_long_text_keeps_its_head_and_its_tail(size):
+def test_long_text_retains_its_head_and_its_tail(size):
     content = b"HEAD" + b"x" * (size - 8) + b"TAIL"
     text = readable_text(content)
     assert len(text) <= HEAD_BYTES + TAIL_BYTES + SLACK
@@ -86,7 +89,7 @@ def test_long_text_keeps_its_head_and_its_tail(size):
     assert ("bytes left out" in text) is (size > HEAD_BYTES + TAIL_BYTES)
 
 
-def test_a_talkative_trial_fills_no_disk(file):
+def test_log_of_a_trial_with_much_output_is_bounded(file):
     log, largest = ChildLog(file), 0
     os.write(log.descriptor, b"the first line\n")
     for number in range(200):
@@ -102,8 +105,8 @@ def test_a_talkative_trial_fills_no_disk(file):
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK
 
 
-def run(folder, file, code):
-    """A child that prints in every way and runs code; its exit code."""
+def run_child(folder, file, code):
+    """Run a child that prints to every stream and then runs `code`; return its exit code."""
     with closing(ChildServer(settings_here(children.MODULE, folder, ()))) as server:
         server.start(order(children.print_everywhere, code, log=file))
         ended = server.receive(PATIENCE_S)
@@ -111,43 +114,43 @@ def run(folder, file, code):
     return ended.exit_code
 
 
-def test_everything_that_a_child_prints_is_kept_and_shown_nowhere_else(file, tmp_path, capfd):
-    assert run(tmp_path, file, "pass") == 0
+def test_all_output_of_a_child_is_logged_and_not_printed(file, tmp_path, capfd):
+    assert run_child(tmp_path, file, "pass") == 0
     assert sorted(read_log(file).splitlines()) == ["a program", "descriptor", "libc", "python"]
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.abort()", "os._exit(3)"])
-def test_what_was_printed_survives_its_process(file, tmp_path, end):
-    assert run(tmp_path, file, f"os.write(1, b'the last words\\n'); {end}") != 0
-    assert kept(file) == ["attempt-1.log"]
-    assert "the last words\n" in read_log(file)
+def test_output_survives_the_end_of_its_process(file, tmp_path, end):
+    assert run_child(tmp_path, file, f"os.write(1, b'last line\\n'); {end}") != 0
+    assert log_files(file) == ["attempt-1.log"]
+    assert "last line\n" in read_log(file)
 
 
-def test_the_whole_traceback_is_kept(file, tmp_path):
+def test_whole_traceback_is_logged(file, tmp_path):
     code = """
 def deep(level):
     if not level:
         raise KeyError("at the bottom")
-    if level % 2:  # two lines by turns, or the traceback would count them instead
+    if level % 2:  # alternate two lines, because the traceback counts repeated lines
         deep(level - 1)
     else:
         deep(level - 1)
 
 deep(40)
 """
-    assert run(tmp_path, file, code) == 1
+    assert run_child(tmp_path, file, code) == 1
     assert read_log(file).count("in deep") >= 40
     assert read_log(file).endswith("KeyError: 'at the bottom'\n")
 
 
-def test_closed_streams_lose_nothing_but_what_follows(file, tmp_path):
+def test_closed_streams_lose_only_later_output(file, tmp_path):
     code = "print('before'); sys.stdout.close(); sys.stderr.close(); os.closerange(0, 100)"
-    assert run(tmp_path, file, code) == 0
+    assert run_child(tmp_path, file, code) == 0
     assert "before\n" in read_log(file)
 
 
-def test_a_child_that_prints_without_end_is_bounded_while_it_runs(file, tmp_path):
+def test_endless_output_is_bounded_while_the_child_runs(file, tmp_path):
     code = f"""
 for _ in range(60):
     os.write(1, b"z" * 100_000)
@@ -156,53 +159,53 @@ while os.fstat(1).st_size > {RAW_BYTES + SLACK}:
     assert time.monotonic() < until
     time.sleep(0.01)
 """
-    assert run(tmp_path, file, code) == 0
+    assert run_child(tmp_path, file, code) == 0
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK
 
 
-def test_a_log_that_is_cut_again_and_again_states_all_that_was_cut(file):
+def test_repeatedly_shortened_log_states_all_omitted_bytes(file):
     log, times = ChildLog(file), 5
     for _ in range(times):
         os.write(log.descriptor, b"x" * RAW_BYTES)
         log.drop_middle()
     log.close()
-    (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read_log(file))
-    assert int(stated.replace(",", "")) == times * RAW_BYTES - HEAD_BYTES - TAIL_BYTES
+    (omitted,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read_log(file))
+    assert int(omitted.replace(",", "")) == times * RAW_BYTES - HEAD_BYTES - TAIL_BYTES
 
 
-def test_the_next_attempt_seals_what_a_killed_server_left(file):
+def test_next_attempt_seals_the_log_of_a_killed_server(file):
     file.parent.mkdir(parents=True)
-    file.with_suffix(".raw").write_text("the last words\n")
+    file.with_suffix(".raw").write_text("last line\n")
     log = ChildLog(file.with_name("attempt-2.log"))
-    assert kept(file) == ["attempt-1.log", "attempt-2.raw"]
+    assert log_files(file) == ["attempt-1.log", "attempt-2.raw"]
     log.close()
-    assert kept(file) == ["attempt-1.log"]
-    assert read_log(file) == "the last words\n"
+    assert log_files(file) == ["attempt-1.log"]
+    assert read_log(file) == "last line\n"
 
 
-def test_an_empty_log_of_a_killed_server_is_in_nobody_s_way(file):
+def test_empty_log_of_a_killed_server_is_deleted(file):
     file.parent.mkdir(parents=True)
     file.with_suffix(".raw").touch()
     log = ChildLog(file.with_name("attempt-2.log"))
-    os.write(log.descriptor, b"heard")
+    os.write(log.descriptor, b"output")
     log.close()
-    assert kept(file) == ["attempt-2.log"]
+    assert log_files(file) == ["attempt-2.log"]
 
 
-def test_a_log_half_written_by_a_killed_worker_is_written_again(file):
+def test_log_half_written_by_a_killed_worker_is_rewritten(file):
     file.parent.mkdir(parents=True)
-    file.with_suffix(".raw").write_text("heard")
-    file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("he")
+    file.with_suffix(".raw").write_text("output")
+    file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("ou")
     child_log.seal_abandoned(file.parent)
-    assert kept(file) == [file.name]
-    assert read_log(file) == "heard"
+    assert log_files(file) == [file.name]
+    assert read_log(file) == "output"
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "no-sweep"])
-def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
+def test_blocked_log_file_loses_only_the_log(file, tmp_path, kind):
     raw = file.with_suffix(".raw")
     precious = tmp_path / "precious"
-    precious.write_text("kept")
+    precious.write_text("content")
     if kind == "no-sweep":
         file.parent.parent.parent.rmdir()
     else:
@@ -217,6 +220,6 @@ def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
     assert log.descriptor is None
     log.drop_middle()
     log.close()
-    assert precious.read_text() == "kept"
+    assert precious.read_text() == "content"
     assert read_log(file) is None
     assert (kind == "no-sweep") is not tmp_path.joinpath("sweep").exists()

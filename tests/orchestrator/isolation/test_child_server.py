@@ -1,4 +1,4 @@
-"""A server runs one child after the other, and whatever a child started is gone when it has ended."""
+"""A server runs one child after another, and ends everything that a child started."""
 
 import os
 import signal
@@ -19,8 +19,8 @@ from tests.support.processes.forks import Forked
 from tests.support.processes.process_lookup import wait_until
 
 PATIENCE_S = 60
-SOON_S = 1.0
-"""How long processes of a killed owner may last."""
+END_LIMIT_S = 1.0
+"""Longest life of processes after their owner was killed."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def server(tmp_path):
 
 
 def end_of(server):
-    """How the child ended, and what it sent before."""
+    """Return the exit code of the child and its messages."""
     sent = []
     while not isinstance(message := server.receive(PATIENCE_S), ChildEnded):
         assert message is not None, "the child neither sends nor ends"
@@ -38,47 +38,47 @@ def end_of(server):
     return message.exit_code, sent
 
 
-def alive(pids):
-    """Which of the processes are there, and no zombies."""
-    found = []
+def alive_processes(pids):
+    """Return the running processes, without zombies."""
+    running = []
     for pid in pids:
         try:
             if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.append(pid)
+                running.append(pid)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return running
 
 
-def noted(notes):
+def noted_pids(notes):
     return [int(line) for line in notes.read_text().split() if line != "ready"]
 
 
-def test_messages_go_both_ways_until_the_child_returns(server):
+def test_messages_are_sent_both_ways_until_the_child_returns(server):
     server.start(order(children.echo, "first"))
     child, _, message = server.receive(PATIENCE_S)
     assert message == "first"
     assert child != os.getpid()
     server.send({"second": 2})
     assert server.receive(PATIENCE_S)[2] == {"second": 2}
-    assert server.receive(0.01) is None, "nothing is sent yet"
+    assert server.receive(0.01) is None, "the child must not have sent another message"
     server.send(None)
     assert server.receive(PATIENCE_S) == ChildEnded(0)
 
 
-def test_each_child_is_another_process_of_the_same_server(server):
-    seen = []
+def test_each_child_is_a_new_process_of_the_same_server(server):
+    pids = []
     for _ in range(3):
         server.start(order(children.echo, "who"))
-        seen.append(server.receive(PATIENCE_S)[:2])
+        pids.append(server.receive(PATIENCE_S)[:2])
         server.send(None)
         assert end_of(server) == (0, [])
-    assert len({child for child, _ in seen}) == 3
-    assert len({parent for _, parent in seen}) == 1
+    assert len({child for child, _ in pids}) == 3
+    assert len({parent for _, parent in pids}) == 1
 
 
 @pytest.mark.parametrize(
-    ("how", "code"),
+    ("end", "code"),
     [
         ("return", 0),
         ("raise", 1),
@@ -89,34 +89,34 @@ def test_each_child_is_another_process_of_the_same_server(server):
         ("thread", 0),
     ],
 )
-def test_the_owner_gets_what_was_sent_and_the_exit_code(server, tmp_path, how, code):
+def test_owner_receives_messages_and_the_exit_code(server, tmp_path, end, code):
     log = tmp_path / "sweep" / "logs" / "trial" / "attempt-1.log"
     (tmp_path / "sweep").mkdir()
-    server.start(order(children.end, how, log=log))
+    server.start(order(children.end, end, log=log))
     assert end_of(server) == (code, ["last words"])
     assert log.read_text().startswith("printed\n")
     server.start(order(children.end, "return"))
-    assert end_of(server) == (0, ["last words"]), "the next child runs"
+    assert end_of(server) == (0, ["last words"]), "the next child must run"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
-def test_where_the_server_was_killed_everything_that_the_child_started_ends(server, tmp_path):
+def test_kill_of_the_server_ends_all_processes_of_the_child(server, tmp_path):
     notes = tmp_path / "pids.txt"
     server.start(order(children.start_processes, notes))
     parent = server.receive(PATIENCE_S)
-    pids = noted(notes)
-    assert alive(pids) == pids
+    pids = noted_pids(notes)
+    assert alive_processes(pids) == pids
     os.kill(parent, signal.SIGKILL)
     assert end_of(server) == (-signal.SIGKILL, [])
-    wait_until(lambda: not alive(pids), "all processes have ended")
+    wait_until(lambda: not alive_processes(pids), "all processes have ended")
 
 
-def test_a_child_may_close_the_descriptors_of_its_files(server):
+def test_child_may_close_the_descriptors_of_its_files(server):
     server.start(order(children.close_descriptors, 200))
     assert end_of(server) == (0, ["sent"])
 
 
-def test_a_child_that_closes_its_connection_too_has_ended(server):
+def test_child_that_closes_its_connection_ends(server):
     server.start(order(children.close_descriptors, children.HIGHEST))
     code, sent = end_of(server)
     assert code == 1
@@ -125,35 +125,35 @@ def test_a_child_that_closes_its_connection_too_has_ended(server):
     assert end_of(server) == (0, ["last words"])
 
 
-def test_a_child_that_hangs_can_be_killed(server):
+def test_hanging_child_can_be_killed(server):
     server.start(order(children.end, "ignore-signals"))
     assert server.receive(PATIENCE_S) == "last words"
-    began = time.monotonic()
+    started_at = time.monotonic()
     server.kill()
-    assert time.monotonic() - began < PATIENCE_S / 4
+    assert time.monotonic() - started_at < PATIENCE_S / 4
     server.start(order(children.end, "return"))
     assert end_of(server) == (0, ["last words"])
 
 
-@pytest.mark.parametrize("how", ["return", "kill", "close"])
-def test_everything_that_a_child_started_ends_with_it(server, tmp_path, how):
+@pytest.mark.parametrize("end", ["return", "kill", "close"])
+def test_processes_of_a_child_end_with_the_child(server, tmp_path, end):
     notes = tmp_path / "pids.txt"
     server.start(order(children.start_processes, notes))
     assert isinstance(server.receive(PATIENCE_S), int)
-    pids = noted(notes)
-    assert alive(pids) == pids
+    pids = noted_pids(notes)
+    assert alive_processes(pids) == pids
     assert len(pids) == children.STARTED + 1
-    if how == "return":
+    if end == "return":
         server.send(None)
         assert end_of(server) == (0, [])
-    elif how == "kill":
+    elif end == "kill":
         server.kill()
     else:
         server.close()
-    assert alive(pids) == []
+    assert alive_processes(pids) == []
 
 
-def test_the_scratch_folder_of_a_child_goes_with_it(server, tmp_path):
+def test_scratch_folder_of_a_child_is_deleted_at_its_end(server, tmp_path):
     scratch = tmp_path / "scratch"
     (scratch / "below").mkdir(parents=True)
     server.start(order(children.end, "kill", scratch=scratch))
@@ -161,82 +161,84 @@ def test_the_scratch_folder_of_a_child_goes_with_it(server, tmp_path):
     assert not scratch.exists()
 
 
-def test_where_the_server_was_killed_the_child_is_lost_and_the_next_one_runs(server):
+def test_kill_of_the_server_loses_the_child_and_the_next_child_runs(server):
     server.start(order(children.echo, "who"))
     child, parent, _ = server.receive(PATIENCE_S)
     os.kill(parent, signal.SIGKILL)
     assert end_of(server) == (-signal.SIGKILL, [])
-    wait_until(lambda: not alive([child, parent]), "the child has ended with its server")
+    wait_until(lambda: not alive_processes([child, parent]), "the child has ended with its server")
     server.start(order(children.echo, "who"))
     assert server.receive(PATIENCE_S)[1] != parent
     server.send(None)
     assert end_of(server) == (0, [])
 
 
-def test_a_server_killed_between_two_children_is_replaced(server):
+def test_server_killed_between_two_children_is_replaced(server):
     server.start(order(children.echo, "who"))
     _, parent, _ = server.receive(PATIENCE_S)
     server.send(None)
     assert end_of(server) == (0, [])
     os.kill(parent, signal.SIGKILL)
-    wait_until(lambda: not alive([parent]), "the server has ended")
+    wait_until(lambda: not alive_processes([parent]), "the server has ended")
     server.start(order(children.end, "return"))
     code, sent = end_of(server)
-    if (code, sent) == (-signal.SIGKILL, []):  # the order went to the one that was killed
+    if (code, sent) == (-signal.SIGKILL, []):  # the order went to the killed server
         server.start(order(children.end, "return"))
         code, sent = end_of(server)
     assert (code, sent) == (0, ["last words"])
 
 
-def _own(notes, folder):
+def _run_own_server(notes, folder):
     children.own_server(notes, folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells processes that their parent has ended")
-def test_a_killed_owner_leaves_no_process(tmp_path, number):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the end of a parent process")
+def test_killed_owner_leaves_no_process(tmp_path, number):
     notes = tmp_path / "pids.txt"
-    owner = Forked(_own, notes, tmp_path)
+    owner = Forked(_run_own_server, notes, tmp_path)
     try:
         wait_until(lambda: notes.exists() and "ready" in notes.read_text(), "the child runs")
-        pids = noted(notes)
-        assert len(pids) == children.STARTED + 2, "the server, too"
+        pids = noted_pids(notes)
+        assert len(pids) == children.STARTED + 2, "the server must be among the processes"
         owner.send_signal(number)
         owner.wait(PATIENCE_S)
         died_at = time.monotonic()
-        wait_until(lambda: not alive(pids), "all processes have ended")
-        assert time.monotonic() - died_at < SOON_S
+        wait_until(lambda: not alive_processes(pids), "all processes have ended")
+        assert time.monotonic() - died_at < END_LIMIT_S
         assert (tmp_path / "sweep" / "logs" / "trial" / "attempt-1.log").read_text() == "printed\n"
         assert not (tmp_path / "scratch").exists()
     finally:
         owner.end()
 
 
-def test_sets_have_the_same_order_in_all_slots_and_in_programs(tmp_path, monkeypatch):
-    """Else `enumerate(set(labels))` numbers classes by chance, and no seed of a trial changes that."""
+def test_sets_have_the_same_order_in_all_slots_and_programs(tmp_path, monkeypatch):
+    """Otherwise `enumerate(set(labels))` would number classes randomly, independent of the trial's seed."""
     monkeypatch.setattr(ChildServer, "start_process", staticmethod(start_interpreter))
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    ask = "hash('a'), __import__('subprocess').check_output([sys.executable, '-c', 'print(hash(\"a\"))'])"
-    found = set()
+    expression = (
+        "hash('a'), __import__('subprocess').check_output([sys.executable, '-c', 'print(hash(\"a\"))'])"
+    )
+    hashes = set()
     for slot in ("1", "2"):
         with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
-            work = Work(f"import sys; result = {ask}", tmp_path / "trials" / slot)
+            work = Work(f"import sys; result = {expression}", tmp_path / "trials" / slot)
             server.start(order(children.work, work))
-            mine, of_program = server.receive(PATIENCE_S)
-            found |= {mine, int(of_program)}
-    assert len(found) == 1
+            child_hash, program_hash = server.receive(PATIENCE_S)
+            hashes |= {child_hash, int(program_hash)}
+    assert len(hashes) == 1
 
 
-def ready(settings):
-    """A server's own answer."""
-    ours, theirs = Pipe()
-    with ours:
-        with theirs:
-            ChildServer.start_process(theirs)
-        ours.send(settings)
-        assert ours.poll(PATIENCE_S)
-        answer = ours.recv()
-        ours.send(None)
+def server_ready(settings):
+    """Return the first answer of a new server."""
+    own_end, server_end = Pipe()
+    with own_end:
+        with server_end:
+            ChildServer.start_process(server_end)
+        own_end.send(settings)
+        assert own_end.poll(PATIENCE_S)
+        answer = own_end.recv()
+        own_end.send(None)
     assert isinstance(answer, ServerReady)
     return answer
 
@@ -257,11 +259,11 @@ def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypat
     (tmp_path / "study.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     settings = settings_here("study", tmp_path, ())
-    assert ready(settings).spawn_reason == reason
+    assert server_ready(settings).spawn_reason == reason
 
 
 @pytest.mark.slow
-def test_where_children_cannot_be_forks_they_are_fresh_interpreters(tmp_path, monkeypatch):
+def test_children_are_new_interpreters_where_forks_are_impossible(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text(THREADED)
     monkeypatch.syspath_prepend(tmp_path)
     with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
@@ -273,7 +275,7 @@ def test_where_children_cannot_be_forks_they_are_fresh_interpreters(tmp_path, mo
         server.start(order(children.start_processes, notes))
         assert isinstance(server.receive(PATIENCE_S), int)
         server.kill()
-        assert alive(noted(notes)) == []
+        assert alive_processes(noted_pids(notes)) == []
 
 
 def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
@@ -284,23 +286,23 @@ def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
         assert end_of(server) == (0, [(True, 1)])
 
 
-def test_a_child_runs_its_own_exit_handlers_and_not_those_of_the_import(tmp_path, monkeypatch):
+def test_child_runs_only_exit_handlers_registered_in_the_child(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text("import tempfile\nFOLDER = tempfile.TemporaryDirectory()\n")
     monkeypatch.syspath_prepend(tmp_path)
     with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
         for _ in range(2):
             server.start(order(children.use_folder, "study"))
-            code, ((is_there, made), *handled) = end_of(server)
-            assert (code, is_there, handled) == (0, True, ["handled"])
-            assert not Path(made).exists()
+            code, ((is_there, folder), *handlers) = end_of(server)
+            assert (code, is_there, handlers) == (0, True, ["handled"])
+            assert not Path(folder).exists()
 
 
-def test_the_server_lists_the_launch_folder_once(tmp_path):
+def test_server_lists_the_launch_folder_once(tmp_path):
     (tmp_path / "data.txt").write_text("1")
     with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
         server.start(order(children.look_at_folder))
-        _, (first,) = end_of(server)
+        _, (files,) = end_of(server)
         (tmp_path / "later.txt").write_text("2")
         server.start(order(children.look_at_folder))
-        assert end_of(server) == (0, [first])
-    assert list(first.copied) == ["data.txt"]
+        assert end_of(server) == (0, [files])
+    assert list(files.copied) == ["data.txt"]

@@ -1,4 +1,4 @@
-"""Whether the system killed a process for want of memory, as its counters say."""
+"""Counters of the system show whether a process was killed for lack of memory."""
 
 import os
 import signal
@@ -19,17 +19,17 @@ LIMIT = 256 << 20
 PATIENCE_S = 60
 
 
-def system(root, groups, *counters):
-    """A system below `root`: its control groups, and its files that count."""
+def write_system(root, groups, *counters):
+    """Write a system below `root`: its control groups and its counter files."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(groups)
-    for each in counters:
-        (root / each).parent.mkdir(parents=True, exist_ok=True)
-        (root / each).write_text("low 0\noom 3\noom_kill 2\noom_group_kill 7\n")
+    for name in counters:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("low 0\noom 3\noom_kill 2\noom_group_kill 7\n")
 
 
 @pytest.mark.parametrize(
-    ("groups", "counters", "used"),
+    ("groups", "counters", "index"),
     [
         ("0::/job/step\n", ["sys/fs/cgroup/job/step/memory.events", "proc/vmstat"], 0),
         ("0::/machine/pod\n", ["sys/fs/cgroup/memory.events", "proc/vmstat"], 0),
@@ -38,17 +38,17 @@ def system(root, groups, *counters):
         ("0::/\n", ["proc/vmstat"], 0),
     ],
 )
-def test_the_nearest_counter_is_used(tmp_path, groups, counters, used):
-    system(tmp_path, groups, *counters)
-    assert counter_file(tmp_path) == tmp_path / counters[used]
+def test_nearest_counter_is_used(tmp_path, groups, counters, index):
+    write_system(tmp_path, groups, *counters)
+    assert counter_file(tmp_path) == tmp_path / counters[index]
 
 
-def test_without_a_counter_nothing_counts(tmp_path):
+def test_no_kill_is_reported_without_a_counter(tmp_path):
     assert counter_file(tmp_path) is None
     assert not MemoryKills(None, lambda: 0.5).happened()
 
 
-def test_a_count_that_rose_lately_or_little_memory_is_a_kill_for_memory(tmp_path):
+def test_recent_kill_or_little_memory_counts_as_a_memory_kill(tmp_path):
     counter, available = tmp_path / "memory.events", [0.5]
     counter.write_text("oom_kill 2\n")
     kills = MemoryKills(counter, lambda: available[0])
@@ -56,9 +56,9 @@ def test_a_count_that_rose_lately_or_little_memory_is_a_kill_for_memory(tmp_path
     counter.write_text("oom_kill 3\n")
     assert kills.happened()
     for _ in range(REMEMBERED):
-        assert kills.happened(), "the process takes a while to end"
+        assert kills.happened(), "the kill must count until the process has ended"
         kills.look()
-    assert not kills.happened(), "that was another process, long ago"
+    assert not kills.happened(), "an old kill must not count"
     available[0] = 0.02
     kills.look()
     assert kills.happened()
@@ -66,7 +66,7 @@ def test_a_count_that_rose_lately_or_little_memory_is_a_kill_for_memory(tmp_path
 
 @contextmanager
 def limited_group():
-    """A control group with little memory; this process is in it meanwhile, as are those that it starts."""
+    """Run this process and its subprocesses in a control group with little memory."""
     group = GROUPS / f"haltsweep-{os.getpid()}"
     try:
         home = next(
@@ -88,7 +88,7 @@ def limited_group():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has control groups")
-def test_a_child_that_the_system_kills_lacked_memory_and_one_that_is_killed_did_not(tmp_path):
+def test_memory_kill_is_distinguished_from_another_kill(tmp_path):
     with (
         limited_group() as group,
         closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server,

@@ -1,4 +1,4 @@
-"""What trials write in the launch folder itself, where all of them would read it."""
+"""Writes of trials to shared files in the launch folder."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from orchestrator.isolation.working_folder import SharedFileWritten
 from tests.support.processes.folders import content
 
 
-def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):
-    """As scripts do that name their files by the folder of the script: the next trial would read them."""
+def test_only_one_trial_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):
+    """Some scripts name files by the folder of the script; the next trial would read these files."""
     write = f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')"
     assert trial(f"{write}; {write}", trial="a") is None
-    assert trial(write, trial="a") is None, "another attempt of this trial"
+    assert trial(write, trial="a") is None, "another attempt of the same trial may write the file"
     error = trial(write.replace("absolute", "other"), trial="b")
     assert isinstance(error, SharedFileWritten)
     assert "config.txt" in str(error)
@@ -30,7 +30,7 @@ def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, 
     ],
     ids=["open", "replace", "torch", "chdir", "fork", "caught"],
 )
-def test_one_trial_alone_writes_to_an_absolute_path_anywhere(trial, tmp_path, write):
+def test_only_one_trial_writes_to_an_absolute_path_anywhere(trial, tmp_path, write):
     pytest.importorskip("torch")
     (tmp_path / "scratch-disk").mkdir()
     path = tmp_path / "scratch-disk" / "best.pt"
@@ -43,27 +43,27 @@ def test_one_trial_alone_writes_to_an_absolute_path_anywhere(trial, tmp_path, wr
     assert path.read_bytes() == written
 
 
-def test_all_trials_write_files_that_are_nobody_s(trial, launch, tmp_path):
+def test_all_trials_may_write_caches_and_temporary_files(trial, launch, tmp_path):
     caches = (".cache/huggingface/index.json", "hub/model.lock", "library/__pycache__/module.nbi")
-    for each in caches:
-        (tmp_path / "home" / each).parent.mkdir(parents=True, exist_ok=True)
+    for name in caches:
+        (tmp_path / "home" / name).parent.mkdir(parents=True, exist_ok=True)
     code = f"""
 import os, tempfile
 for folder in ({str(launch)!r}, None):
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"1")
-for each in (os.devnull, *({str(tmp_path / "home")!r} + "/" + each for each in {caches!r})):
-    with open(each, "w") as file:
+for path in (os.devnull, *({str(tmp_path / "home")!r} + "/" + name for name in {caches!r})):
+    with open(path, "w") as file:
         file.write("1")
 """
     assert trial(code, trial="a") is None
     assert trial(code, trial="b") is None
 
 
-def test_a_program_that_runs_in_the_launch_folder_stays_private(trial, launch):
-    """As scripts do that start a program in the folder of their own file."""
+def test_program_in_the_launch_folder_writes_private_files(trial, launch):
+    """Some scripts start a program in the folder of the script."""
     (launch / "job.py").write_text("open('score.txt', 'a').write('1')")
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "job.py"], cwd={str(launch)!r}, check=True)
@@ -73,7 +73,7 @@ result = open("score.txt").read(), open("data/old.txt").read()
 """
     for _ in range(2):
         assert trial(code) == ("12\n", "3\n")
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 PROGRAM = "import os; os.system('echo 1 > {}/{}')"
@@ -114,31 +114,31 @@ Parallel(n_jobs=2)(delayed(pathlib.Path.touch)(pathlib.Path("{}/{}")) for _ in r
     ],
     ids=["fork server", "loky", "csv", "program", "parquet", "spawned"],
 )
-def test_a_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write, name):
-    """A program of the trial may have made it, or a person who works in the launch folder."""
+def test_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write, name):
+    """A program of the trial or a person who works in the launch folder may have changed the file."""
     assert name in _warnings(trial, tmp_path, write.format(launch, name))
 
 
-def test_a_trial_that_reads_a_file_changed_for_an_unknown_cause_beside_others_ends_with_an_error(
-    trial, launch, tmp_path
-):
-    """The file may contain what a program of another trial has written."""
+def test_trial_that_reads_a_file_changed_for_an_unknown_cause_may_raise_an_error(trial, launch, tmp_path):
+    """The file may contain the output of another trial's program."""
     file = launch / "best.txt"
     code = f"import os; os.system('echo 1 > {file}'); open({str(file)!r}).read()"
-    assert "best.txt" in _warnings(trial, tmp_path, code), "no other trial runs"
+    assert "best.txt" in _warnings(trial, tmp_path, code), (
+        "without another trial, the change must be a warning"
+    )
     (tmp_path / "trials" / "another-0").mkdir()
     error = trial(code)
     assert isinstance(error, SharedFileWritten)
     assert "best.txt" in str(error)
 
 
-def _warnings(run, tmp_path, code, **more):
+def _warnings(run_trial, tmp_path, code, **options):
     written = tmp_path / "warnings"
-    assert run(f"import sys; sys.stderr = open({str(written)!r}, 'w', 1)\n{code}", **more) is None
+    assert run_trial(f"import sys; sys.stderr = open({str(written)!r}, 'w', 1)\n{code}", **options) is None
     return written.read_text()
 
 
-def test_a_program_that_writes_by_a_link_to_a_large_file_is_a_warning(trial, tmp_path):
+def test_program_that_writes_through_a_link_to_a_large_file_causes_a_warning(trial, tmp_path):
     code = "import os; os.system('echo new > data/deep/rows.bin')"
     assert "data/deep/rows.bin" in _warnings(trial, tmp_path, code)
 
@@ -146,13 +146,13 @@ def test_a_program_that_writes_by_a_link_to_a_large_file_is_a_warning(trial, tmp
 @pytest.mark.parametrize(
     "name", ["runs/earlier/log", ".cache/file", "mlruns/1/loss", "notes.md", "mlflow.db", "log"]
 )
-def test_files_that_others_write_are_nobody_s_fault(trial, launch, tmp_path, name):
+def test_files_of_other_tools_cause_no_warning(trial, launch, tmp_path, name):
     (launch / "mlruns" / "1").mkdir(parents=True)
     code = PROGRAM.format(launch, name)
     assert not _warnings(trial, tmp_path, code, exempt=(launch / "log",))
 
 
-def test_what_another_trial_writes_is_not_blamed_on_one_with_programs(trial, launch, tmp_path):
+def test_write_of_another_trial_causes_no_warning(trial, launch, tmp_path):
     write = f"open({str(launch / 'of-a.txt')!r}, 'w').write('1')"
     assert trial(write, trial="a") is None
     code = f"import os; os.system('true'); os.utime({str(launch / 'of-a.txt')!r})"
@@ -160,7 +160,7 @@ def test_what_another_trial_writes_is_not_blamed_on_one_with_programs(trial, lau
 
 
 def test_files_of_another_trial_are_neither_replaced_nor_deleted(trial, launch):
-    """As code does that saves to a temporary file first, or begins with an empty folder of results."""
+    """Some code writes a temporary file first, or starts with an empty folder of results."""
     model = launch / "results" / "best.pt"
     save = f"""
 import os, tempfile
@@ -169,8 +169,8 @@ os.write(number, b"new")
 os.replace(name, {str(model)!r})
 """
     assert trial(save, trial="a") is None
-    assert isinstance(trial(save, trial="b"), SharedFileWritten), "created by renaming alone"
-    assert trial(save, trial="a") is None, "another attempt of this trial"
+    assert isinstance(trial(save, trial="b"), SharedFileWritten), "the file was created by renaming"
+    assert trial(save, trial="a") is None, "another attempt of the same trial may replace the file"
     for code in (
         save,
         f"import shutil; shutil.rmtree({str(launch / 'results')!r})",
@@ -185,7 +185,7 @@ os.replace(name, {str(model)!r})
 
 @pytest.mark.parametrize("change", ["remove({!r})", "rename('own.txt', {!r})"])
 def test_entries_of_linked_folders_are_replaced_and_deleted_privately(trial, launch, change):
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"import os; open('own.txt', 'w'); os.{change.format('.cache/vocabulary.txt')}"
     assert trial(code) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content

@@ -1,4 +1,4 @@
-"""A trial reads the files of the launch folder by relative paths; what it writes there is its own."""
+"""A trial reads files of the launch folder by relative paths, and writes private copies."""
 
 import os
 import subprocess
@@ -36,8 +36,8 @@ result = [Path(name).read_text() for name in names], Path("data/deep/rows.bin").
     assert trial(code) == (["small", "train", "old", "words"], LARGE)
 
 
-def test_new_files_are_the_trial_s_own(trial, launch):
-    before = content(launch)
+def test_new_files_are_private_to_the_trial(trial, launch):
+    earlier_content = content(launch)
     code = """
 from pathlib import Path
 result = Path("results/mine.txt").exists() or Path("model.pt").exists() or Path("made").exists()
@@ -46,12 +46,12 @@ Path("model.pt").write_text("2")
 Path("made/deep").mkdir(parents=True)
 Path("made/deep/file.txt").write_text("3")
 with open("results/mine.txt", "a") as file:
-    file.write("again")
-assert Path("results/mine.txt").read_text() == "1again"
+    file.write("more")
+assert Path("results/mine.txt").read_text() == "1more"
 """
     assert trial(code) is False
-    assert trial(code) is False, "the next trial finds nothing of the first"
-    assert content(launch) == before
+    assert trial(code) is False, "the next trial must not find files of the first"
+    assert content(launch) == earlier_content
 
 
 WRITES = {
@@ -66,68 +66,70 @@ NAMES = ["config.txt", "data/deep/rows.bin", ".cache/vocabulary.txt", "venv/lib/
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("how", ["open", "append", "replace"])
-def test_a_trial_overwrites_its_own_version_of_a_launch_file(trial, launch, name, how):
-    before = content(launch)
-    code = WRITES[how].format(name) + f"\nresult = open({name!r}).read()"
-    old = (launch / name).read_text()
-    expected = old + "more" if how == "append" else "new"
+@pytest.mark.parametrize("operation", ["open", "append", "replace"])
+def test_trial_overwrites_a_private_copy_of_a_launch_file(trial, launch, name, operation):
+    earlier_content = content(launch)
+    code = WRITES[operation].format(name) + f"\nresult = open({name!r}).read()"
+    old_text = (launch / name).read_text()
+    expected = old_text + "more" if operation == "append" else "new"
     for _ in range(2):
         assert trial(code) == expected
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
-def test_a_program_overwrites_the_trial_s_copy_of_a_small_file(trial, launch):
-    before = content(launch)
+def test_program_overwrites_a_private_copy_of_a_small_file(trial, launch):
+    earlier_content = content(launch)
     assert trial(WRITES["shell"].format("results/old.txt")) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
 @pytest.mark.parametrize("name", ["results/old.txt", "data/deep/rows.bin"])
-@pytest.mark.parametrize("how", ["open", "replace"])
-def test_a_trial_that_may_continue_an_earlier_run_ends_with_the_name_of_the_file(trial, launch, name, how):
-    """As scripts do that resume from a checkpoint if there is one."""
-    before = content(launch)
-    error = trial(f"open({name!r}).read(); " + WRITES[how].format(name))
+@pytest.mark.parametrize("operation", ["open", "replace"])
+def test_trial_that_reads_and_overwrites_a_launch_file_ends_with_its_name(trial, launch, name, operation):
+    """Some scripts resume from a checkpoint if one exists."""
+    earlier_content = content(launch)
+    error = trial(f"open({name!r}).read(); " + WRITES[operation].format(name))
     assert isinstance(error, SharedFileWritten)
     assert name in str(error)
-    assert content(launch) == before
-    write = WRITES[how].format(name)
-    assert trial(f"{write}; open({name!r}).read(); {write}") is None, "the trial's own file"
+    assert content(launch) == earlier_content
+    write = WRITES[operation].format(name)
+    assert trial(f"{write}; open({name!r}).read(); {write}") is None, (
+        "the trial may overwrite a file that it created"
+    )
 
 
-def test_a_report_file_of_the_launch_folder_is_not_part_of_a_trial(trial, launch):
+def test_report_file_of_the_launch_folder_is_hidden_from_trials(trial, launch):
     (launch / "metrics.jsonl").write_text("{}")
     assert trial("import os; result = os.path.lexists('metrics.jsonl')") is False
 
 
 def test_new_files_in_linked_folders_are_private(trial, launch):
-    before = content(launch)
+    earlier_content = content(launch)
     assert trial("open('.cache/new.txt', 'w').write('new')") is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
-@pytest.mark.parametrize("place", ["", "results", "package"])
-def test_a_script_that_goes_to_its_own_folder_stays_private(trial, launch, place):
-    """As scripts do that begin with os.chdir(os.path.dirname(__file__))."""
+@pytest.mark.parametrize("subfolder", ["", "results", "package"])
+def test_script_that_changes_to_its_folder_writes_private_files(trial, launch, subfolder):
+    """Some scripts start with os.chdir(os.path.dirname(__file__))."""
     (launch / "package").mkdir()
     (launch / "package" / "job.py").write_text("LR = 0.1")
-    before = content(launch)
+    earlier_content = content(launch)
     code = f"""
 import os
-os.chdir({str(launch / place)!r})
+os.chdir({str(launch / subfolder)!r})
 open("new.log", "w").write("new")
 assert open("new.log").read() == "new"
 os.chdir({str(launch / "package")!r})
 assert open("job.py").read() == "LR = 0.1"
 """
     assert trial(code) is None
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
-def test_a_trial_may_delete_what_it_finds(trial, launch):
-    """As code does that begins with an empty folder of results."""
-    before = content(launch)
+def test_trial_may_delete_launch_files_privately(trial, launch):
+    """Some code starts with an empty folder of results."""
+    earlier_content = content(launch)
     code = """
 import os, shutil
 shutil.rmtree("results")
@@ -138,16 +140,16 @@ os.remove("config.txt")
 """
     assert trial(code) is None
     assert trial("import os; result = sorted(os.listdir('results'))") == ["old.txt"]
-    assert content(launch) == before
+    assert content(launch) == earlier_content
 
 
-def test_caches_of_tools_are_written_by_all_trials(trial, launch):
+def test_caches_of_tools_are_writable_by_all_trials(trial, launch):
     for name in (".cache/vocabulary.txt", "node_modules/file.txt"):
         for trial_id in "ab":
             assert trial(f"open({str(launch / name)!r}, 'w').write('1')", trial=trial_id) is None
 
 
-def test_reading_leaves_a_file_unwritten(trial):
+def test_reading_does_not_count_as_writing(trial):
     code = """
 import os
 with open("data/deep/rows.bin", "rb") as file:
@@ -159,24 +161,24 @@ result = "read"
     assert trial(code) == "read"
 
 
-def test_what_is_listed(launch):
-    listed = LaunchFiles.of(launch)
-    assert set(listed.folders) == {"data", "data/deep", "results", "runs"}
-    assert set(listed.copied) == {"config.txt", "data/train.txt", "results/old.txt"}
+def test_launch_files_are_listed_as_folders_copies_or_links(launch):
+    launch_files = LaunchFiles.of(launch)
+    assert set(launch_files.folders) == {"data", "data/deep", "results", "runs"}
+    assert set(launch_files.copied) == {"config.txt", "data/train.txt", "results/old.txt"}
     linked = {"data/deep/rows.bin", ".cache", "venv", "runs/earlier", "node_modules"}
-    assert set(_inside(listed)) == linked
+    assert set(_links_inside(launch_files)) == linked
 
 
-def _inside(listed):
-    return [path for path in listed.linked if not path.startswith("..")]
+def _links_inside(launch_files):
+    return [path for path in launch_files.linked if not path.startswith("..")]
 
 
-def test_files_beside_the_launch_folder_are_read_by_relative_paths(trial, launch, tmp_path):
-    """As scripts do that keep their data in ../data."""
+def test_files_next_to_the_launch_folder_are_read_by_relative_paths(trial, launch, tmp_path):
+    """Some scripts read data from ../data."""
     for name in ("data/raw.txt", "data/deep/rows.txt", "models/.gitkeep", "models/old.pt", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    before = content(tmp_path)
+    earlier_content = content(tmp_path)
     code = f"""
 import os
 from pathlib import Path
@@ -197,11 +199,13 @@ Path("../made/mine.pt").write_text("1")
         assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == name
     assert trial(f"open({str(tmp_path / 'models' / 'old.pt')!r}, 'w').write('by somebody else')") is None
     (tmp_path / "models" / "old.pt").write_text("models/old.pt")
-    after = content(tmp_path)
-    assert {name: text for name, text in after.items() if not name.startswith("trials/")} == before
+    later_content = content(tmp_path)
+    assert {
+        name: text for name, text in later_content.items() if not name.startswith("trials/")
+    } == earlier_content
 
 
-def test_the_parent_of_a_launch_folder_may_hold_many_files(tmp_path, monkeypatch):
+def test_parent_with_many_files_is_not_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
     for number in range(10):
         (tmp_path / f"{number}.txt").touch()
@@ -209,80 +213,83 @@ def test_the_parent_of_a_launch_folder_may_hold_many_files(tmp_path, monkeypatch
     assert LaunchFiles.of(tmp_path / "launch").linked == []
 
 
-def test_links_and_odd_files_of_the_launch_folder(launch, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "file.txt").write_text("1")
-    (launch / "linked-folder").symlink_to(elsewhere)
-    (launch / "linked-file").symlink_to(elsewhere / "file.txt")
-    (launch / "dangling").symlink_to("nowhere")
+def test_links_and_special_files_of_the_launch_folder(launch, tmp_path):
+    other_folder = tmp_path / "elsewhere"
+    other_folder.mkdir()
+    (other_folder / "file.txt").write_text("1")
+    (launch / "linked-folder").symlink_to(other_folder)
+    (launch / "linked-file").symlink_to(other_folder / "file.txt")
+    (launch / "dangling").symlink_to("missing")
     (launch / "loop").symlink_to(launch)
     (launch / "itself").symlink_to("itself")
     os.mkfifo(launch / "pipe")
-    listed = LaunchFiles.of(launch)
-    assert {"linked-folder", "loop"} <= set(listed.linked)
-    assert "linked-file" in listed.copied
-    everything = {*listed.folders, *listed.copied, *listed.linked}
-    assert not {"dangling", "itself", "pipe"} & everything
-    assert not [name for name in everything if name.startswith("loop/")]
+    launch_files = LaunchFiles.of(launch)
+    assert {"linked-folder", "loop"} <= set(launch_files.linked)
+    assert "linked-file" in launch_files.copied
+    all_names = {*launch_files.folders, *launch_files.copied, *launch_files.linked}
+    assert not {"dangling", "itself", "pipe"} & all_names
+    assert not [name for name in all_names if name.startswith("loop/")]
 
 
-def test_links_to_themselves_beside_the_launch_folder(trial, launch, tmp_path):
-    """A folder next to the launch folder holds anything, and trials run."""
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "itself").symlink_to("itself")
-    (tmp_path / "beside" / "file.txt").write_text("1")
-    assert trial("result = open('../beside/file.txt').read()") == "1"
+def test_links_to_themselves_next_to_the_launch_folder_are_ignored(trial, launch, tmp_path):
+    """Trials must run next to a folder with any contents."""
+    (tmp_path / "neighbour").mkdir()
+    (tmp_path / "neighbour" / "itself").symlink_to("itself")
+    (tmp_path / "neighbour" / "file.txt").write_text("1")
+    assert trial("result = open('../neighbour/file.txt').read()") == "1"
 
 
-def test_a_tree_deeper_than_python_s_stack_is_linked(tmp_path, monkeypatch):
+def test_tree_deeper_than_the_stack_is_linked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(sys.getrecursionlimit() + 100):
         Path("d").mkdir()
         os.chdir("d")
-    listed = LaunchFiles.of(tmp_path)
-    assert listed.folders + listed.linked
+    launch_files = LaunchFiles.of(tmp_path)
+    assert launch_files.folders + launch_files.linked
     os.chdir(tmp_path)
     subprocess.run(["rm", "-r", "d"], check=True)
 
 
-def test_a_file_that_cannot_be_copied_is_linked(launch, tmp_path, monkeypatch):
+def test_file_that_cannot_be_copied_is_linked(launch, tmp_path, monkeypatch):
     def refuse(source, target):
         raise PermissionError(source)
 
-    listed = LaunchFiles.of(launch)
+    launch_files = LaunchFiles.of(launch)
     monkeypatch.setattr(working_folder.shutil, "copy2", refuse)
-    folder = WorkingFolder(listed, "private", tmp_path / "scratch")
+    folder = WorkingFolder(launch_files, "private", tmp_path / "scratch")
     folder._fill()
     folder.check_writes()
     assert (folder.path / "config.txt").is_symlink()
 
 
-def test_a_launch_folder_that_is_gone_has_no_files(tmp_path):
-    assert LaunchFiles.of(tmp_path / "nowhere") == LaunchFiles(tmp_path / "nowhere")
+def test_missing_launch_folder_has_no_files(tmp_path):
+    assert LaunchFiles.of(tmp_path / "missing") == LaunchFiles(tmp_path / "missing")
 
 
-def test_what_copies_take_together_is_bounded(tmp_path):
+def test_total_size_of_copies_is_bounded(tmp_path):
     content = b"x" * COPIED_BYTES
     for number in range(ALL_COPIED_BYTES // COPIED_BYTES + 2):
         (tmp_path / f"{number:02}").write_bytes(content)
-    listed = LaunchFiles.of(tmp_path)
-    assert (len(listed.copied), len(_inside(listed))) == (ALL_COPIED_BYTES // COPIED_BYTES, 2)
+    launch_files = LaunchFiles.of(tmp_path)
+    assert (len(launch_files.copied), len(_links_inside(launch_files))) == (
+        ALL_COPIED_BYTES // COPIED_BYTES,
+        2,
+    )
 
 
-def test_folders_of_many_files_are_linked_as_a_whole(trial, launch, monkeypatch):
+def test_folder_with_many_files_is_linked_as_a_whole(trial, launch, monkeypatch):
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 20)
     (launch / "images").mkdir()
     for number in range(20):
         (launch / "images" / f"{number}.png").touch()
-    listed = LaunchFiles.of(launch)
-    assert "images" in listed.linked
-    assert "results/old.txt" in listed.copied, "smaller folders are still the trial's own"
-    assert not [name for name in (*listed.copied, *listed.folders) if name.startswith("images")]
+    launch_files = LaunchFiles.of(launch)
+    assert "images" in launch_files.linked
+    assert "results/old.txt" in launch_files.copied, "smaller folders must still be copied"
+    assert not [name for name in (*launch_files.copied, *launch_files.folders) if name.startswith("images")]
 
 
-def test_a_large_subfolder_is_linked_with_all_beside_it(trial, launch, monkeypatch):
-    """Path.rglob and os.walk follow no links, and would find the files of the smaller folder only."""
+def test_parent_of_a_large_subfolder_is_linked_as_a_whole(trial, launch, monkeypatch):
+    """Path.rglob and os.walk follow no links, and would find only files of the small subfolder."""
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 40)
     for name in ("cat", "dog"):
         (launch / "images" / name).mkdir(parents=True)
@@ -301,58 +308,58 @@ result = [
     assert trial(code) == [30, 30, 30]
 
 
-def test_a_launch_folder_of_many_files_is_linked(tmp_path, monkeypatch):
+def test_files_of_a_large_launch_folder_are_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
     (tmp_path / "folder").mkdir()
     for number in range(10):
         (tmp_path / f"{number}.txt").touch()
-    listed = LaunchFiles.of(tmp_path)
-    assert listed.copied == []
-    assert sorted(_inside(listed)) == [*(f"{number}.txt" for number in range(10)), "folder"]
+    launch_files = LaunchFiles.of(tmp_path)
+    assert launch_files.copied == []
+    assert sorted(_links_inside(launch_files)) == [*(f"{number}.txt" for number in range(10)), "folder"]
 
 
-def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
-    listed = LaunchFiles.of(launch)
+def test_files_deleted_since_the_start_of_the_session_are_omitted(launch, tmp_path):
+    launch_files = LaunchFiles.of(launch)
     (launch / "config.txt").unlink()
     (launch / "data" / "deep" / "rows.bin").unlink()
-    folder = WorkingFolder(listed, "private", tmp_path / "scratch")
+    folder = WorkingFolder(launch_files, "private", tmp_path / "scratch")
     folder._fill()
     folder.check_writes()
     assert not (folder.path / "config.txt").exists()
     assert (folder.path / "data" / "train.txt").read_text() == "train"
 
 
-class Shared:
-    """Two trials at once that write to the launch folder itself."""
+class SharedTrials:
+    """Two simultaneous trials that write to the launch folder itself."""
 
     def __init__(self, launch, tmp_path):
         self.scratch = tmp_path / "trials"
         self.servers = [ChildServer(settings_here(children.MODULE, launch, ())) for _ in range(2)]
 
-    def run(self, number, code, **more):
-        server = self.servers[number]
-        scratch = self.scratch / str(number)
-        server.start(order(children.work, Work(code, scratch, mode="shared", waits=True, **more)))
+    def run(self, slot, code, **options):
+        server = self.servers[slot]
+        scratch = self.scratch / str(slot)
+        server.start(order(children.work, Work(code, scratch, mode="shared", waits=True, **options)))
         answer = server.receive(PATIENCE_S)
         assert not isinstance(answer, ChildEnded), "the code fails"
         return answer
 
-    def end(self, number):
-        self.servers[number].send("end")
-        assert self.servers[number].receive(PATIENCE_S) == ChildEnded(0)
+    def end(self, slot):
+        self.servers[slot].send("end")
+        assert self.servers[slot].receive(PATIENCE_S) == ChildEnded(0)
 
     def close(self):
-        for each in self.servers:
-            each.close()
+        for server in self.servers:
+            server.close()
 
 
 @pytest.fixture
 def shared(launch, tmp_path):
-    with closing(Shared(launch, tmp_path)) as shared:
+    with closing(SharedTrials(launch, tmp_path)) as shared:
         yield shared
 
 
-def test_shared_a_file_is_written_by_one_trial_at_a_time(shared, launch):
+def test_shared_file_is_written_by_one_trial_at_a_time(shared, launch):
     assert (
         shared.run(0, "open('results/old.txt', 'a').write('1'); open('results/old.txt', 'a').write('2')")
         is None
@@ -364,38 +371,45 @@ def test_shared_a_file_is_written_by_one_trial_at_a_time(shared, launch):
     assert shared.run(1, "open('results/other.txt', 'w').write('3')") is None
     shared.end(1)
     shared.end(0)
-    assert shared.run(1, "open('results/old.txt', 'a').write('4')") is None, "the first trial has ended"
+    assert shared.run(1, "open('results/old.txt', 'a').write('4')") is None, (
+        "the file must be free after the first trial"
+    )
     shared.end(1)
     assert (launch / "results" / "old.txt").read_text() == "old124"
 
 
-def test_shared_a_killed_writer_is_in_nobody_s_way(shared):
+def test_killed_writer_releases_a_shared_file(shared):
     shared.run(0, "open('new.txt', 'w').write('1')")
     shared.servers[0].kill()
     assert shared.run(1, "open('new.txt', 'w').write('2')") is None
 
 
-def test_shared_reading_and_exempt_folders_are_free(shared, launch):
+def test_shared_folder_allows_reading_and_writes_to_exempt_folders(shared, launch):
     data = launch / "data"
     code = "open('config.txt').read(); open('data/made.txt', 'w').write('1')"
     assert shared.run(0, code, exempt=(data,)) is None
     assert shared.run(1, code, exempt=(data,)) is None
 
 
-def test_kept_files_are_those_that_a_pattern_matches(tmp_path):
-    first, second = tmp_path / "files", tmp_path / "work"
-    for folder in (first, second):
+def test_files_to_keep_match_a_pattern(tmp_path):
+    files_folder, work_folder = tmp_path / "files", tmp_path / "work"
+    for folder in (files_folder, work_folder):
         (folder / "deep").mkdir(parents=True)
-    (first / "model.pt").touch()
-    (second / "deep" / "model.pt").touch()
-    (second / "notes.txt").touch()
-    (second / "link.pt").symlink_to(first / "model.pt")
-    found = [(path, str(name)) for path, name in matching_files(["*.pt", "deep/*"], [first, second])]
-    assert found == [(first / "model.pt", "model.pt"), (second / "deep" / "model.pt", "deep/model.pt")]
-    assert len(list(matching_files(["**/*.pt"], [first, second]))) == 2
+    (files_folder / "model.pt").touch()
+    (work_folder / "deep" / "model.pt").touch()
+    (work_folder / "notes.txt").touch()
+    (work_folder / "link.pt").symlink_to(files_folder / "model.pt")
+    matches = [
+        (path, str(name)) for path, name in matching_files(["*.pt", "deep/*"], [files_folder, work_folder])
+    ]
+    assert matches == [
+        (files_folder / "model.pt", "model.pt"),
+        (work_folder / "deep" / "model.pt", "deep/model.pt"),
+    ]
+    assert len(list(matching_files(["**/*.pt"], [files_folder, work_folder]))) == 2
 
 
-def test_kept_files_are_not_those_of_linked_folders(tmp_path):
+def test_files_to_keep_exclude_linked_folders(tmp_path):
     work, launch = tmp_path / "work", tmp_path / "launch"
     for folder in (work, launch):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Places for ledgers: a file of its own, a server."""
+"""Databases for ledgers: a SQLite file and a PostgreSQL server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +11,14 @@ from tests.support.stores.postgres import postgres_url, serving
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Path]:
-    """Socket folder of a running server."""
+    """Start a PostgreSQL server; yield its socket folder."""
     with serving() as folder:
         yield folder
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """URL of a ledger that does not exist yet, in a folder with an ugly name."""
+    """Return the URL of a new ledger in a folder with spaces and quotes in its name."""
     folder = tmp_path / "with space 'and' quote"
     folder.mkdir()
     return f"sqlite:///{folder / 'ledger.db'}"
@@ -26,7 +26,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """URL of a ledger that does not exist yet, in a file and on a server."""
+    """Yield the URL of a new ledger, in a SQLite file and on a PostgreSQL server."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'ledger.db'}"
     else:
@@ -36,5 +36,5 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    with Ledger.open(url, "sweep", create=True) as opened:
-        yield opened
+    with Ledger.open(url, "sweep", create=True) as open_ledger:
+        yield open_ledger

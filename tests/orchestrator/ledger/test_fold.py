@@ -1,4 +1,4 @@
-"""Records as a pure function of events."""
+"""Records are a pure function of events."""
 
 from dataclasses import replace
 
@@ -16,38 +16,45 @@ from tests.support.sweeps.histories import DEAD, FATES, history, measurement, tr
 from trainables.protocol import Measurement
 
 PLAN = make_plan(2, posthoc=({"model.x": 0.1},))
-A = PLAN.trials[0].trial_id
+TRIAL_ID = PLAN.trials[0].trial_id
 
 
-def opening(commit: str) -> log.Event:
+def opening_event(commit: str) -> log.Event:
     return log.opened(1.0, DEAD, "digest", {"commit": commit})
 
 
-def test_a_trial_survives_json() -> None:
+def test_trial_survives_json() -> None:
     for number in range(len(PLAN.trials)):
         trial = replace(trial_of(PLAN, number), source_id="other")
         assert trial_from_json(trial_to_json(trial)) == trial
 
 
-def test_trials_that_keep_no_examples_are_the_bytes_they_were() -> None:
+def test_json_of_trials_without_examples_is_unchanged() -> None:
     assert "halting_examples" not in trial_to_json(trial_of(PLAN, 0))
-    keeps = replace(trial_of(PLAN, 0), halting_examples=8)
-    assert trial_from_json(trial_to_json(keeps)) == keeps
+    with_examples = replace(trial_of(PLAN, 0), halting_examples=8)
+    assert trial_from_json(trial_to_json(with_examples)) == with_examples
 
 
 def test_examples_belong_to_the_measurement_of_their_step() -> None:
-    shown = ({"number": 3, "words": ["a"]},)
-    last = replace(measurement(20), examples=shown)
-    events = [log.measured(1.0, A, measurement(10)), log.measured(2.0, A, last), log.kept(2.0, A, last)]
-    assert [each.examples for each in measurements(events)[A]] == [(), shown]
-    elsewhere = [log.kept(3.0, "other", last), log.kept(3.0, A, replace(last, step=30))]
-    assert measurements([*events, *elsewhere]) == measurements(events)
+    examples = ({"number": 3, "words": ["a"]},)
+    last_measurement = replace(measurement(20), examples=examples)
+    events = [
+        log.measured(1.0, TRIAL_ID, measurement(10)),
+        log.measured(2.0, TRIAL_ID, last_measurement),
+        log.kept(2.0, TRIAL_ID, last_measurement),
+    ]
+    assert [item.examples for item in measurements(events)[TRIAL_ID]] == [(), examples]
+    other_events = [
+        log.kept(3.0, "other", last_measurement),
+        log.kept(3.0, TRIAL_ID, replace(last_measurement, step=30)),
+    ]
+    assert measurements([*events, *other_events]) == measurements(events)
 
 
-def test_a_whole_sweep() -> None:
-    found = records(history(PLAN, seed=1), PLAN)
-    assert [record.trial_id for record in found] == [trial.trial_id for trial in PLAN.trials]
-    for number, (record, planned) in enumerate(zip(found, PLAN.trials, strict=True)):
+def test_records_of_a_whole_sweep() -> None:
+    sweep_records = records(history(PLAN, seed=1), PLAN)
+    assert [record.trial_id for record in sweep_records] == [trial.trial_id for trial in PLAN.trials]
+    for number, (record, planned) in enumerate(zip(sweep_records, PLAN.trials, strict=True)):
         assert (record.arm, record.phase, record.number, record.seed) == (
             planned.arm,
             planned.phase,
@@ -70,38 +77,38 @@ def test_a_whole_sweep() -> None:
         assert record.started_at is not None
         assert record.ended_at is not None
         assert record.ended_at - record.started_at == pytest.approx(0.8)
-    assert {record.attempts for record in found} == {0, 1, 2}
+    assert {record.attempts for record in sweep_records} == {0, 1, 2}
 
 
-def test_the_same_events_give_the_same_records() -> None:
+def test_equal_events_give_equal_records() -> None:
     assert records(history(PLAN, seed=3), PLAN) == records(history(PLAN, seed=3), PLAN)
 
 
-def test_a_stopped_trial_that_goes_on_is_open_again() -> None:
+def test_stopped_trial_that_continues_is_open() -> None:
     events = [
-        opening("old"),
+        opening_event("old"),
         log.asked(2.0, trial_of(PLAN, 0)),
-        log.started(3.0, A, 1),
-        log.ended(4.0, A, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
-        opening("new"),
-        log.started(6.0, A, 2),
+        log.started(3.0, TRIAL_ID, 1),
+        log.ended(4.0, TRIAL_ID, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
+        opening_event("new"),
+        log.started(6.0, TRIAL_ID, 2),
     ]
     (stopped,) = records(events[:4], PLAN)
     assert (stopped.outcome, stopped.reason, stopped.ended_at) == (OutcomeKind.STOPPED, "Ctrl-C", 4.0)
-    (open_again,) = records(events, PLAN)
-    assert (open_again.outcome, open_again.reason, open_again.ended_at) == (None, "", None)
-    assert (open_again.started_at, open_again.attempts) == (3.0, 2)
-    assert open_again.provenance["commit"] == "new", "where the newest attempt ran"
+    (resumed,) = records(events, PLAN)
+    assert (resumed.outcome, resumed.reason, resumed.ended_at) == (None, "", None)
+    assert (resumed.started_at, resumed.attempts) == (3.0, 2)
+    assert resumed.provenance["commit"] == "new", "the record must describe the newest attempt"
 
 
-def test_a_trial_that_was_only_asked_for_has_not_started() -> None:
-    (record,) = records([opening("x"), log.asked(2.0, trial_of(PLAN, 0))], PLAN)
+def test_trial_without_a_start_event_has_not_started() -> None:
+    (record,) = records([opening_event("x"), log.asked(2.0, trial_of(PLAN, 0))], PLAN)
     assert (record.started_at, record.attempts, record.last, record.best) == (None, 0, None, None)
 
 
-def test_the_first_asking_stands() -> None:
-    other = replace(trial_of(PLAN, 0), assignment={"model.x": 0.9})
-    (record,) = records([log.asked(1.0, trial_of(PLAN, 0)), log.asked(2.0, other)], PLAN)
+def test_first_ask_event_counts() -> None:
+    other_trial = replace(trial_of(PLAN, 0), assignment={"model.x": 0.9})
+    (record,) = records([log.asked(1.0, trial_of(PLAN, 0)), log.asked(2.0, other_trial)], PLAN)
     assert record.assignment == {"model.x": 0.0}
 
 
@@ -120,39 +127,39 @@ def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: s
     assert record.last.step == len(values)
 
 
-def test_a_measurement_without_the_objective_is_never_best() -> None:
+def test_measurement_without_the_objective_is_never_best() -> None:
     events = [
         log.asked(1.0, trial_of(PLAN, 0)),
-        log.measured(2.0, A, Measurement(1, 0.1, {"other": 9.0})),
-        log.measured(2.0, A, measurement(2, 0.1)),
-        log.measured(2.0, A, Measurement(3, 0.3, {"other": 9.0})),
+        log.measured(2.0, TRIAL_ID, Measurement(1, 0.1, {"other": 9.0})),
+        log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
+        log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"other": 9.0})),
     ]
     (record,) = records(events, PLAN)
     assert record.best is not None
     assert record.best.step == 2
 
 
-def test_a_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
-    """As the conductor does: code may measure every other report, and end on one that lacks them."""
+def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
+    """Code may log metrics in every other report, and its last report may lack the objectives."""
     events = [
         log.asked(1.0, trial_of(PLAN, 0)),
-        log.measured(2.0, A, measurement(1, 0.9)),
-        log.measured(2.0, A, measurement(2, 0.1)),
-        log.measured(2.0, A, Measurement(3, 0.3, {"train/loss": 9.0})),
+        log.measured(2.0, TRIAL_ID, measurement(1, 0.9)),
+        log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
+        log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"train/loss": 9.0})),
     ]
     (record,) = records(events, PLAN)
     assert record.judged_by(["valid/score"]) == (0.1,)
     assert record.judged_by(["valid/score", "valid/depth"]) == ()
 
 
-def test_without_a_search_nothing_is_best() -> None:
+def test_trial_without_a_search_has_no_best_report() -> None:
     plan = make_plan(1, trials_per_arm=0)
     (record, *_) = records(history(plan), plan)
     assert record.best is None
     assert record.last is not None
 
 
-def test_measurements_come_in_order_and_once() -> None:
+def test_measurements_are_ordered_and_unique() -> None:
     events = [log.measured(1.0, "a", measurement(step, step / 10)) for step in (1, 3, 2)]
     events += [log.measured(2.0, "a", measurement(3, 9.0)), log.closed(3.0, "done")]
     assert measurements(events) == {"a": [measurement(1, 0.1), measurement(2, 0.2), measurement(3, 0.3)]}

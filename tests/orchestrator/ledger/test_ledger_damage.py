@@ -1,4 +1,4 @@
-"""What a disk, a hand or another program did to a ledger is named, and never taken for what happened."""
+"""Damage of a ledger by a disk, a person or another program is named, and damaged events are never used."""
 
 import sqlite3
 from contextlib import closing
@@ -24,8 +24,8 @@ SWEEP = "sweep"
 
 
 @pytest.fixture
-def written(any_url: str) -> list[Event]:
-    """A ledger of a whole sweep, left by its holder."""
+def written_events(any_url: str) -> list[Event]:
+    """Write a ledger of a whole sweep, and release it."""
     with Ledger.open(any_url, SWEEP, create=True) as ledger:
         lease = ledger.claim(DEAD)
         ledger.append(list(history(make_plan(3), seed=1)), lease)
@@ -43,19 +43,19 @@ def execute(url: str, *statements: str) -> None:
         engine.dispose()
 
 
-def refused(url: str, match: str) -> list[str]:
-    """Reading it says so; all the faults that are found."""
+def read_refused(url: str, match: str) -> list[str]:
+    """Assert that reading the ledger raises an error; return all faults that `verify` finds."""
     with Ledger.open(url, SWEEP) as ledger:
-        with pytest.raises(StoreError, match=match) as caught:
+        with pytest.raises(StoreError, match=match) as error:
             list(ledger.events())
-        assert "it is damaged: keep a copy, then restore it from a backup" in str(caught.value)
+        assert "it is damaged: keep a copy, then restore it from a backup" in str(error.value)
         return list(map(str, ledger.verify()))
 
 
-def test_a_sound_ledger_has_no_faults(any_url: str, written: list[Event]) -> None:
+def test_sound_ledger_has_no_faults(any_url: str, written_events: list[Event]) -> None:
     with Ledger.open(any_url, SWEEP) as ledger:
         assert ledger.verify() == []
-        assert [event.seq for event in written] == list(range(1, len(written) + 1))
+        assert [event.seq for event in written_events] == list(range(1, len(written_events) + 1))
 
 
 @pytest.mark.parametrize(
@@ -69,84 +69,86 @@ def test_a_sound_ledger_has_no_faults(any_url: str, written: list[Event]) -> Non
         "digest = 'abc'",
     ],
 )
-def test_a_changed_row_is_named(any_url: str, written: list[Event], change: str) -> None:
+def test_changed_row_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_events SET {change} WHERE seq = 5")
-    faults = refused(any_url, r"event 5 \(.*\) is not as it was written")
-    assert 1 <= len(faults) <= 2, "what follows it is sound, but for its own link"
+    faults = read_refused(any_url, r"event 5 \(.*\) is not as it was written")
+    assert 1 <= len(faults) <= 2, "later events must be sound, except for a broken link"
     assert "event 5 (" in faults[0]
 
 
-def test_a_changed_row_is_named_with_its_kind_and_trial(any_url: str, written: list[Event]) -> None:
-    event = written[6]
+def test_changed_row_is_named_with_its_kind_and_trial(any_url: str, written_events: list[Event]) -> None:
+    event = written_events[6]
     execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 7")
-    first, *_ = refused(any_url, r"event 7 \(.*\) is not as it was written")
-    assert f": event 7 ({event.kind.value}, trial {event.trial_id}): is not as it was written" in first
+    fault, *_ = read_refused(any_url, r"event 7 \(.*\) is not as it was written")
+    assert f": event 7 ({event.kind.value}, trial {event.trial_id}): is not as it was written" in fault
 
 
-def test_a_changed_outcome_is_named(any_url: str, written: list[Event]) -> None:
-    first = next(event.seq for event in written if event.kind is EventKind.ENDED)
-    execute(any_url, f"UPDATE haltsweep_events SET outcome = 'crashed' WHERE seq = {first}")
-    faults = refused(any_url, rf"event {first} \(ended, trial .*\) is not as it was written")
-    assert f"event {first} (ended" in faults[0]
+def test_changed_outcome_is_named(any_url: str, written_events: list[Event]) -> None:
+    first_end = next(event.seq for event in written_events if event.kind is EventKind.ENDED)
+    execute(any_url, f"UPDATE haltsweep_events SET outcome = 'crashed' WHERE seq = {first_end}")
+    faults = read_refused(any_url, rf"event {first_end} \(ended, trial .*\) is not as it was written")
+    assert f"event {first_end} (ended" in faults[0]
 
 
-def test_a_missing_row_is_named(any_url: str, written: list[Event]) -> None:
+def test_missing_row_is_named(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "DELETE FROM haltsweep_events WHERE seq IN (5, 6)")
-    (fault,) = refused(
+    (fault,) = read_refused(
         any_url, r"event 7 \(.*\) does not follow event 4: what was written between them is missing"
     )
     assert "does not follow event 4" in fault
 
 
-def test_rows_in_another_order_are_named(any_url: str, written: list[Event]) -> None:
+def test_swapped_rows_are_named(any_url: str, written_events: list[Event]) -> None:
     execute(
         any_url,
         "UPDATE haltsweep_events SET seq = 1000 WHERE seq = 5",
         "UPDATE haltsweep_events SET seq = 5 WHERE seq = 6",
         "UPDATE haltsweep_events SET seq = 6 WHERE seq = 1000",
     )
-    faults = refused(any_url, r"event 5 \(.*\) is not as it was written, or was not written here")
+    faults = read_refused(any_url, r"event 5 \(.*\) is not as it was written, or was not written here")
     assert "event 6 (" in faults[1]
 
 
-def test_a_row_put_in_is_named(any_url: str, written: list[Event]) -> None:
+def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> None:
     columns = "sweep_id, kind, at, payload, digest"
     execute(
         any_url,
         f"INSERT INTO haltsweep_events ({columns}, seq) "
-        f"SELECT {columns}, {len(written) + 1} FROM haltsweep_events WHERE seq = 1",
+        f"SELECT {columns}, {len(written_events) + 1} FROM haltsweep_events WHERE seq = 1",
     )
-    faults = refused(any_url, rf"event {len(written) + 1} \(opened\) is not as it was written")
-    assert f"the sweep's row says that event {len(written)} is" in faults[-1]
+    faults = read_refused(any_url, rf"event {len(written_events) + 1} \(opened\) is not as it was written")
+    assert f"the sweep's row says that event {len(written_events)} is" in faults[-1]
 
 
-def test_a_missing_end_is_named(any_url: str, written: list[Event]) -> None:
-    last = len(written)
-    execute(any_url, f"DELETE FROM haltsweep_events WHERE seq > {last - 3}")
-    (fault,) = refused(any_url, f"events {last - 2} to {last} must be at the end, and are missing")
+def test_missing_end_of_the_log_is_named(any_url: str, written_events: list[Event]) -> None:
+    last_seq = len(written_events)
+    execute(any_url, f"DELETE FROM haltsweep_events WHERE seq > {last_seq - 3}")
+    (fault,) = read_refused(
+        any_url, f"events {last_seq - 2} to {last_seq} must be at the end, and are missing"
+    )
     assert "must be at the end" in fault
 
 
-def test_a_log_without_any_row_is_named(any_url: str, written: list[Event]) -> None:
+def test_log_without_rows_is_named(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "DELETE FROM haltsweep_events")
-    (fault,) = refused(any_url, f"events 1 to {len(written)} must be at the end, and are missing")
-    assert f"events 1 to {len(written)}: must be at the end" in fault
+    (fault,) = read_refused(any_url, f"events 1 to {len(written_events)} must be at the end, and are missing")
+    assert f"events 1 to {len(written_events)}: must be at the end" in fault
 
 
-def test_a_projection_that_goes_on_finds_what_is_wrong_behind_it(any_url: str, written: list[Event]) -> None:
+def test_projection_finds_damage_before_its_position(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 9")
     with Ledger.open(any_url, SWEEP) as ledger:
         with pytest.raises(StoreError, match=r"event 9 \("):
             list(ledger.events(after_seq=8))
-        assert len(list(ledger.events(after_seq=9))) == len(written) - 9
+        assert len(list(ledger.events(after_seq=9))) == len(written_events) - 9
 
 
 @pytest.mark.parametrize(
     "change", ["last_seq = 3", "token = token + 1", "expires_at = 9e9", "uid = 'x'", "holder = 'x'"]
 )
-def test_a_changed_row_of_the_sweep_is_named(any_url: str, written: list[Event], change: str) -> None:
+def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_sweeps SET {change}")
-    faults = refused(any_url, "the row of sweep 'sweep' is not as it was written")
+    faults = read_refused(any_url, "the row of sweep 'sweep' is not as it was written")
     assert len(faults) == 1
     with (
         Ledger.open(any_url, SWEEP) as ledger,
@@ -156,15 +158,15 @@ def test_a_changed_row_of_the_sweep_is_named(any_url: str, written: list[Event],
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_sweep_that_lost_its_name_is_not_begun_again(
-    any_url: str, written: list[Event], create: bool
+def test_sweep_that_lost_its_name_is_not_started_again(
+    any_url: str, written_events: list[Event], create: bool
 ) -> None:
     execute(any_url, "UPDATE haltsweep_sweeps SET name = 'sweeq'")
     with pytest.raises(StoreError, match="as they were written, and the row of 'sweeq' was changed"):
         Ledger.open(any_url, SWEEP, create=create)
 
 
-def test_a_sweep_that_lost_its_row_is_not_begun_again(tmp_path: Path) -> None:
+def test_sweep_that_lost_its_row_is_not_started_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with Ledger.open(url, SWEEP, create=True) as ledger:
         ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
@@ -175,51 +177,51 @@ def test_a_sweep_that_lost_its_row_is_not_begun_again(tmp_path: Path) -> None:
         Ledger.open(url, SWEEP, create=True)
 
 
-def test_a_lost_schema_version_is_told(any_url: str, written: list[Event]) -> None:
+def test_missing_schema_version_is_reported(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "DELETE FROM haltsweep_schema")
     with pytest.raises(StoreError, match=r"must have one schema version, got \[\]; it is damaged"):
         Ledger.open(any_url, SWEEP)
 
 
-def test_an_index_that_does_not_fit_its_table_is_found(tmp_path: Path) -> None:
+def test_index_that_contradicts_its_table_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     flips.make(file)
     data = file.read_bytes()
     trial = flips.PLAN.trials[0].trial_id.encode()
     with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
         assert ledger.verify() == []
-    found = []
-    at = data.find(trial)
-    while at >= 0:
+    fault_lists = []
+    position = data.find(trial)
+    while position >= 0:
         changed = bytearray(data)
-        changed[at] ^= 1
+        changed[position] ^= 1
         file.write_bytes(changed)
         with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
-            found.append([str(fault) for fault in ledger.verify()])
-        at = data.find(trial, at + 1)
-    assert all(found), "wherever it stands, in a row or in an index, it is found"
-    assert any("index" in fault for faults in found for fault in faults)
+            fault_lists.append([str(fault) for fault in ledger.verify()])
+        position = data.find(trial, position + 1)
+    assert all(fault_lists), "every changed row or index must be found"
+    assert any("index" in fault for faults in fault_lists for fault in faults)
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
+def sound_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
     file = tmp_path_factory.mktemp("flips") / "sound.db"
     lease = flips.make(file)
     return file, flips.content(file), lease
 
 
 @pytest.mark.parametrize("seed", [*range(8), 314, 324, 638, 754])
-def test_a_flipped_bit_is_harmless_or_refused(
-    sound: tuple[Path, object, Lease], tmp_path: Path, seed: int
+def test_flipped_bit_is_harmless_or_refused(
+    sound_ledger: tuple[Path, object, Lease], tmp_path: Path, seed: int
 ) -> None:
-    """More of them: `python -m tests.support.stores.ledger_flips --seeds 1000`."""
-    file, expected, lease = sound
+    """For more seeds run `python -m tests.support.stores.ledger_flips --seeds 1000`."""
+    file, expected, lease = sound_ledger
     copy = tmp_path / "ledger.db"
-    where = flips.flip(file, copy, seed)
-    assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, where
+    position = flips.flip(file, copy, seed)
+    assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, position
 
 
-def test_a_ledger_of_version_2_takes_retries_once_it_is_opened(any_url: str) -> None:
+def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     with Ledger.open(any_url, SWEEP, create=True) as ledger:
         lease = ledger.claim(DEAD)
@@ -233,19 +235,19 @@ def test_a_ledger_of_version_2_takes_retries_once_it_is_opened(any_url: str) -> 
         "DROP INDEX haltsweep_retries_of_trials",
         "UPDATE haltsweep_schema SET version = 2",
     )
-    (found,) = summaries(any_url)
-    assert found.ended == {OutcomeKind.CRASHED: 1}, "it is read without an upgrade"
+    (summary,) = summaries(any_url)
+    assert summary.ended == {OutcomeKind.CRASHED: 1}, "reading must not need an upgrade"
     with Ledger.open(any_url, SWEEP) as ledger:
-        again = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
-        ledger.append(again, ledger.claim(DEAD))
+        retry_events = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
+        ledger.append(retry_events, ledger.claim(DEAD))
         assert ledger.verify() == []
 
 
-def test_a_ledger_of_version_1_is_refused_and_unchanged(any_url: str, written: list[Event]) -> None:
+def test_ledger_of_version_1_is_refused_and_unchanged(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "UPDATE haltsweep_schema SET version = 1")
     for create in (True, False):
         with pytest.raises(StoreError, match="version=1"):
             Ledger.open(any_url, SWEEP, create=create)
     execute(any_url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION}")
     with Ledger.open(any_url, SWEEP) as ledger:
-        assert list(ledger.events()) == written
+        assert list(ledger.events()) == written_events

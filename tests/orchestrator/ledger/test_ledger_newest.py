@@ -1,4 +1,4 @@
-"""The quick look at a log: the newest measurement of each trial, and all that is no measurement."""
+"""`newest` reads only the newest measurement of each trial, and all events that are no measurement."""
 
 import sqlite3
 from dataclasses import replace
@@ -19,29 +19,40 @@ PLAN = make_plan(2, trials_per_arm=3)
 
 
 @pytest.fixture
-def filled(ledger):
+def filled_ledger(ledger):
     lease = ledger.claim(Holder.current())
     events = list(history(PLAN, seed=3, steps=4))
-    place = max(at for at, event in enumerate(events) if event.kind is EventKind.MEASURED) + 1
-    last = events[place - 1]
-    shown = Measurement(last.payload["step"], 1.0, {}, ({"number": 1},))
-    ledger.append([*events[:place], log.kept(last.at, last.trial_id, shown), *events[place:]], lease)
+    split = max(index for index, event in enumerate(events) if event.kind is EventKind.MEASURED) + 1
+    last_event = events[split - 1]
+    with_examples = Measurement(last_event.payload["step"], 1.0, {}, ({"number": 1},))
+    ledger.append(
+        [*events[:split], log.kept(last_event.at, last_event.trial_id, with_examples), *events[split:]], lease
+    )
     return ledger
 
 
-def test_the_newest_of_each_trial_tells_as_much_as_all_events(filled):
-    every, newest = list(filled.events()), list(filled.newest())
-    last = {event.trial_id: event for event in every if event.kind is EventKind.MEASURED}
-    left_out = {EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.KEPT}
-    assert newest == [event for event in every if event.kind not in left_out or event in last.values()]
-    assert len(newest) < len(every)
-    for quick, full in zip(records(newest, PLAN), records(every, PLAN), strict=True):
-        assert (quick.trial_id, quick.outcome, quick.last) == (full.trial_id, full.outcome, full.last)
+def test_newest_events_give_the_same_outcomes_as_all_events(filled_ledger):
+    all_events, newest = list(filled_ledger.events()), list(filled_ledger.newest())
+    last_measurements = {event.trial_id: event for event in all_events if event.kind is EventKind.MEASURED}
+    omitted_kinds = {EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.KEPT}
+    assert newest == [
+        event
+        for event in all_events
+        if event.kind not in omitted_kinds or event in last_measurements.values()
+    ]
+    assert len(newest) < len(all_events)
+    for newest_record, full_record in zip(records(newest, PLAN), records(all_events, PLAN), strict=True):
+        assert (newest_record.trial_id, newest_record.outcome, newest_record.last) == (
+            full_record.trial_id,
+            full_record.outcome,
+            full_record.last,
+        )
 
 
 @pytest.mark.parametrize("step", [-1, 1])
-def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step):
-    """Until its new attempt has reported, that is what stood at the checkpoint it goes on from."""
+def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step):
+    """Until the new attempt reports, its newest measurement is that of the checkpoint from which it
+    continues."""
     trial, lease = trial_of(PLAN, 0), ledger.claim(Holder.current())
     name, crashed = trial.trial_id, Outcome(OutcomeKind.CRASHED, "a mistake")
     ledger.append(
@@ -53,30 +64,36 @@ def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step):
     )
     ledger.append([log.retried(5.0, name, step), log.started(5.0, name, 2)], lease)
 
-    def last():
-        (quick,) = records(ledger.newest(), PLAN)
-        (full,) = records(ledger.events(), PLAN)
-        assert (quick.last, quick.best, quick.outcome) == (full.last, full.best, full.outcome)
-        assert (full.outcome, full.attempts, full.retried) == (None, 2, (5.0,))
-        return full.last, full.best
+    def last_and_best():
+        (newest_record,) = records(ledger.newest(), PLAN)
+        (full_record,) = records(ledger.events(), PLAN)
+        assert (newest_record.last, newest_record.best, newest_record.outcome) == (
+            full_record.last,
+            full_record.best,
+            full_record.outcome,
+        )
+        assert (full_record.outcome, full_record.attempts, full_record.retried) == (None, 2, (5.0,))
+        return full_record.last, full_record.best
 
-    assert last() == ((None, None) if step < 0 else (measurement(1, 0.1), measurement(1, 0.1)))
+    assert last_and_best() == ((None, None) if step < 0 else (measurement(1, 0.1), measurement(1, 0.1)))
     ledger.append([log.measured(6.0, name, measurement(2, 0.2))], lease)
-    assert last() == (measurement(2, 0.2), measurement(2, 0.2))
-    kept = [measurement(1, 0.1)] if step > 0 else []
-    assert measurements(ledger.events())[name] == [*kept, measurement(2, 0.2)]
+    assert last_and_best() == (measurement(2, 0.2), measurement(2, 0.2))
+    retained = [measurement(1, 0.1)] if step > 0 else []
+    assert measurements(ledger.events())[name] == [*retained, measurement(2, 0.2)]
 
 
-def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
-    seen = list(filled.newest())[-1]
+def test_changed_row_is_detected_in_the_newest_events(filled_ledger, url):
+    newest_event = list(filled_ledger.newest())[-1]
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-        connection.execute("UPDATE haltsweep_events SET at = at + 1 WHERE seq = ?", (seen.seq,))
+        connection.execute("UPDATE haltsweep_events SET at = at + 1 WHERE seq = ?", (newest_event.seq,))
     connection.close()
-    with pytest.raises(StoreError, match=rf"event {seen.seq} \({seen.kind}.*is not as it was written"):
-        list(filled.newest())
+    with pytest.raises(
+        StoreError, match=rf"event {newest_event.seq} \({newest_event.kind}.*is not as it was written"
+    ):
+        list(filled_ledger.newest())
 
 
-def test_an_end_of_a_trial_that_is_not_of_the_plan_is_refused(filled):
-    (end,) = [each for each in filled.events() if each.kind is EventKind.ENDED][:1]
+def test_end_of_a_trial_outside_the_plan_is_refused(filled_ledger):
+    (end,) = [event for event in filled_ledger.events() if event.kind is EventKind.ENDED][:1]
     with pytest.raises(StoreError, match="must hold trials of its plan, and f00"):
         records([replace(end, trial_id="f00")], PLAN)

@@ -1,4 +1,4 @@
-"""Snapshots in the ledger: kept with the events, and used only where they fit them."""
+"""Snapshots are stored with the events, and used only if they fit these events."""
 
 import shutil
 import signal
@@ -33,8 +33,8 @@ REPEATED = repeated_plan(2, controls=1, sampler="tpe", posthoc=({"model.shift": 
 SWEEP = "sweep"
 
 
-def written(url: str, sweep: str = SWEEP) -> tuple[int, Lease]:
-    """Position of the newest event, and the lease."""
+def write_ledger(url: str, sweep: str = SWEEP) -> tuple[int, Lease]:
+    """Write a ledger with a snapshot; return the position of the newest event, and the lease."""
     with Ledger.open(url, sweep, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(history(PLAN, closed=None)), lease)
@@ -49,28 +49,28 @@ def execute(url: str, statement: str) -> None:
     engine.dispose()
 
 
-def test_a_snapshot_stays_until_another_replaces_it(any_url: str) -> None:
-    seq, lease = written(any_url)
+def test_snapshot_remains_until_another_replaces_it(any_url: str) -> None:
+    seq, lease = write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
         ledger.append([log.closed(1.0, "done")], lease)
-        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state"), "of events that are there still"
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state"), "the snapshot must stay valid"
         ledger.save_snapshot(LedgerSnapshot(seq + 1, "plan", b"later"), lease)
         assert ledger.snapshot() == LedgerSnapshot(seq + 1, "plan", b"later")
         assert not ledger.has_unfit_snapshot()
         assert ledger.verify() == []
 
 
-def test_a_snapshot_that_does_not_end_at_the_newest_event_is_not_stored(any_url: str) -> None:
-    seq, lease = written(any_url)
+def test_snapshot_must_end_at_the_newest_event(any_url: str) -> None:
+    seq, lease = write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
-        for other in (seq - 1, seq + 1):
-            ledger.save_snapshot(LedgerSnapshot(other, "plan", b"other"), lease)
+        for wrong_seq in (seq - 1, seq + 1):
+            ledger.save_snapshot(LedgerSnapshot(wrong_seq, "plan", b"other"), lease)
         assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
 
 
-def test_only_the_holder_stores_one(any_url: str) -> None:
-    seq, lease = written(any_url)
+def test_only_the_holder_stores_a_snapshot(any_url: str) -> None:
+    seq, lease = write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         with pytest.raises(LeaseLost):
             ledger.save_snapshot(LedgerSnapshot(seq, "plan", b"mine"), replace(lease, token=lease.token + 1))
@@ -89,17 +89,17 @@ def test_only_the_holder_stores_one(any_url: str) -> None:
         "digest = ''",
     ],
 )
-def test_a_changed_snapshot_is_not_read(url: str, change: str) -> None:
-    written(url)
+def test_changed_snapshot_is_not_used(url: str, change: str) -> None:
+    write_ledger(url)
     execute(url, f"UPDATE haltsweep_snapshots SET {change}")
     with Ledger.open(url, SWEEP) as ledger:
         assert ledger.snapshot() is None
         assert ledger.has_unfit_snapshot()
 
 
-def test_a_snapshot_of_another_sweep_or_of_events_that_are_gone_is_not_read(url: str) -> None:
-    _, lease = written(url)
-    written(url, "other")
+def test_snapshot_of_another_sweep_or_of_deleted_events_is_not_used(url: str) -> None:
+    _, lease = write_ledger(url)
+    write_ledger(url, "other")
     execute(url, "DELETE FROM haltsweep_snapshots WHERE sweep_id = 1")
     execute(url, "UPDATE haltsweep_snapshots SET sweep_id = 1")
     with Ledger.open(url, SWEEP) as ledger:
@@ -111,8 +111,8 @@ def test_a_snapshot_of_another_sweep_or_of_events_that_are_gone_is_not_read(url:
         assert ledger.snapshot() is None
 
 
-def test_a_ledger_from_before_there_were_snapshots_gets_them(any_url: str) -> None:
-    seq, lease = written(any_url)
+def test_ledger_of_an_older_version_gets_a_table_of_snapshots(any_url: str) -> None:
+    seq, lease = write_ledger(any_url)
     execute(any_url, "DROP TABLE haltsweep_snapshots")
     with Ledger.open(any_url, SWEEP) as ledger:
         assert ledger.snapshot() is None
@@ -120,8 +120,8 @@ def test_a_ledger_from_before_there_were_snapshots_gets_them(any_url: str) -> No
         assert ledger.snapshot() is not None
 
 
-def test_a_snapshot_can_be_deleted(any_url: str) -> None:
-    written(any_url)
+def test_snapshot_can_be_deleted(any_url: str) -> None:
+    write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         ledger.delete_snapshot()
         assert ledger.snapshot() is None
@@ -129,14 +129,14 @@ def test_a_snapshot_can_be_deleted(any_url: str) -> None:
         assert ledger.verify() == []
 
 
-def test_a_sweep_is_deleted_with_its_snapshot(any_url: str) -> None:
-    written(any_url)
+def test_sweep_is_deleted_with_its_snapshot(any_url: str) -> None:
+    write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         uid = ledger.uid
     assert delete_sweep(any_url, SWEEP, uid)
 
 
-KILLED = """
+KILLED_CODE = """
 import os, signal, sys
 from pathlib import Path
 from orchestrator.ledger import snapshots
@@ -159,7 +159,7 @@ CHANGES = {
 
 
 def resume(root: Path) -> list[Record]:
-    """Run what is left of the sweep in `root`; return its records without times."""
+    """Run the remaining trials of the sweep in `root`; return its records without times."""
     root.mkdir(exist_ok=True)
     folder = SweepFolder(root)
     with Ledger.open(folder.ledger_url, REPEATED.name, create=True) as ledger:
@@ -168,33 +168,33 @@ def resume(root: Path) -> list[Record]:
         run_in_turn(recorder)
         recorder.close()
         assert ledger.verify() == []
-        kept, fold = ledger.snapshot(), SweepFold(REPEATED)
-        assert kept is not None
-        for event in islice(ledger.events(), kept.seq):
+        stored, fold = ledger.snapshot(), SweepFold(REPEATED)
+        assert stored is not None
+        for event in islice(ledger.events(), stored.seq):
             fold.hear(event)
-        assert fold.matches(kept.content)
-        found = records(ledger.events(), REPEATED)
-    return [replace(each, started_at=None, ended_at=None, attempts=1) for each in found]
+        assert fold.matches(stored.content)
+        sweep_records = records(ledger.events(), REPEATED)
+    return [
+        replace(trial_record, started_at=None, ended_at=None, attempts=1) for trial_record in sweep_records
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "within"])
-def test_a_sweep_killed_at_a_snapshot_goes_on_alike_whatever_becomes_of_it(
-    tmp_path: Path, moment: str
-) -> None:
-    """Repeated searches with a control. Without a usable snapshot all events are folded."""
+def test_sweep_killed_at_a_snapshot_resumes_to_the_same_end(tmp_path: Path, moment: str) -> None:
+    """The sweep has repeated searches with a control. Without a usable snapshot, all events are folded."""
     undisturbed = resume(tmp_path / "whole")
-    assert {each.repeat for each in undisturbed} == {0, 1}
+    assert {trial_record.repeat for trial_record in undisturbed} == {0, 1}
     killed = tmp_path / "killed"
-    done = subprocess.run([sys.executable, "-c", KILLED, killed, moment], check=False)
-    assert done.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", KILLED_CODE, killed, moment], check=False)
+    assert result.returncode == -signal.SIGKILL
     with Ledger.open(SweepFolder(killed).ledger_url, REPEATED.name) as ledger:
-        kept = ledger.snapshot()
-        assert kept is not None
-        assert 0 < kept.seq < ledger.last_seq(), "there are events behind the snapshot"
-    for place, (what, change) in enumerate(CHANGES.items()):
-        other = tmp_path / str(place)
-        shutil.copytree(killed, other)
+        stored = ledger.snapshot()
+        assert stored is not None
+        assert 0 < stored.seq < ledger.last_seq(), "there must be events after the snapshot"
+    for number, (name, change) in enumerate(CHANGES.items()):
+        copy = tmp_path / str(number)
+        shutil.copytree(killed, copy)
         if change:
-            execute(SweepFolder(other).ledger_url, change)
-        assert resume(other) == undisturbed, what
+            execute(SweepFolder(copy).ledger_url, change)
+        assert resume(copy) == undisturbed, name

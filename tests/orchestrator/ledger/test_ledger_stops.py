@@ -1,4 +1,4 @@
-"""Requests to stop: for the session that holds the sweep now, and for no other."""
+"""Requests to stop reach only the session that holds the sweep at that moment."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,19 +16,19 @@ from tests.support.sweeps.histories import DEAD
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "sqlite":
-        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True) as opened:
-            yield opened
+        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True) as open_ledger:
+            yield open_ledger
     else:
-        with postgres_url(request) as url, Ledger.open(url, "sweep", create=True) as opened:
-            yield opened
+        with postgres_url(request) as url, Ledger.open(url, "sweep", create=True) as open_ledger:
+            yield open_ledger
 
 
-def test_the_holder_hears_what_was_asked_last(store: Ledger) -> None:
+def test_holder_receives_the_newest_request(store: Ledger) -> None:
     lease = store.claim(Holder.current())
     assert store.stop_asked(lease) is None
-    asked = store.ask_to_stop("ada on host")
-    assert asked is not None
-    assert asked.token == lease.token
+    asked_lease = store.ask_to_stop("ada on host")
+    assert asked_lease is not None
+    assert asked_lease.token == lease.token
     request = store.stop_asked(lease)
     assert request is not None
     assert (request.by, request.at_once) == ("ada on host", False)
@@ -38,22 +38,22 @@ def test_the_holder_hears_what_was_asked_last(store: Ledger) -> None:
     assert (request.by, request.at_once) == ("bob on host", True)
 
 
-def test_a_request_is_never_heard_by_the_next_holder(store: Ledger) -> None:
+def test_next_holder_does_not_receive_an_earlier_request(store: Ledger) -> None:
     lease = store.claim(Holder.current())
     store.ask_to_stop("ada")
     store.release(lease)
-    later = store.claim(Holder.current())
-    assert store.stop_asked(later) is None
+    next_lease = store.claim(Holder.current())
+    assert store.stop_asked(next_lease) is None
     assert store.stop_asked(lease) is not None
 
 
-def test_where_nobody_holds_the_sweep_nothing_is_asked(store: Ledger) -> None:
+def test_request_for_a_sweep_without_a_holder_is_ignored(store: Ledger) -> None:
     assert store.ask_to_stop("ada") is None
     store.release(store.claim(Holder.current()))
     assert store.ask_to_stop("ada") is None
 
 
-def test_a_holder_elsewhere_is_asked_until_its_lease_runs_out(tmp_path: Path) -> None:
+def test_holder_on_another_host_receives_requests_until_its_lease_expires(tmp_path: Path) -> None:
     now = 1000.0
     with Ledger.open(f"sqlite:///{tmp_path / 'x.db'}", "s", create=True, clock=lambda: now) as ledger:
         lease = ledger.claim(DEAD)
@@ -62,7 +62,7 @@ def test_a_holder_elsewhere_is_asked_until_its_lease_runs_out(tmp_path: Path) ->
         assert ledger.ask_to_stop("ada") is None
 
 
-def test_a_ledger_of_an_earlier_version_gets_the_table(tmp_path: Path) -> None:
+def test_ledger_of_an_earlier_version_gets_the_table_of_stops(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'old.db'}"
     with Ledger.open(url, "sweep", create=True) as ledger:
         lease = ledger.claim(Holder.current())

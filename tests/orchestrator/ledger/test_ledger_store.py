@@ -1,4 +1,4 @@
-"""What the ledger promises, on SQLite and, where one can be started, on PostgreSQL."""
+"""Guarantees of the ledger, on SQLite and, where a server can be started, on PostgreSQL."""
 
 import errno
 import sqlite3
@@ -35,8 +35,8 @@ FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
 
 @pytest.fixture
 def store(any_url: str) -> Iterator[Ledger]:
-    with Ledger.open(any_url, "sweep", create=True) as opened:
-        yield opened
+    with Ledger.open(any_url, "sweep", create=True) as open_ledger:
+        yield open_ledger
 
 
 def without_seq(events: Iterator[Event]) -> list[Event]:
@@ -52,40 +52,42 @@ def execute(url: str, statement: str) -> None:
         engine.dispose()
 
 
-def test_what_was_written_is_read_back_by_another_connection(store: Ledger, any_url: str) -> None:
-    written = list(history(make_plan(3), seed=1))
+def test_another_connection_reads_the_written_events(store: Ledger, any_url: str) -> None:
+    written_events = list(history(make_plan(3), seed=1))
     assert store.empty
-    store.append(written, store.claim(DEAD))
-    with Ledger.open(any_url, "sweep") as other:
-        read = list(other.events())
-        assert without_seq(iter(read)) == written
-        positions = [event.seq or 0 for event in read]
+    store.append(written_events, store.claim(DEAD))
+    with Ledger.open(any_url, "sweep") as other_ledger:
+        read_events = list(other_ledger.events())
+        assert without_seq(iter(read_events)) == written_events
+        positions = [event.seq or 0 for event in read_events]
         assert positions == sorted(set(positions))
-        assert other.last_seq() == positions[-1]
+        assert other_ledger.last_seq() == positions[-1]
         middle = positions[len(positions) // 2]
-        assert list(other.events(after_seq=middle)) == [event for event in read if (event.seq or 0) > middle]
-        assert not other.empty
+        assert list(other_ledger.events(after_seq=middle)) == [
+            event for event in read_events if (event.seq or 0) > middle
+        ]
+        assert not other_ledger.empty
 
 
-def test_reading_goes_on_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.ledger.ledger_reader.READ_ROWS", 7)
     written = list(history(make_plan(4), seed=1))
     store.append(written, store.claim(DEAD))
     assert without_seq(store.events()) == written
 
 
-def test_sweeps_of_one_database_do_not_meet(store: Ledger, any_url: str) -> None:
+def test_sweeps_in_one_database_are_separate(store: Ledger, any_url: str) -> None:
     lease = store.claim(DEAD)
     store.append([log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1))], lease)
-    with Ledger.open(any_url, "other", create=True) as other:
-        assert other.empty
-        assert other.uid != store.uid
-        theirs = other.claim(Holder.current())
-        other.append(
+    with Ledger.open(any_url, "other", create=True) as other_ledger:
+        assert other_ledger.empty
+        assert other_ledger.uid != store.uid
+        other_lease = other_ledger.claim(Holder.current())
+        other_ledger.append(
             [log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)],
-            theirs,
+            other_lease,
         )
-        assert len(list(other.events())) == 3
+        assert len(list(other_ledger.events())) == 3
     store.append([log.measured(3.0, "a", measurement(2))], lease)
     assert [event.kind for event in store.events()] == [
         EventKind.STARTED,
@@ -94,7 +96,7 @@ def test_sweeps_of_one_database_do_not_meet(store: Ledger, any_url: str) -> None
     ]
 
 
-def test_a_step_is_measured_once_and_the_first_wins(store: Ledger) -> None:
+def test_first_measurement_of_a_step_is_retained(store: Ledger) -> None:
     lease = store.claim(DEAD)
     store.append(
         [log.measured(1.0, "a", measurement(5, 0.1)), log.measured(2.0, "a", measurement(5, 0.2))], lease
@@ -102,18 +104,18 @@ def test_a_step_is_measured_once_and_the_first_wins(store: Ledger) -> None:
     store.append(
         [log.measured(3.0, "a", measurement(5, 0.3)), log.measured(4.0, "b", measurement(5, 0.4))], lease
     )
-    found = measurements(store.events())
-    assert {trial: [one.metrics["valid/score"] for one in some] for trial, some in found.items()} == {
+    by_trial = measurements(store.events())
+    assert {trial: [item.metrics["valid/score"] for item in items] for trial, items in by_trial.items()} == {
         "a": [0.1],
         "b": [0.4],
     }
 
 
-def test_nothing_follows_a_final_end(store: Ledger) -> None:
+def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
     store.append([log.measured(1.0, "a", measurement(1)), log.ended(2.0, "a", FINISHED)], lease)
-    before = list(store.events())
-    for late in (
+    earlier_events = list(store.events())
+    for late_event in (
         log.measured(3.0, "a", measurement(2)),
         log.measured(3.0, "a", measurement(1)),
         log.ended(3.0, "a", FINISHED),
@@ -123,27 +125,31 @@ def test_nothing_follows_a_final_end(store: Ledger) -> None:
     ):
         with pytest.raises(
             TrialEnded,
-            match=f"a trial must have no events after its end: a is finished, got .*'{late.kind}'",
+            match=f"a trial must have no events after its end: a is finished, got .*'{late_event.kind}'",
         ):
-            store.append([log.started(3.0, "b", 1), late], lease)
-    assert list(store.events()) == before, "a refused batch must leave nothing behind"
+            store.append([log.started(3.0, "b", 1), late_event], lease)
+    assert list(store.events()) == earlier_events, "a refused batch must leave nothing behind"
 
 
-def test_nothing_follows_a_final_end_within_one_batch(store: Ledger) -> None:
+def test_event_after_a_final_end_in_the_same_batch_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
     with pytest.raises(TrialEnded, match="after its end: a is finished"):
         store.append([log.ended(1.0, "a", FINISHED), log.measured(2.0, "a", measurement(1))], lease)
     assert store.empty
 
 
-def test_a_retry_follows_a_final_end_and_then_the_trial_goes_on(store: Ledger) -> None:
+def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
     lease = store.claim(DEAD)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     store.append([log.measured(1.0, "a", measurement(1, 0.1)), log.ended(2.0, "a", crashed)], lease)
-    again = [log.retried(3.0, "a", -1), log.started(3.0, "a", 2), log.measured(4.0, "a", measurement(1, 0.2))]
-    store.append(again, lease)
+    retry_events = [
+        log.retried(3.0, "a", -1),
+        log.started(3.0, "a", 2),
+        log.measured(4.0, "a", measurement(1, 0.2)),
+    ]
+    store.append(retry_events, lease)
     store.append([log.measured(5.0, "a", measurement(1, 0.3)), log.ended(6.0, "a", FINISHED)], lease)
-    assert [one.metrics["valid/score"] for one in measurements(store.events())["a"]] == [0.2]
+    assert [item.metrics["valid/score"] for item in measurements(store.events())["a"]] == [0.2]
     with pytest.raises(TrialEnded, match="after its end: a is finished"):
         store.append([log.started(7.0, "a", 3)], lease)
     assert store.verify() == []
@@ -155,12 +161,12 @@ def test_only_the_newest_end_of_a_retried_trial_is_counted(store: Ledger, any_ur
     for trial in ("a", "b"):
         store.append([log.ended(1.0, trial, crashed), log.retried(2.0, trial, -1)], lease)
     store.append([log.ended(3.0, "a", FINISHED)], lease)
-    (found,) = summaries(any_url)
-    assert found.ended == {OutcomeKind.FINISHED: 1}
+    (summary,) = summaries(any_url)
+    assert summary.ended == {OutcomeKind.FINISHED: 1}
 
 
-def test_an_event_takes_no_more_work_in_a_long_ledger(tmp_path: Path) -> None:
-    """Counted in steps of SQLite's virtual machine, which depend on no clock."""
+def test_append_takes_constant_work_in_a_long_ledger(tmp_path: Path) -> None:
+    """Work is counted in steps of SQLite's virtual machine, which do not depend on time."""
     steps = 0
 
     def count() -> None:
@@ -170,25 +176,25 @@ def test_an_event_takes_no_more_work_in_a_long_ledger(tmp_path: Path) -> None:
     def watch(connection: sqlite3.Connection, _: object) -> None:
         connection.set_progress_handler(count, 1)
 
-    taken = []
+    steps_by_length = []
     listen(Engine, "connect", watch)
     try:
-        for trials in (20, 400):
-            plan = make_plan(1, trials_per_arm=trials)
-            with Ledger.open(f"sqlite:///{tmp_path / str(trials)}.db", "sweep", create=True) as ledger:
+        for num_trials in (20, 400):
+            plan = make_plan(1, trials_per_arm=num_trials)
+            with Ledger.open(f"sqlite:///{tmp_path / str(num_trials)}.db", "sweep", create=True) as ledger:
                 lease = ledger.claim(Holder.current())
                 ledger.append(list(history(plan, closed=None)), lease)
                 trial = replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="another"))
                 ledger.append([log.asked(1.0, trial)], lease)
-                before = steps
+                earlier_events = steps
                 ledger.append([log.measured(1.0, "another", measurement(1))], lease)
-                taken.append(steps - before)
+                steps_by_length.append(steps - earlier_events)
     finally:
         remove(Engine, "connect", watch)
-    assert taken[1] < 2 * taken[0]
+    assert steps_by_length[1] < 2 * steps_by_length[0]
 
 
-def test_a_stopped_trial_goes_on(store: Ledger) -> None:
+def test_stopped_trial_may_continue(store: Ledger) -> None:
     lease = store.claim(DEAD)
     stopped = Outcome(OutcomeKind.STOPPED, "Ctrl-C")
     store.append(
@@ -199,10 +205,10 @@ def test_a_stopped_trial_goes_on(store: Ledger) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_values_that_are_not_finite_are_kept_as_they_are(store: Ledger, value: float) -> None:
+def test_values_that_are_not_finite_are_stored_unchanged(store: Ledger, value: float) -> None:
     store.append([log.measured(1.0, "a", measurement(3, value))], store.claim(DEAD))
-    (found,) = store.events()
-    assert repr(found.payload["metrics"]["valid/score"]) == repr(value)
+    (event,) = store.events()
+    assert repr(event.payload["metrics"]["valid/score"]) == repr(value)
     assert store.verify() == []
 
 
@@ -212,8 +218,8 @@ def test_values_that_are_not_finite_are_kept_as_they_are(store: Ledger, value: f
     st.text(st.characters(), min_size=1),
 )
 @example({"\ud800": 1.0}, "it said \udfff\0")
-def test_every_finite_float_and_every_text_survives(metrics: dict[str, float], reason: str) -> None:
-    written = [
+def test_every_finite_float_and_every_text_is_stored(metrics: dict[str, float], reason: str) -> None:
+    written_events = [
         log.measured(0.1 + 0.2, "a", replace(measurement(1), metrics=metrics)),
         log.ended(1e9 + 1 / 3, "a", Outcome(OutcomeKind.CRASHED, reason)),
     ]
@@ -221,12 +227,14 @@ def test_every_finite_float_and_every_text_survives(metrics: dict[str, float], r
         tempfile.TemporaryDirectory() as folder,
         Ledger.open(f"sqlite:///{folder}/ledger.db", "sweep", create=True) as ledger,
     ):
-        ledger.append(written, ledger.claim(DEAD))
-        kept = [replace(event, payload=escape_unstorable_values(event.payload)) for event in written]
-        assert without_seq(ledger.events()) == kept
+        ledger.append(written_events, ledger.claim(DEAD))
+        expected = [
+            replace(event, payload=escape_unstorable_values(event.payload)) for event in written_events
+        ]
+        assert without_seq(ledger.events()) == expected
 
 
-def test_an_empty_append_does_nothing(ledger: Ledger) -> None:
+def test_append_without_events_changes_nothing(ledger: Ledger) -> None:
     lease = ledger.claim(DEAD)
     ledger.append([], lease)
     assert ledger.empty
@@ -246,20 +254,20 @@ def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {trial: len(some) for trial, some in measurements(ledger.events()).items()} == dict.fromkeys(
+    assert {trial: len(items) for trial, items in measurements(ledger.events()).items()} == dict.fromkeys(
         "abcd", 10
     )
 
 
-def test_a_write_of_many_is_all_or_nothing_for_readers(ledger: Ledger, url: str) -> None:
+def test_readers_see_a_batch_completely_or_not_at_all(ledger: Ledger, url: str) -> None:
     lease = ledger.claim(DEAD)
     stop = threading.Event()
-    seen: list[int] = []
+    lengths: list[int] = []
 
     def read() -> None:
-        with Ledger.open(url, "sweep") as other:
+        with Ledger.open(url, "sweep") as other_ledger:
             while not stop.is_set():
-                seen.append(len(list(other.events())))
+                lengths.append(len(list(other_ledger.events())))
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -267,62 +275,62 @@ def test_a_write_of_many_is_all_or_nothing_for_readers(ledger: Ledger, url: str)
         ledger.append([log.measured(1.0, "a", measurement(10 * batch + step)) for step in range(10)], lease)
     stop.set()
     reader.join()
-    assert {length % 10 for length in seen} == {0}
+    assert {length % 10 for length in lengths} == {0}
 
 
-class TestWhere:
-    """Places that hold a ledger, and those that do not."""
+class TestLocations:
+    """Locations that can contain a ledger, and locations that cannot."""
 
-    def test_a_file_has_one_driver_and_no_parameters(self, tmp_path: Path) -> None:
+    def test_sqlite_file_has_one_driver_and_no_parameters(self, tmp_path: Path) -> None:
         Ledger.open(f"sqlite+aiosqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True).close()
         assert (tmp_path / "ledger.db").is_file()
         with pytest.raises(InputError, match="takes no parameters"):
             Ledger.open(f"sqlite:///{tmp_path / 'other.db'}?mode=ro", "sweep", create=True)
 
-    @pytest.mark.parametrize("bad", ["mysql://h/d", "nonsense", "", "mongodb://x", "/tmp/ledger.db"])
-    def test_other_databases_are_refused(self, bad: str) -> None:
+    @pytest.mark.parametrize("bad_url", ["mysql://h/d", "nonsense", "", "mongodb://x", "/tmp/ledger.db"])
+    def test_other_databases_are_refused(self, bad_url: str) -> None:
         with pytest.raises(InputError, match=r"must be at sqlite:///FILE or postgresql\+psycopg://.*got"):
-            Ledger.open(bad, "sweep", create=True)
+            Ledger.open(bad_url, "sweep", create=True)
 
-    @pytest.mark.parametrize("bad", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
-    def test_a_file_has_neither_user_nor_host(self, bad: str) -> None:
+    @pytest.mark.parametrize("bad_url", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
+    def test_sqlite_file_has_neither_user_nor_host(self, bad_url: str) -> None:
         with pytest.raises(InputError, match=r"must have neither user nor host, got .*h/ledger.db") as raised:
-            require_answer(bad)
+            require_answer(bad_url)
         assert "pw1" not in str(raised.value)
 
-    def test_a_folder_that_looks_like_a_password_is_not_shown(self) -> None:
+    def test_folder_that_resembles_a_password_is_not_printed(self) -> None:
         with pytest.raises(InputError, match=r"the folder of the ledger, .* does not exist") as raised:
             require_answer("sqlite:///bob:pw1@h/ledger.db")
         assert "pw1" not in str(raised.value)
 
-    @pytest.mark.parametrize("bad", ["sqlite://", "sqlite:///:memory:"])
-    def test_a_database_in_memory_is_refused(self, bad: str) -> None:
+    @pytest.mark.parametrize("bad_url", ["sqlite://", "sqlite:///:memory:"])
+    def test_database_in_memory_is_refused(self, bad_url: str) -> None:
         with pytest.raises(InputError, match=r"must be kept in a file, got .*use sqlite:////absolute"):
-            Ledger.open(bad, "sweep", create=True)
+            Ledger.open(bad_url, "sweep", create=True)
 
-    def test_a_missing_file_is_not_made(self, url: str) -> None:
+    def test_missing_file_is_not_created(self, url: str) -> None:
         with pytest.raises(StoreError, match=r"no ledger at .*ledger.db.; check the path, or launch"):
             Ledger.open(url, "sweep")
         assert not Path(url.removeprefix("sqlite:///")).exists()
 
-    def test_an_unknown_sweep_is_answered_with_the_known(self, ledger: Ledger, url: str) -> None:
+    def test_error_about_an_unknown_sweep_names_the_known_sweeps(self, ledger: Ledger, url: str) -> None:
         with pytest.raises(StoreError, match=r"no sweep 'swep' in the ledger at .*; it holds: sweep"):
             Ledger.open(url, "swep")
 
-    def test_opening_twice_with_create_is_the_same_sweep(self, ledger: Ledger, url: str) -> None:
+    def test_opening_twice_with_create_opens_the_same_sweep(self, ledger: Ledger, url: str) -> None:
         ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
-        with Ledger.open(url, "sweep", create=True) as again:
-            assert again.uid == ledger.uid
-            assert not again.empty
+        with Ledger.open(url, "sweep", create=True) as reopened:
+            assert reopened.uid == ledger.uid
+            assert not reopened.empty
 
-    def test_a_file_of_something_else(self, url: str) -> None:
+    def test_file_of_another_format_is_refused(self, url: str) -> None:
         Path(url.removeprefix("sqlite:///")).write_text(
             "not a database, but long enough to look like one" * 50
         )
         with pytest.raises(StoreError, match=r"not a database; it is damaged or another program's file"):
             Ledger.open(url, "sweep")
 
-    def test_a_database_without_a_ledger(self, url: str) -> None:
+    def test_database_without_a_ledger_is_refused(self, url: str) -> None:
         execute(url, "CREATE TABLE mine (a INTEGER)")
         with pytest.raises(
             StoreError, match="must hold a ledger of haltsweep, but has no table 'haltsweep_schema'"
@@ -339,20 +347,18 @@ class TestWhere:
         ],
         ids=["endless-view", "trigger"],
     )
-    def test_a_file_that_brings_queries_of_its_own_is_refused(
-        self, code: str, create: bool, tmp_path: Path
-    ) -> None:
+    def test_file_with_views_or_triggers_is_refused(self, code: str, create: bool, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path / 'ledger.db'}"
         Ledger.open(url, "sweep", create=True).close()
         if "VIEW" in code:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
-        for look in (lambda: Ledger.open(url, "sweep", create=create), lambda: summaries(url)):
+        for read in (lambda: Ledger.open(url, "sweep", create=create), lambda: summaries(url)):
             with pytest.raises(StoreError, match=r"must hold tables alone, and '\w+' is a (view|trigger)"):
-                look()
+                read()
 
     @pytest.mark.parametrize("create", [False, True])
-    def test_a_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
+    def test_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
         refusal = rf"schema version={SCHEMA_VERSION + 1} of a newer haltsweep.*pip install --upgrade"
         with pytest.raises(StoreError, match=refusal):
@@ -373,30 +379,30 @@ class TestWhere:
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
     @pytest.mark.parametrize("kind", ["ext4", "tmpfs", "overlay", "zfs"])
-    def test_local_file_systems_are_not(self, kind: str, tmp_path: Path) -> None:
+    def test_local_file_systems_are_accepted(self, kind: str, tmp_path: Path) -> None:
         mounts = tmp_path / "mounts"
         mounts.write_text(f"x / {kind} rw 0 0\n")
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
-    def test_a_file_system_without_locks_is_refused_at_once(
+    def test_file_system_without_locks_is_refused_at_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def no_locks(*_: object) -> None:
+        def refuse_locks(*_: object) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
 
         require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
-        monkeypatch.setattr("fcntl.lockf", no_locks)
+        monkeypatch.setattr("fcntl.lockf", refuse_locks)
         with pytest.raises(InputError, match=r"No locks available.*--storage postgresql"):
             require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
         require_locks("postgresql://somewhere/x")
         assert list(tmp_path.iterdir()) == []
 
-    def test_the_last_of_two_mounts_at_one_place_counts(self, tmp_path: Path) -> None:
+    def test_last_of_two_mounts_at_one_path_counts(self, tmp_path: Path) -> None:
         mounts = tmp_path / "mounts"
         mounts.write_text("server:/x / nfs rw 0 0\n/dev/sda / ext4 rw 0 0\n")
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
-    def test_postgresql_without_its_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_postgresql_without_its_driver_raises_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
         with pytest.raises(
             InputError, match=r"needs the driver psycopg.*pip install 'haltsweep\[postgres\]'"
@@ -405,25 +411,29 @@ class TestWhere:
 
 
 class TestLease:
-    """Fencing on both kinds of database; who lives is tested in test_lease.py."""
+    """Fencing on both kinds of database; `test_ledger_lease.py` tests living and dead holders."""
 
-    def test_a_newer_claim_fences_the_older_out(self, any_url: str) -> None:
+    def test_newer_claim_fences_the_older_one(self, any_url: str) -> None:
         now = [1000.0]
         with Ledger.open(any_url, "sweep", create=True, clock=lambda: now[0]) as store:
-            old = store.claim(DEAD)
+            old_lease = store.claim(DEAD)
             now[0] += 61
-            new = store.claim(Holder.current())
-            assert new.token > old.token
-            for act in (lambda: store.append([log.started(1.0, "a", 1)], old), lambda: store.renew(old)):
+            new_lease = store.claim(Holder.current())
+            assert new_lease.token > old_lease.token
+            for action in (
+                lambda: store.append([log.started(1.0, "a", 1)], old_lease),
+                lambda: store.renew(old_lease),
+            ):
                 with pytest.raises(
                     LeaseLost,
-                    match=rf"only the newest holder may write.*token {new.token}, ours is {old.token}",
+                    match=rf"only the newest holder may write.*token {new_lease.token}, "
+                    rf"ours is {old_lease.token}",
                 ):
-                    act()
+                    action()
             assert store.empty
-            store.release(old)
+            store.release(old_lease)
             assert store.held(), "releasing a lost lease must not free the newer one"
-            store.append([log.started(1.0, "a", 1)], new)
+            store.append([log.started(1.0, "a", 1)], new_lease)
 
     def test_tokens_grow_over_releases(self, store: Ledger) -> None:
         tokens = []

@@ -1,4 +1,4 @@
-"""Which outcome is primary where a spec does not say."""
+"""The primary outcome of a sweep, also where the spec names none."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer
-from tests.orchestrator.plan import small
+from tests.orchestrator.plan import small_specs
 from tests.support.specs.planned import plan
 from trainables.metrics import Metric, parse_metrics
 from trainables.training.measured import declared_metrics
@@ -34,7 +34,7 @@ SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),),
         ("wmt14", "sequence", "bleu"),
     ],
 )
-def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity: str) -> None:
+def test_every_task_has_its_default_metric(task: str, head: str, quantity: str) -> None:
     metrics = declared_metrics([task], [head])  # type: ignore[list-item]
     assert default_outcome(CONFIRM, None, metrics) == f"first/{quantity}"
     assert len({(metric.split, metric.name) for metric in metrics}) == len(metrics)
@@ -44,18 +44,18 @@ def test_every_task_is_judged_by_its_own_quantity(task: str, head: str, quantity
     )
 
 
-def test_own_trainables_are_judged_by_what_is_searched_for_or_declared_first() -> None:
-    two = parse_metrics({"accuracy": {}, "error": {}})
-    assert default_outcome(CONFIRM, SEARCH, two) == "first/error"
-    assert default_outcome(CONFIRM, None, two) == "first/accuracy"
+def test_custom_trainables_use_the_objective_or_the_first_declared_metric() -> None:
+    metrics = parse_metrics({"accuracy": {}, "error": {}})
+    assert default_outcome(CONFIRM, SEARCH, metrics) == "first/error"
+    assert default_outcome(CONFIRM, None, metrics) == "first/accuracy"
     assert default_outcome(CONFIRM, None, ()) is None
-    marked = (Metric("a"), Metric("b", shown=("headline",)))
-    assert default_outcome(CONFIRM, SEARCH, marked) == "first/b"
+    headline_metrics = (Metric("a"), Metric("b", shown=("headline",)))
+    assert default_outcome(CONFIRM, SEARCH, headline_metrics) == "first/b"
     speed = (Metric("tokens_per_s", shown=("headline",), split="train"),)
     assert default_outcome(CONFIRM, SEARCH, speed) == "train/tokens_per_s"
 
 
-NO_HALT = {**small.BASELINE, "model": {**small.BASELINE["model"], "halt": None}}
+NO_HALT = {**small_specs.BASELINE, "model": {**small_specs.BASELINE["model"], "halt": None}}
 SHALLOW = {"shallow": {"why": "half the depth", "set": {"model.max_layers": 3}}}
 HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}}
 
@@ -74,64 +74,68 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
         ({"also": ["near-iid/ponder"]}, r"answer\.also\[0\]: must differ between seeds, got near-iid/ponder"),
     ],
 )
-def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, expected: str) -> None:
+def test_outcome_that_settings_determine_in_every_arm_is_refused(answer: Any, expected: str) -> None:
     with pytest.raises(PlanError, match=expected):
-        plan(small.spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
-    assert plan(small.spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
-    assert plan(small.spec(baseline=NO_HALT, answer=answer)).answer, "as `haltsweep best` writes it"
+        plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
+    assert plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
+    assert plan(small_specs.make_spec(baseline=NO_HALT, answer=answer)).answer, (
+        "`haltsweep best` writes such specs"
+    )
 
 
 SIZES = {"model.feedforward_width": {"int": [4, 12]}}
 
 
-def test_flops_that_a_search_sizes_may_be_one_of_two_objectives() -> None:
-    search = {**small.SEARCH, "spaces": [], "stopper": None}
+def test_flops_that_a_search_changes_may_be_one_of_two_objectives() -> None:
+    search = {**small_specs.SEARCH, "spaces": [], "stopper": None}
     cost = {"metric": "valid/flops", "goal": "min"}
-    two = [{"metric": "valid/accuracy", "goal": "max"}, cost]
-    assert plan(small.spec(baseline=NO_HALT, search={**search, "also": SIZES, "objectives": two})).search
-    for asked in (
+    objectives = [{"metric": "valid/accuracy", "goal": "max"}, cost]
+    assert plan(
+        small_specs.make_spec(baseline=NO_HALT, search={**search, "also": SIZES, "objectives": objectives})
+    ).search
+    for search_parts in (
         {"also": SIZES, "objectives": [cost]},
-        {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": two},
+        {"also": {"train.lr": {"float": [1e-4, 1e-3]}}, "objectives": objectives},
     ):
         with pytest.raises(
             PlanError, match=r"objectives\[.\]\.metric: must vary, got valid/flops, which the"
         ):
-            plan(small.spec(baseline=NO_HALT, search={**search, **asked}))
+            plan(small_specs.make_spec(baseline=NO_HALT, search={**search, **search_parts}))
 
 
-def test_a_spread_beyond_the_range_is_refused() -> None:
+def test_spread_beyond_the_range_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"answer\.spread: must be smaller than 1, the whole range of near-iid"
     ):
-        plan(small.spec(answer={"metric": "near-iid/accuracy", "spread": 5.0}))
+        plan(small_specs.make_spec(answer={"metric": "near-iid/accuracy", "spread": 5.0}))
 
 
 @pytest.mark.parametrize("key", ["margin", "spread"])
-@pytest.mark.parametrize("given", [1.0, 2.0])
-def test_so_is_one_beyond_the_range_of_the_outcome_that_is_not_named(key: str, given: float) -> None:
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_margin_or_spread_beyond_the_range_of_the_default_outcome_is_refused(key: str, value: float) -> None:
     with pytest.raises(
         PlanError, match=rf"answer\.{key}: must be smaller than 1, the whole range of near-iid/accuracy"
     ):
-        plan(small.spec(answer={key: given}))
-    assert plan(small.spec(answer={key: 0.01})).answer
+        plan(small_specs.make_spec(answer={key: value}))
+    assert plan(small_specs.make_spec(answer={key: 0.01})).answer
 
 
-def test_without_splits_nothing_that_a_search_chose_by_is_primary() -> None:
-    nothing = replace(CONFIRM, splits=())
+def test_search_objective_on_validation_data_is_not_primary() -> None:
+    without_splits = replace(CONFIRM, splits=())
     metrics = declared_metrics(["listops"], ["classify"])
-    assert default_outcome(nothing, None, metrics) == "valid/accuracy"
-    assert default_outcome(nothing, SEARCH, metrics) is None
-    assert answer_plan(None, nothing, SEARCH, metrics, 3).family == 3
+    assert default_outcome(without_splits, None, metrics) == "valid/accuracy"
+    assert default_outcome(without_splits, SEARCH, metrics) is None
+    assert answer_plan(None, without_splits, SEARCH, metrics, 3).family == 3
 
 
 def test_every_primary_outcome_counts_in_the_family() -> None:
-    asked = Answer(metric="second/accuracy", also=("first/depth",), margin=0.01, level=0.1)
-    found = answer_plan(asked, CONFIRM, None, (), 5)
-    assert found.outcomes == ("second/accuracy", "first/depth")
-    assert (found.margin, found.level, found.family) == (0.01, 0.1, 10)
+    answer = Answer(metric="second/accuracy", also=("first/depth",), margin=0.01, level=0.1)
+    answer_plan_ = answer_plan(answer, CONFIRM, None, (), 5)
+    assert answer_plan_.outcomes == ("second/accuracy", "first/depth")
+    assert (answer_plan_.margin, answer_plan_.level, answer_plan_.family) == (0.01, 0.1, 10)
 
 
-def test_the_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) -> None:
+def test_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(
         "name: study\nquestion: Is it planned?\n"
@@ -139,26 +143,26 @@ def test_the_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) ->
         "confirm: {seeds: [1, 2, 3], splits: [near-iid]}\n"
         "answer: {metric: near-iid/accuracy, spread: {from: earlier}}\n"
     )
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
-    def found(name: str, metric: str | None) -> float:
-        asked.append((name, metric))
+    def find_spread(name: str, metric: str | None) -> float:
+        requests.append((name, metric))
         return 0.0125
 
-    known = with_spread(read_spec(file), found)
-    assert asked == [("earlier", "near-iid/accuracy")]
-    assert known.spec.answer is not None
-    assert known.spec.answer.spread == {"from": "earlier", "found": 0.0125}
-    file.write_text(to_yaml(known.spec))
-    again = read_spec(file)
-    assert again.spec == known.spec
-    assert with_spread(again, found) is again, "what was found is not looked up again"
+    completed = with_spread(read_spec(file), find_spread)
+    assert requests == [("earlier", "near-iid/accuracy")]
+    assert completed.spec.answer is not None
+    assert completed.spec.answer.spread == {"from": "earlier", "found": 0.0125}
+    file.write_text(to_yaml(completed.spec))
+    reread = read_spec(file)
+    assert reread.spec == completed.spec
+    assert with_spread(reread, find_spread) is reread, "a known spread must not be looked up again"
     answer = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
-    shown = power(CONFIRM, answer, known.spec.answer.spread)
-    assert (shown.spread, shown.spread_source) == (0.0125, "baseline of earlier")
+    sweep_power = power(CONFIRM, answer, completed.spec.answer.spread)
+    assert (sweep_power.spread, sweep_power.spread_source) == (0.0125, "baseline of earlier")
 
 
-def test_a_sweep_that_shows_no_spread_is_told_with_its_line(tmp_path: Path) -> None:
+def test_sweep_without_a_spread_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(
         "name: study\nquestion: Is it planned?\n"
@@ -167,27 +171,27 @@ def test_a_sweep_that_shows_no_spread_is_told_with_its_line(tmp_path: Path) -> N
         "answer:\n  spread: {from: gone}\n"
     )
 
-    def found(name: str, metric: str | None) -> float:
+    def find_spread(name: str, metric: str | None) -> float:
         raise InputError(f"there is no sweep {name}")
 
     with pytest.raises(SpecError, match=r"study\.yaml:6: answer\.spread: there is no sweep gone"):
-        with_spread(read_spec(file), found)
+        with_spread(read_spec(file), find_spread)
 
 
-def test_moderated_variances_are_asked_for_in_the_answer_and_kept_in_the_plan() -> None:
-    asked = AnswerPlan(("first/a",), None, 0.05, 3, moderated=True)
-    assert answer_plan(Answer(metric="first/a", variance="moderated"), CONFIRM, None, (), 3) == asked
-    made = plan(small.spec(arms=HALTING | SHALLOW))
-    kept = replace(made, answer=replace(made.answer, moderated=True))
-    assert from_json(to_json(kept)) == kept
-    assert "moderated" not in to_json(made), "plans without it keep their bytes"
+def test_moderated_variances_are_part_of_the_answer_and_the_plan() -> None:
+    expected = AnswerPlan(("first/a",), None, 0.05, 3, moderated=True)
+    assert answer_plan(Answer(metric="first/a", variance="moderated"), CONFIRM, None, (), 3) == expected
+    sweep_plan = plan(small_specs.make_spec(arms=HALTING | SHALLOW))
+    moderated_plan = replace(sweep_plan, answer=replace(sweep_plan.answer, moderated=True))
+    assert from_json(to_json(moderated_plan)) == moderated_plan
+    assert "moderated" not in to_json(sweep_plan), "the file of a plan without moderation must not change"
 
 
-def test_the_plan_says_whether_moderated_variances_find_more() -> None:
-    def words(seeds: int, family: int) -> str:
+def test_plan_states_whether_moderated_variances_find_more() -> None:
+    def power_sentence(seeds: int, family: int) -> str:
         answer = AnswerPlan(("first/a",), None, 0.05, family, moderated=True)
         return power(ConfirmPlan(1, tuple(range(seeds)), ()), answer).sentence
 
-    assert "find more" in words(5, 3)
-    assert "changes nothing" in words(4, 3)
-    assert "changes nothing" in words(5, 2)
+    assert "find more" in power_sentence(5, 3)
+    assert "changes nothing" in power_sentence(4, 3)
+    assert "changes nothing" in power_sentence(5, 2)

@@ -1,4 +1,4 @@
-"""A change of a model that the code does not obey, or whose weights nothing reads, is seen as no effect."""
+"""The ablation check finds no effect if code ignores a setting, or if nothing uses its weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,13 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
-from tests.orchestrator.plan.ablation_check.test_empty_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
+from tests.orchestrator.plan.ablation_check.test_empty_arms import (
+    CHUNKED,
+    SPARSE,
+    UNIVERSAL,
+    make_arms_spec,
+    make_settings,
+)
 from tests.support.specs.planned import plan
 from trainables import catalog
 
@@ -26,44 +32,46 @@ FLAGS: Mapping[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_flag_that_is_broken_in_the_code_is_seen(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is built as if the field were not set; formulas of costs still know it."""
+def test_flag_ignored_by_the_code_is_refused(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is built as if the field were not set; formulas of costs still use the field."""
     model, field, value = FLAGS[flag]
-    arm = spec_of(system(model=model), {"arm": {f"model.{field}": value}})
+    arm = make_arms_spec(make_settings(model=model), {"arm": {f"model.{field}": value}})
     assert plan(arm).proofs[1].evidence
-    build, broken = probing.build_model, []
+    original_build, ignored_fields = probing.build_model, []
 
-    def deaf(config: Any, *rest: Any) -> Any:
-        if getattr(config, field) != getattr(as_is, field):
-            broken.append(field)
-        return build(config.model_copy(update={field: getattr(as_is, field)}), *rest)
+    def build_without_flag(config: Any, *arguments: Any) -> Any:
+        if getattr(config, field) != getattr(original_config, field):
+            ignored_fields.append(field)
+        return original_build(config.model_copy(update={field: getattr(original_config, field)}), *arguments)
 
-    as_is = type_of(model)(**model)
-    monkeypatch.setattr(probing, "build_model", deaf)
+    original_config = config_class(model)(**model)
+    monkeypatch.setattr(probing, "build_model", build_without_flag)
     with pytest.raises(PlanError, match=r"arm changes nothing against baseline"):
         planner.plan(arm)
-    assert broken
+    assert ignored_fields
 
 
-def type_of(model: Mapping[str, Any]) -> Any:
+def config_class(model: Mapping[str, Any]) -> Any:
     return catalog.config_class("models", model["name"])
 
 
 @pytest.mark.parametrize("flag", ["gate", "pooling", "norm", "boundaries"])
-def test_weights_that_nothing_reads_are_no_effect(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flag that adds a layer and forgets to call it."""
+def test_weights_without_a_use_are_no_effect(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag adds a layer that the model never calls."""
     import torch
 
     model, field, value = FLAGS[flag]
-    build, as_is = probing.build_model, type_of(model)(**model)
+    original_build, original_config = probing.build_model, config_class(model)(**model)
 
-    def idle(config: Any, *rest: Any) -> Any:
-        made = build(config.model_copy(update={field: getattr(as_is, field)}), *rest)
-        if getattr(config, field) != getattr(as_is, field):
-            device = next(made.parameters()).device
-            made.forgotten = torch.nn.Linear(4, 4, device=device)
-        return made
+    def build_with_unused_layer(config: Any, *arguments: Any) -> Any:
+        built_model = original_build(
+            config.model_copy(update={field: getattr(original_config, field)}), *arguments
+        )
+        if getattr(config, field) != getattr(original_config, field):
+            device = next(built_model.parameters()).device
+            built_model.forgotten = torch.nn.Linear(4, 4, device=device)
+        return built_model
 
-    monkeypatch.setattr(probing, "build_model", idle)
+    monkeypatch.setattr(probing, "build_model", build_with_unused_layer)
     with pytest.raises(PlanError, match=r"They differ in .*weights.*, which nothing uses"):
-        planner.plan(spec_of(system(model=model), {"arm": {f"model.{field}": value}}))
+        planner.plan(make_arms_spec(make_settings(model=model), {"arm": {f"model.{field}": value}}))

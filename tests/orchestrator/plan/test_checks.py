@@ -1,4 +1,4 @@
-"""What is refused beyond arms and spaces, where the golden specs depend on what is installed."""
+"""Checks of a plan that depend on installed packages, unlike the golden specs."""
 
 from collections import Counter
 from typing import Any
@@ -6,50 +6,55 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PlanError
-from tests.orchestrator.plan.small import SEARCH, spec
+from tests.orchestrator.plan.small_specs import SEARCH, make_spec
 from tests.support.specs.planned import plan
 
 TWO = [{"metric": "valid/accuracy", "goal": "max"}, {"metric": "valid/depth", "goal": "min"}]
 
 
 @pytest.mark.parametrize("name", ["cmaes", "CmaEsSampler"])
-def test_a_sampler_for_one_objective(name: str) -> None:
+def test_sampler_for_one_objective_is_refused_with_two(name: str) -> None:
     search = {**SEARCH, "sampler": {"name": name}, "stopper": None, "objectives": TWO}
     with pytest.raises(PlanError, match=f"{name} searches for one objective, got 2: choose nsga2 or tpe"):
-        plan(spec(search=search))
+        plan(make_spec(search=search))
 
 
 def test_two_objectives_are_planned() -> None:
-    found = plan(spec(search={**SEARCH, "sampler": {"name": "nsga2"}, "stopper": None, "objectives": TWO}))
-    assert found.search is not None
-    assert [objective.metric for objective in found.search.objectives] == ["valid/accuracy", "valid/depth"]
+    sweep_plan = plan(
+        make_spec(search={**SEARCH, "sampler": {"name": "nsga2"}, "stopper": None, "objectives": TWO})
+    )
+    assert sweep_plan.search is not None
+    assert [objective.metric for objective in sweep_plan.search.objectives] == [
+        "valid/accuracy",
+        "valid/depth",
+    ]
 
 
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [({"upper": 1.0}, "above 1;"), ({"lower": -1, "upper": 2}, "below -1 or above 2;")],
 )
-def test_a_stopper_whose_bounds_no_value_is_beyond(bounds: Any, expected: str) -> None:
+def test_stopper_with_unreachable_bounds_is_refused(bounds: Any, expected: str) -> None:
     stopper = {"name": "threshold", **bounds}
     with pytest.raises(
         PlanError, match=f"can never stop a trial of baseline: no valid/accuracy is {expected}"
     ):
-        plan(spec(search={**SEARCH, "stopper": stopper}))
+        plan(make_spec(search={**SEARCH, "stopper": stopper}))
 
 
 @pytest.mark.parametrize("name", ["median", "percentile", "threshold", "hyperband", "asha"])
-def test_a_stopper_that_comes_too_late(name: str) -> None:
-    soon = {"n_startup_trials": 1}
-    needed = {"percentile": {"percentile": 25.0, **soon}, "threshold": {"upper": 0.9}, "median": soon}
+def test_stopper_that_waits_too_long_is_refused(name: str) -> None:
+    startup = {"n_startup_trials": 1}
+    needed = {"percentile": {"percentile": 25.0, **startup}, "threshold": {"upper": 0.9}, "median": startup}
     stopper = {"name": name, "grace_steps": 100, **needed.get(name, {})}
     with pytest.raises(PlanError, match=r"can never stop a trial of baseline: it waits for step 100"):
-        plan(spec(search={**SEARCH, "stopper": stopper}))
-    assert plan(spec(search={**SEARCH, "stopper": {**stopper, "grace_steps": 99}})).search is not None
+        plan(make_spec(search={**SEARCH, "stopper": stopper}))
+    assert plan(make_spec(search={**SEARCH, "stopper": {**stopper, "grace_steps": 99}})).search is not None
 
 
-def test_every_metric_a_trial_reports_can_be_an_objective() -> None:
+def test_every_reported_metric_can_be_an_objective() -> None:
     for metric in ("valid/loss", "valid/depth_p90", "train/loss", "train/grad_norm"):
-        assert plan(spec(search={**SEARCH, "objectives": [{"metric": metric, "goal": "min"}]})).search
+        assert plan(make_spec(search={**SEARCH, "objectives": [{"metric": metric, "goal": "min"}]})).search
 
 
 LATTICE = {
@@ -60,10 +65,10 @@ LATTICE = {
 }
 
 
-def test_a_grid_has_as_many_trials_as_each_arm_has_combinations() -> None:
+def test_grid_search_has_one_trial_for_each_combination() -> None:
     arms = {"fixed": {"why": "one depth", "set": {"model.max_layers": 3}, "drop": ["model.max_layers"]}}
-    found = plan(spec(arms=arms, search={**SEARCH, **LATTICE, "trials_per_arm": 50}))
-    counts = Counter(trial.arm for trial in found.trials if trial.phase == "search")
+    sweep_plan = plan(make_spec(arms=arms, search={**SEARCH, **LATTICE, "trials_per_arm": 50}))
+    counts = Counter(trial.arm for trial in sweep_plan.trials if trial.phase == "search")
     assert counts == {"baseline": 6, "fixed": 2}
 
 
@@ -98,15 +103,15 @@ def test_a_grid_has_as_many_trials_as_each_arm_has_combinations() -> None:
         ),
     ],
 )
-def test_grids_and_names_of_others_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_grids_and_unknown_names_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        plan(spec(search={**SEARCH, **LATTICE, "trials_per_arm": 6, **changes}))
+        plan(make_spec(search={**SEARCH, **LATTICE, "trials_per_arm": 6, **changes}))
 
 
-def test_no_more_is_confirmed_than_a_grid_has() -> None:
+def test_confirm_best_is_at_most_the_size_of_a_grid() -> None:
     with pytest.raises(PlanError, match=r"confirm\.best: must be at most 6, the combinations that baseline"):
         plan(
-            spec(
+            make_spec(
                 search={**SEARCH, **LATTICE, "trials_per_arm": 50},
                 confirm={"best": 7, "seeds": [101], "splits": ["near-iid"]},
             )

@@ -1,6 +1,6 @@
-"""Every spec in tests/golden/plans is well-formed, and told exactly why it cannot be planned.
+"""Every spec in tests/golden/plans is well-formed, and planning it raises the expected errors.
 
-After a change of wording on purpose: `python -m tests.orchestrator.plan.test_golden_plans`, read the diff.
+To accept new wording, run `python -m tests.orchestrator.plan.test_golden_plans` and read the diff.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from tests.support.specs.planned import plan
 from trainables import catalog
 
 
-def reported(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
-    """What planning the spec `name`, from inside its folder, complains of."""
+def planning_errors(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
+    """Return the errors of planning the spec `name` in its folder."""
     source = read_spec(Path(f"{name}.yaml"))
     with pytest.raises(PlanError) as caught:
         plan(source)
     text = str(caught.value)
     for kind in ("models", "tasks"):
-        # A new model or task is no change of wording.
+        # A new model or task must not change the messages.
         text = text.replace(f"Known: {', '.join(catalog.names(kind))}", f"Known: <all {kind}>")
     return f"{text}\n"
 
 
-MESSAGES = Messages(GOLDEN / "plans", reported)
+MESSAGES = Messages(GOLDEN / "plans", planning_errors)
 
 
-def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
+def test_at_least_forty_specs_are_refused_by_the_planner() -> None:
     MESSAGES.check_complete(40)
 
 

@@ -1,15 +1,15 @@
-"""What a plan refuses of captured training steps."""
+"""Plans accept or refuse captured training steps."""
 
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import PlanError
-from tests.orchestrator.plan.small import BASELINE, one_arm, spec
+from tests.orchestrator.plan.small_specs import BASELINE, make_one_arm_spec, make_spec
 from tests.support.specs.planned import plan
 
 
-def graphed(model: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
+def make_graph_baseline(model: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
     return {
         **BASELINE,
         "model": BASELINE["model"] if model is None else model,
@@ -17,35 +17,37 @@ def graphed(model: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]
     }
 
 
-def test_an_arm_that_is_only_captured_changes_nothing() -> None:
+def test_capture_of_a_training_step_is_no_arm() -> None:
     with pytest.raises(PlanError, match=r"arm changes nothing against baseline: with train\.graph set"):
-        plan(one_arm({"train.graph": True}, resources={"gpus": 1}))
+        plan(make_one_arm_spec({"train.graph": True}, resources={"gpus": 1}))
 
 
-def test_without_a_gpu_it_is_refused() -> None:
+def test_capture_without_a_gpu_is_refused() -> None:
     with pytest.raises(PlanError, match=r"graph: true must run on a CUDA device, and resources\.gpus is 0"):
-        plan(spec(baseline=graphed()))
+        plan(make_spec(baseline=make_graph_baseline()))
 
 
-def test_with_a_gpu_it_is_planned() -> None:
-    made = plan(spec(baseline=graphed(), resources={"gpus": 1}))
-    assert made.arms[0].settings["train"]["graph"] is True
-    assert "graph" not in plan(spec()).arms[0].settings["train"]
+def test_capture_with_a_gpu_is_planned() -> None:
+    sweep_plan = plan(make_spec(baseline=make_graph_baseline(), resources={"gpus": 1}))
+    assert sweep_plan.arms[0].settings["train"]["graph"] is True
+    assert "graph" not in plan(make_spec()).arms[0].settings["train"]
 
 
 @pytest.mark.parametrize(
-    ("baseline", "why"),
+    ("baseline", "message"),
     [
-        (graphed({"name": "sut", "width": 16}), r"train\.graph.*got sut: the host decides"),
+        (make_graph_baseline({"name": "sut", "width": 16}), r"train\.graph.*got sut: the host decides"),
         (
-            graphed({"name": "tlb", "width": 16, "heads": 2, "attention": "flash"}, precision="bf16"),
+            make_graph_baseline(
+                {"name": "tlb", "width": 16, "heads": 2, "attention": "flash"}, precision="bf16"
+            ),
             r"train\.graph.*got tlb: attention 'flash' cannot leave out the padding",
         ),
-        (graphed(checkpoint_activations=True), "graph must be false with checkpoint_activations"),
-        (graphed(ranks=2), "graph must be false with ranks"),
-        (graphed(batch_tokens=64, order="bucketed"), "graph must be false with batch_tokens"),
+        (make_graph_baseline(checkpoint_activations=True), "graph must be false with checkpoint_activations"),
+        (make_graph_baseline(ranks=2), "graph must be false with ranks"),
+        (make_graph_baseline(batch_tokens=64, order="bucketed"), "graph must be false with batch_tokens"),
     ],
 )
-def test_what_cannot_be_captured_is_refused(baseline: dict[str, Any], why: str) -> None:
-    with pytest.raises(PlanError, match=why):
-        plan(spec(baseline=baseline, resources={"gpus": 1}))
+def test_steps_that_cannot_be_captured_are_refused(baseline: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan(make_spec(baseline=baseline, resources={"gpus": 1}))

@@ -1,4 +1,4 @@
-"""What would hang a plan, fill the machine, or search the wrong thing in silence is refused in words."""
+"""Specs that would hang a plan, exceed the memory, or silently search the wrong thing are refused."""
 
 import time
 
@@ -9,131 +9,148 @@ from orchestrator.plan.ablation_check import probe
 from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.planner import plan
 from orchestrator.plan.training_code.settings import checked
-from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
+from tests.orchestrator.plan.small_specs import (
+    ARMS,
+    CONFIRM,
+    SEARCH,
+    make_baseline,
+    make_full_spec,
+    make_one_arm_spec,
+    make_spec,
+)
 
 HUGE = 10**9
 GOALS = {"metric": "valid/accuracy", "goal": "min"}, {"metric": "valid/loss", "goal": "max"}
 
 
-def refusals(asked):
+def error_lines(invalid_spec):
     with pytest.raises(PlanError) as caught:
-        plan(asked)
+        plan(invalid_spec)
     return str(caught.value).splitlines()
 
 
-def also(**ranges):
-    return spec(
+def make_search_spec(**ranges):
+    return make_spec(
         arms=ARMS, search={**SEARCH, "spaces": [], "also": {"train.lr": {"float": [0.001, 0.1]}, **ranges}}
     )
 
 
-def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
-    (shown,) = refusals(spec(baseline=baseline(width=HUGE)))
-    assert shown.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
-    shown = refusals(full(baseline=baseline(width=HUGE)))
-    assert all("cannot be trained: a training step" in each for each in shown), "not again for each dimension"
-    (shown,) = refusals(one_arm({"model.width": HUGE}))
-    assert shown.startswith(
+def test_model_with_too_many_bytes_is_refused():
+    (error,) = error_lines(make_spec(baseline=make_baseline(width=HUGE)))
+    assert error.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
+    error = error_lines(make_full_spec(baseline=make_baseline(width=HUGE)))
+    assert all("cannot be trained: a training step" in line for line in error), (
+        "the error must not be repeated for each dimension"
+    )
+    (error,) = error_lines(make_one_arm_spec({"model.width": HUGE}))
+    assert error.startswith(
         "arms.arm: arm cannot be trained: a training step must fit into 32.0 TiB of memory, got"
     )
-    (shown,) = refusals(also(**{"model.width": {"choice": [16, HUGE]}}))
-    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in shown
-    (shown,) = refusals(one_arm({"model.width": 2 * HUGE}))
-    assert shown == "arms.arm.set.model.width: must be at most 1,000,000,000, got 2,000,000,000"
+    (error,) = error_lines(make_search_spec(**{"model.width": {"choice": [16, HUGE]}}))
+    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in error
+    (error,) = error_lines(make_one_arm_spec({"model.width": 2 * HUGE}))
+    assert error == "arms.arm.set.model.width: must be at most 1,000,000,000, got 2,000,000,000"
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("invalid_spec", "message"),
     [
         (
-            full(search={**SEARCH, "trials_per_arm": 10**9}),
+            make_full_spec(search={**SEARCH, "trials_per_arm": 10**9}),
             "search.trials_per_arm: must ask for at most 1,000,000 trials over all arms, got 5,000,000,045:",
         ),
         (
-            spec(confirm={**CONFIRM, "best": 10**6}),
+            make_spec(confirm={**CONFIRM, "best": 10**6}),
             "confirm: must ask for at most 1,000,000 trials over all arms, got 3,000,000: ask for fewer",
         ),
         (
-            spec(arms=ARMS, grid={"model.dropout": [number / 30_000 for number in range(20_000)]}),
+            make_spec(arms=ARMS, grid={"model.dropout": [number / 30_000 for number in range(20_000)]}),
             "grid: must make at most 10,000 arms of the baseline and all arms, got 100,000: leave some",
         ),
     ],
 )
-def test_what_cannot_be_planned_in_a_lifetime_is_refused_at_once(asked, message):
-    began = time.process_time()
-    (shown,) = refusals(asked)
-    assert shown.startswith(message)
-    assert time.process_time() - began < 5
+def test_plan_with_too_many_trials_is_refused_at_once(invalid_spec, message):
+    started_at = time.process_time()
+    (error,) = error_lines(invalid_spec)
+    assert error.startswith(message)
+    assert time.process_time() - started_at < 5
 
 
 @pytest.mark.parametrize("objective", GOALS)
-def test_a_goal_that_picks_the_worst_trial_is_refused(objective):
-    (shown,) = refusals(full(search={**SEARCH, "objectives": [objective]}))
+def test_goal_that_selects_the_worst_trial_is_refused(objective):
+    (error,) = error_lines(make_full_spec(search={**SEARCH, "objectives": [objective]}))
     better, worse = ("max", "min") if objective["goal"] == "min" else ("min", "max")
-    assert shown.startswith(f"search.objectives[0].goal: must be {better}, got {worse}: the best valid/")
+    assert error.startswith(f"search.objectives[0].goal: must be {better}, got {worse}: the best valid/")
 
 
-def test_a_range_that_depends_on_what_is_nowhere_is_refused():
-    (shown,) = refusals(also(**{"model.heads": {"int": [1, 2], "when": {"model.gaet": [True]}}}))
-    assert shown.startswith(
+def test_condition_on_an_unknown_field_is_refused():
+    (error,) = error_lines(
+        make_search_spec(**{"model.heads": {"int": [1, 2], "when": {"model.gaet": [True]}}})
+    )
+    assert error.startswith(
         "search.also.model.heads.when: depends on model.gaet, a field of no arm. Did you mean 'model.gate'? "
         "Known: model.width, "
     )
-    assert "train." not in shown
+    assert "train." not in error
     halting = {"train.ponder_weight": {"float": [0.1, 1.0], "when": {"model.halt.unit": ["token"]}}}
     search = {**SEARCH, "spaces": [], "also": {**halting, "train.lr": {"float": [1e-3, 1e-2]}}}
     arms = {"token": {"why": "each for itself", "set": {"model.halt": {"unit": "token"}}}}
-    found = plan(spec(baseline=baseline(halt=None), arms=arms, search=search))
-    assert found.baseline.dropped == ("train.ponder_weight",)
+    sweep_plan = plan(make_spec(baseline=make_baseline(halt=None), arms=arms, search=search))
+    assert sweep_plan.baseline.dropped == ("train.ponder_weight",)
 
 
-def test_what_one_line_does_in_every_arm_is_told_once():
-    (shown,) = refusals(also(**{"train.lr": {"float": [-1.0, 0.1]}}))
-    assert shown.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
-    (shown,) = refusals(also(**{"train.stesp": {"int": [1, 2]}}))
-    assert shown.startswith("search.also.train.stesp: baseline has no field train.stesp. Did you mean")
-    (shown,) = refusals(spec(arms=ARMS, posthoc={"model.width": [32]}))
-    assert shown.startswith("posthoc.model.width[0]: baseline has other weights with model.width = 32")
-    (shown,) = refusals(full(search={**SEARCH, "stopper": {"name": "asha", "grace_steps": 100}}))
-    assert shown == (
+def test_fault_of_one_line_is_reported_once_for_all_arms():
+    (error,) = error_lines(make_search_spec(**{"train.lr": {"float": [-1.0, 0.1]}}))
+    assert error.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
+    (error,) = error_lines(make_search_spec(**{"train.stesp": {"int": [1, 2]}}))
+    assert error.startswith("search.also.train.stesp: baseline has no field train.stesp. Did you mean")
+    (error,) = error_lines(make_spec(arms=ARMS, posthoc={"model.width": [32]}))
+    assert error.startswith("posthoc.model.width[0]: baseline has other weights with model.width = 32")
+    (error,) = error_lines(make_full_spec(search={**SEARCH, "stopper": {"name": "asha", "grace_steps": 100}}))
+    assert error == (
         "search.stopper: can never stop a trial of baseline: it waits for step 100 and train.steps is 100"
     )
 
 
-def test_published_figures_are_those_that_we_report():
-    def published(metric, value):
+def test_published_values_must_be_valid_metrics():
+    def make_published_spec(metric, value):
         row = {"arm": "baseline", "metric": metric, "values": {"near-iid": value}, "source": "a table"}
-        return spec(published=[row])
+        return make_spec(published=[row])
 
-    (shown,) = refusals(published("accurcy", 0.5))
-    assert shown.startswith(
+    (error,) = error_lines(make_published_spec("accurcy", 0.5))
+    assert error.startswith(
         "published[0].metric: no quantity named 'accurcy'. Did you mean 'accuracy'? Known: "
     )
-    (shown,) = refusals(published("accuracy", 51.5))
-    assert shown.startswith(
+    (error,) = error_lines(make_published_spec("accuracy", 51.5))
+    assert error.startswith(
         "published[0].values.near-iid: must be a share from 0 to 1 as our accuracy is, got 51.5"
     )
-    assert plan(published("accuracy", 0.515)).published
-    (shown,) = refusals(published("depth", -1.0))
-    assert shown.startswith("published[0].values.near-iid: must be at least 0 as our depth is, got -1")
+    assert plan(make_published_spec("accuracy", 0.515)).published
+    (error,) = error_lines(make_published_spec("depth", -1.0))
+    assert error.startswith("published[0].values.near-iid: must be at least 0 as our depth is, got -1")
     rows = [
         {**row, "source": source}
-        for row in published("accuracy", 0.5).model_dump()["published"]
+        for row in make_published_spec("accuracy", 0.5).model_dump()["published"]
         for source in "ab"
     ]
-    assert refusals(spec(published=rows)) == [
+    assert error_lines(make_spec(published=rows)) == [
         "published[1].values.near-iid: accuracy of baseline must be given once, also in published[0]"
     ]
 
 
-def absurd(task=None, train=None, **model):
-    whole = baseline(**model)
+def make_absurd_spec(task=None, train=None, **model):
+    full_baseline = make_baseline(**model)
     parts = {"task": task, "train": train}
-    return spec(baseline={**whole, **{name: {**whole[name], **part} for name, part in parts.items() if part}})
+    return make_spec(
+        baseline={
+            **full_baseline,
+            **{name: {**full_baseline[name], **part} for name, part in parts.items() if part},
+        }
+    )
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("parts", "message"),
     [
         (
             {"train": {"batch_size": 10**15}},
@@ -157,28 +174,28 @@ def absurd(task=None, train=None, **model):
         ),
     ],
 )
-def test_a_trial_that_no_machine_could_run_is_refused_at_once(asked, message):
-    began = time.process_time()
-    shown = refusals(absurd(**asked))
-    assert any(each.startswith(message) for each in shown), shown
-    assert time.process_time() - began < 5
+def test_trial_that_no_machine_could_run_is_refused_at_once(parts, message):
+    started_at = time.process_time()
+    error = error_lines(make_absurd_spec(**parts))
+    assert any(line.startswith(message) for line in error), error
+    assert time.process_time() - started_at < 5
 
 
-def test_no_end_of_a_range_needs_more_memory_than_there_is():
-    (shown,) = refusals(also(**{"train.batch_size": {"choice": [16, HUGE]}}))
+def test_range_that_needs_too_much_memory_is_refused():
+    (error,) = error_lines(make_search_spec(**{"train.batch_size": {"choice": [16, HUGE]}}))
     assert (
         "cannot be trained with train.batch_size = 1000000000: a training step must fit into 32.0 TiB"
-        in shown
+        in error
     )
 
 
-def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
+def test_ablation_check_runs_few_layers_of_a_deep_model(monkeypatch):
     monkeypatch.setattr(probe, "LAYERS", 3)
     deep, shallow = (
-        checked(absurd(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
+        checked(make_absurd_spec(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
     )
-    tried = probe.Probe()
-    measured = tried.measure(deep, LEARNS)
-    assert measured == tried.measure(shallow, LEARNS)
-    assert max(measured.quantities["layers run"]) == 3
-    assert tried.structure(deep).flops_max > 10 * tried.structure(shallow).flops_max
+    limited_probe = probe.Probe()
+    deep_result = limited_probe.measure(deep, LEARNS)
+    assert deep_result == limited_probe.measure(shallow, LEARNS)
+    assert max(deep_result.quantities["layers run"]) == 3
+    assert limited_probe.structure(deep).flops_max > 10 * limited_probe.structure(shallow).flops_max

@@ -1,4 +1,4 @@
-"""Ids are made of content alone: what changes a trial changes its id, nothing else does."""
+"""Ids of trials depend only on their content."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ CONFIRMING = ConfirmPlan(2, (11, 12, 13), ())
 POSTHOC = ({"model.halt.threshold": 0.5},)
 
 
-def listed(
+def list_trials(
     arms: tuple[Arm, ...] = (ARM, OTHER),
     search: SearchPlan | None = SEARCHING,
     confirm: ConfirmPlan | None = CONFIRMING,
@@ -33,13 +33,13 @@ def listed(
     return list(planned_trials(arms, search, confirm, posthoc))
 
 
-def ids(found: list[PlannedTrial], phase: str) -> set[str]:
-    return {trial.trial_id for trial in found if trial.phase == phase}
+def ids(trials: list[PlannedTrial], phase: str) -> set[str]:
+    return {trial.trial_id for trial in trials if trial.phase == phase}
 
 
-def test_counts_and_order() -> None:
-    found = listed()
-    assert [(trial.phase, trial.arm) for trial in found] == [
+def test_number_and_order_of_trials() -> None:
+    trials = list_trials()
+    assert [(trial.phase, trial.arm) for trial in trials] == [
         *[("search", "one")] * 4,
         *[("search", "other")] * 4,
         *[("confirm", "one")] * 6,
@@ -47,24 +47,24 @@ def test_counts_and_order() -> None:
         *[("posthoc", "one")] * 6,
     ]
     for phase in ("search", "confirm", "posthoc"):
-        numbers = [trial.number for trial in found if trial.arm == "one" and trial.phase == phase]
+        numbers = [trial.number for trial in trials if trial.arm == "one" and trial.phase == phase]
         assert numbers == list(range(len(numbers)))
 
 
 @pytest.mark.parametrize("best", [1, 2])
-def test_an_arm_that_searches_nothing_is_tried_as_often_as_it_is_confirmed(best: int) -> None:
+def test_arm_without_a_search_has_as_many_search_trials_as_confirmed_ranks(best: int) -> None:
     fixed = Space((Dimension("train.lr", Fixed(1e-3)),))
     arms = (ARM, *(replace(OTHER, space=space) for space in (Space(), fixed)))
     for arm in arms[1:]:
-        found = listed((ARM, arm), confirm=replace(CONFIRMING, best=best))
-        searched = [trial.arm for trial in found if trial.phase == "search"]
+        trials = list_trials((ARM, arm), confirm=replace(CONFIRMING, best=best))
+        searched = [trial.arm for trial in trials if trial.phase == "search"]
         assert (searched.count("one"), searched.count("other")) == (4, best)
 
 
-def test_search_seeds_are_the_same_in_every_arm_and_differ_by_trial() -> None:
-    found = listed()
+def test_search_seeds_are_equal_in_every_arm_and_differ_between_trials() -> None:
+    trials = list_trials()
     by_arm = [
-        [trial.seed for trial in found if trial.phase == "search" and trial.arm == arm]
+        [trial.seed for trial in trials if trial.phase == "search" and trial.arm == arm]
         for arm in ("one", "other")
     ]
     assert by_arm[0] == by_arm[1]
@@ -72,39 +72,39 @@ def test_search_seeds_are_the_same_in_every_arm_and_differ_by_trial() -> None:
     assert by_arm[0][0] == search_seed(SEARCHING, 0)
 
 
-def test_confirm_seeds_are_those_asked_for_in_every_arm_and_rank() -> None:
-    found = [trial for trial in listed() if trial.phase == "confirm" and trial.arm == "other"]
-    assert [(trial.rank, trial.seed) for trial in found] == [(r, s) for r in (0, 1) for s in (11, 12, 13)]
+def test_confirm_seeds_are_equal_in_every_arm_and_rank() -> None:
+    trials = [trial for trial in list_trials() if trial.phase == "confirm" and trial.arm == "other"]
+    assert [(trial.rank, trial.seed) for trial in trials] == [(r, s) for r in (0, 1) for s in (11, 12, 13)]
 
 
-def test_posthoc_reads_every_confirmed_trial_of_arms_that_have_the_field() -> None:
-    found = [trial for trial in listed() if trial.phase == "posthoc"]
-    assert {trial.arm for trial in found} == {"one"}
-    assert all(trial.overrides == POSTHOC[0] for trial in found)
+def test_posthoc_trials_exist_for_arms_with_the_field() -> None:
+    trials = [trial for trial in list_trials() if trial.phase == "posthoc"]
+    assert {trial.arm for trial in trials} == {"one"}
+    assert all(trial.overrides == POSTHOC[0] for trial in trials)
 
 
-def test_without_a_search_the_settings_are_confirmed_as_they_are() -> None:
-    found = listed(search=None, confirm=replace(CONFIRMING, best=1))
-    assert {trial.rank for trial in found} == {0}
-    assert "search" not in {trial.phase for trial in found}
+def test_arm_without_a_search_is_confirmed_with_its_settings() -> None:
+    trials = list_trials(search=None, confirm=replace(CONFIRMING, best=1))
+    assert {trial.rank for trial in trials} == {0}
+    assert "search" not in {trial.phase for trial in trials}
 
 
-def test_the_name_of_an_arm_is_no_content() -> None:
-    renamed = listed(arms=(replace(ARM, name="renamed", why="other words"), OTHER))
-    assert {trial.trial_id for trial in renamed} == {trial.trial_id for trial in listed()}
+def test_name_of_an_arm_does_not_change_ids() -> None:
+    renamed = list_trials(arms=(replace(ARM, name="renamed", why="other words"), OTHER))
+    assert {trial.trial_id for trial in renamed} == {trial.trial_id for trial in list_trials()}
 
 
-def test_more_trials_leave_the_first_ones_as_they_are_and_confirm_anew() -> None:
-    before, after = listed(), listed(search=replace(SEARCHING, trials_per_arm=6))
-    assert ids(before, "search") < ids(after, "search")
-    assert not ids(before, "confirm") & ids(after, "confirm")
+def test_more_search_trials_keep_search_ids_and_change_confirm_ids() -> None:
+    shorter, longer = list_trials(), list_trials(search=replace(SEARCHING, trials_per_arm=6))
+    assert ids(shorter, "search") < ids(longer, "search")
+    assert not ids(shorter, "confirm") & ids(longer, "confirm")
 
 
-def test_more_seeds_and_arms_leave_what_is_there_as_it_is() -> None:
-    more = listed(arms=(ARM, OTHER, replace(ARM, name="third", digest="digest-third")))
-    assert {trial.trial_id for trial in listed()} < {trial.trial_id for trial in more}
-    seeded = listed(confirm=replace(CONFIRMING, seeds=(11, 12, 13, 14)))
-    assert {trial.trial_id for trial in listed()} < {trial.trial_id for trial in seeded}
+def test_more_seeds_and_arms_keep_existing_ids() -> None:
+    more = list_trials(arms=(ARM, OTHER, replace(ARM, name="third", digest="digest-third")))
+    assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in more}
+    seeded = list_trials(confirm=replace(CONFIRMING, seeds=(11, 12, 13, 14)))
+    assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in seeded}
 
 
 def changed_searches() -> Iterator[SearchPlan]:
@@ -116,10 +116,10 @@ def changed_searches() -> Iterator[SearchPlan]:
 
 
 @pytest.mark.parametrize("search", list(changed_searches()))
-def test_whatever_steers_the_search_is_content(search: SearchPlan) -> None:
-    found = listed(search=search)
+def test_settings_of_the_search_change_ids(search: SearchPlan) -> None:
+    trials = list_trials(search=search)
     for phase in ("search", "confirm", "posthoc"):
-        assert not ids(found, phase) & ids(listed(), phase)
+        assert not ids(trials, phase) & ids(list_trials(), phase)
 
 
 @given(
@@ -127,8 +127,8 @@ def test_whatever_steers_the_search_is_content(search: SearchPlan) -> None:
     st.integers(1, 4),
     st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6, unique=True),
 )
-def test_no_two_trials_share_an_id(count: int, best: int, seeds: list[int]) -> None:
-    found = listed(
+def test_ids_of_trials_are_unique(count: int, best: int, seeds: list[int]) -> None:
+    trials = list_trials(
         search=replace(SEARCHING, trials_per_arm=count), confirm=ConfirmPlan(best, tuple(seeds), ())
     )
-    assert len({trial.trial_id for trial in found}) == len(found)
+    assert len({trial.trial_id for trial in trials}) == len(trials)

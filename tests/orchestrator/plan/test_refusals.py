@@ -1,4 +1,4 @@
-"""What only building or running a system shows becomes a fault of the spec, never a traceback."""
+"""Errors of building or running a model are faults of the spec without a traceback."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.planner import plan
 from search_spaces.paths import with_value
-from tests.orchestrator.plan.small import CONFIRM, SEARCH, baseline, one_arm, spec
+from tests.orchestrator.plan.small_specs import CONFIRM, SEARCH, make_baseline, make_one_arm_spec, make_spec
 from trainables.models import universal
 
 
 @pytest.fixture
-def picky(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model whose settings are right but that cannot be built for its task with more than eight layers."""
+def limited_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit the universal transformer to eight layers."""
     init = universal.Encoder.__init__
 
     def refuse(self: universal.Encoder, config: Any) -> None:
@@ -24,39 +24,39 @@ def picky(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(universal.Encoder, "__init__", refuse)
 
 
-@pytest.mark.usefixtures("picky")
+@pytest.mark.usefixtures("limited_encoder")
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("invalid_spec", "message"),
     [
         (
-            spec(baseline=baseline(max_layers=9)),
+            make_spec(baseline=make_baseline(max_layers=9)),
             "baseline: baseline cannot be trained: at most 8",
         ),
         (
-            one_arm({"model.max_layers": 10}),
+            make_one_arm_spec({"model.max_layers": 10}),
             r"arms\.arm: arm cannot be trained: at most 8",
         ),
         (
-            spec(search={**SEARCH, "spaces": [], "also": {"model.max_layers": {"int": [4, 12]}}}),
+            make_spec(search={**SEARCH, "spaces": [], "also": {"model.max_layers": {"int": [4, 12]}}}),
             r"search\.also\.model\.max_layers: .* model\.max_layers = 12: at most 8 layers fit, got 12",
         ),
         (
-            spec(posthoc={"model.max_layers": [8, 20]}),
+            make_spec(posthoc={"model.max_layers": [8, 20]}),
             r"posthoc\.model\.max_layers\[1\]: baseline cannot be built with .* = 20: at most 8",
         ),
     ],
 )
-def test_what_cannot_be_built_is_refused_where_it_is_asked_for(asked: Any, message: str) -> None:
+def test_model_that_cannot_be_built_is_refused_at_its_path(invalid_spec: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        plan(asked)
+        plan(invalid_spec)
 
 
-def test_a_precision_that_needs_a_gpu_is_planned_and_not_timed() -> None:
-    half = {**baseline(), "train": {"steps": 5, "precision": "fp16"}}
-    asked = spec(baseline=half, resources={"gpus": 0.5})
-    assert plan(asked).proofs
+def test_precision_that_needs_a_gpu_is_planned_but_not_timed() -> None:
+    half_baseline = {**make_baseline(), "train": {"steps": 5, "precision": "fp16"}}
+    half_spec = make_spec(baseline=half_baseline, resources={"gpus": 0.5})
+    assert plan(half_spec).proofs
     with pytest.raises(InputError, match="a step cannot be timed here: precision 'fp16' needs a CUDA device"):
-        plan(asked, calibrate=True)
+        plan(half_spec, calibrate=True)
 
 
 @pytest.mark.parametrize(
@@ -67,27 +67,27 @@ def test_a_precision_that_needs_a_gpu_is_planned_and_not_timed() -> None:
         ("model.width.more.still", "model.width.more.still does not exist: model.width is 8"),
     ],
 )
-def test_a_path_through_nothing_is_refused(path: str, message: str) -> None:
+def test_path_through_a_missing_setting_is_refused(path: str, message: str) -> None:
     settings = {"model": {"width": 8, "halt": None}}
     with pytest.raises(ValueError, match=message):
         with_value(settings, path, 1)
     assert settings == {"model": {"width": 8, "halt": None}}
 
 
-def test_setting_a_value_copies_what_it_changes_and_nothing_else() -> None:
+def test_setting_a_value_copies_only_changed_parts() -> None:
     settings = {"model": {"halt": {"unit": "token"}, "sizes": [1]}, "train": {"lr": 0.1}}
-    changed = with_value(settings, "model.halt.unit", "sequence")
+    new_settings = with_value(settings, "model.halt.unit", "sequence")
     assert settings["model"]["halt"] == {"unit": "token"}
-    assert changed["model"]["halt"] == {"unit": "sequence"}
-    assert changed["train"] is settings["train"]
+    assert new_settings["model"]["halt"] == {"unit": "sequence"}
+    assert new_settings["train"] is settings["train"]
 
 
-def test_a_vocabulary_that_is_not_there_is_a_fault_of_the_task() -> None:
-    asked = spec(baseline={**baseline(), "task": {"name": "wmt14"}})
+def test_missing_vocabulary_is_a_fault_of_the_task() -> None:
+    vocabulary_spec = make_spec(baseline={**make_baseline(), "task": {"name": "wmt14"}})
     with pytest.raises(
         PlanError, match=r"baseline\.task: folder must name a folder that holds train\.en, .*dict"
     ):
-        plan(asked)
+        plan(vocabulary_spec)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_a_vocabulary_that_is_not_there_is_a_fault_of_the_task() -> None:
         ("model.attention", "math", r"model\.attention: changes nothing that is read"),
     ],
 )
-def test_a_reading_of_what_was_never_kept_from_training_or_of_nothing_else_is_refused(
+def test_reevaluation_on_training_data_or_without_an_effect_is_refused(
     path: str, value: Any, message: str
 ) -> None:
-    """Tests drawn anew may hold what was trained on; another kernel sums in another order."""
+    """Resampled tests may contain training examples; another kernel only changes the order of sums."""
     with pytest.raises(PlanError, match=message):
-        plan(spec(posthoc={path: [value]}))
+        plan(make_spec(posthoc={path: [value]}))
 
 
-def test_more_samples_of_a_test_that_is_drawn_apart_may_be_read() -> None:
+def test_reevaluation_with_more_test_examples_is_accepted() -> None:
     confirm = {**CONFIRM, "splits": ["length-200-300"]}
-    assert plan(spec(confirm=confirm, posthoc={"task.test_examples": [5]})).posthoc
+    assert plan(make_spec(confirm=confirm, posthoc={"task.test_examples": [5]})).posthoc

@@ -1,4 +1,4 @@
-"""Rounds of seeds in a plan: seeds by number, what people are told, what has nothing to decide it."""
+"""Confirm seeds that run in rounds: their values, their expected number, and the trials of the plan."""
 
 import re
 
@@ -9,7 +9,7 @@ from orchestrator.plan.display.render import render
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
-from tests.orchestrator.plan.small import ARMS, spec
+from tests.orchestrator.plan.small_specs import ARMS, make_spec
 from tests.orchestrator.statistics.looks import spent
 from tests.support.specs.planned import plan
 
@@ -17,34 +17,34 @@ TWO = {name: ARMS[name] for name in ("minus-gate", "minus-transition")}
 STOP = {"seeds": 8, "stop": "decided", "splits": ["near-iid"]}
 
 
-def test_seeds_by_number_are_the_same_for_ever_and_the_first_of_more():
-    eight, four = (spec(confirm={"seeds": number}).confirm.seeds for number in (8, 4))
+def test_numbered_seeds_are_stable_prefixes():
+    eight, four = (make_spec(confirm={"seeds": number}).confirm.seeds for number in (8, 4))
     assert eight[:4] == four
     assert len(set(eight)) == 8
-    assert spec(confirm={"seeds": list(eight)}).digest == spec(confirm={"seeds": 8}).digest
+    assert make_spec(confirm={"seeds": list(eight)}).digest == make_spec(confirm={"seeds": 8}).digest
 
 
-def test_a_plan_with_looks_says_so_and_has_the_trials_of_one_without():
-    made = plan(spec(arms=TWO, confirm=STOP))
-    assert made.confirm.stop == "decided"
-    assert made.trials == plan(spec(arms=TWO, confirm={**STOP, "stop": None})).trials
-    assert from_json(to_json(made)) == made
+def test_plan_with_rounds_prints_the_expected_seeds_and_keeps_the_trials():
+    sweep_plan = plan(make_spec(arms=TWO, confirm=STOP))
+    assert sweep_plan.confirm.stop == "decided"
+    assert sweep_plan.trials == plan(make_spec(arms=TWO, confirm={**STOP, "stop": None})).trials
+    assert from_json(to_json(sweep_plan)) == sweep_plan
     console = Console(width=100, record=True)
-    console.print(*render(made))
-    said = " ".join(console.export_text().split())
-    assert "Seeds run in rounds, 3 and then one at a time, and a round waits for its slowest trial." in said
-    found = re.search(r"of 8 seeds: (\S+) by 2, (\S+) by 5, (\S+) by 10, (\S+) by 20", said)
-    seeds = [float(each) for each in found.groups()]
+    console.print(*render(sweep_plan))
+    output = " ".join(console.export_text().split())
+    assert "Seeds run in rounds, 3 and then one at a time, and a round waits for its slowest trial." in output
+    match = re.search(r"of 8 seeds: (\S+) by 2, (\S+) by 5, (\S+) by 10, (\S+) by 20", output)
+    seeds = [float(group) for group in match.groups()]
     assert seeds == sorted(seeds, reverse=True)
     assert 3 <= seeds[-1] < 4
     assert seeds[0] > 7.5
 
 
-def test_a_plan_without_looks_says_nothing_of_rounds():
-    assert rounds_sentence(plan(spec(arms=TWO))) == ""
+def test_plan_without_rounds_has_no_sentence_about_rounds():
+    assert rounds_sentence(plan(make_spec(arms=TWO))) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [2.0, 5.0, 10.0, 20.0])
-def test_the_seeds_that_are_expected_are_those_of_simulated_studies(effect):
+def test_expected_seeds_match_simulated_sweeps(effect):
     assert expected_seeds(effect, 8, 4, 0.05) / 8 == pytest.approx(spent(effect, hopeless=0.0)[-1], abs=0.03)

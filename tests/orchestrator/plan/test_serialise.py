@@ -1,4 +1,4 @@
-"""Whatever a plan can hold comes back as it was."""
+"""Every plan survives the conversion to JSON."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ DOMAINS = st.one_of(
 )
 
 
-def with_space(*dimensions: Dimension, constraints: tuple[Constraint, ...] = ()) -> Plan:
+def make_plan_with_space(*dimensions: Dimension, constraints: tuple[Constraint, ...] = ()) -> Plan:
     arm = Arm(
         "baseline", "why", {"model": {"a": [1, 2.5, None]}}, (), Space(dimensions, constraints), (), "d"
     )
@@ -40,67 +40,70 @@ def with_space(*dimensions: Dimension, constraints: tuple[Constraint, ...] = ())
 
 
 @given(DOMAINS, VALUES)
-def test_domains_come_back_with_their_type(domain: Any, value: Any) -> None:
-    plan = with_space(
+def test_domains_keep_their_type(domain: Any, value: Any) -> None:
+    plan = make_plan_with_space(
         Dimension("model.a", domain, (When("model.b", (value,)),), "somewhere"),
         constraints=(Constraint("model.a", "<=", 3),),
     )
-    back = from_json(to_json(plan))
-    assert back == plan
-    assert repr(back.arms[0].space) == repr(plan.arms[0].space)
+    restored = from_json(to_json(plan))
+    assert restored == plan
+    assert repr(restored.arms[0].space) == repr(plan.arms[0].space)
 
 
-def test_examples_of_halting_come_back_and_plans_without_are_the_bytes_they_were() -> None:
+def test_halting_examples_are_stored_only_if_requested() -> None:
     plan = make_plan()
     assert plan.confirm is not None
     assert "halting_examples" not in to_json(plan)
-    keeps = dataclasses.replace(plan, confirm=dataclasses.replace(plan.confirm, halting_examples=8))
-    assert from_json(to_json(keeps)) == keeps
+    with_examples = dataclasses.replace(plan, confirm=dataclasses.replace(plan.confirm, halting_examples=8))
+    assert from_json(to_json(with_examples)) == with_examples
 
 
 def test_text_is_canonical() -> None:
-    text = to_json(with_space())
+    text = to_json(make_plan_with_space())
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "name": "x"}', "not json"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(StoreError, match="a plan must be JSON as haltsweep writes it, got "):
         from_json(text)
 
 
-@pytest.mark.parametrize("held", [b"", b"{}", b"\xfc\xff\x00", b'{"format": 99}'])
-def test_a_file_that_is_no_plan_is_named_with_what_to_do(held: bytes, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(held)
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xfc\xff\x00", b'{"format": 99}'])
+def test_invalid_plan_file_is_named_with_advice(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_bytes(content)
     with pytest.raises(StoreError) as caught:
         read_plan(SweepFolder(tmp_path))
     assert str(caught.value).startswith(f"{tmp_path / 'plan.json'}: a plan must ")
     assert str(caught.value).endswith("; restore the file from a backup, or name the folder of a sweep")
 
 
-def test_metrics_of_plans_from_before_they_said_so_much_are_read() -> None:
-    written = {"name": "error", "better": "min", "unit": "K", "low": 0.0, "high": None, "floor": 5.0}
-    data = json.loads(to_json(with_space())) | {"metrics": [written], "trainable": "mine:train"}
+def test_metrics_of_older_plans_are_readable() -> None:
+    stored_metric = {"name": "error", "better": "min", "unit": "K", "low": 0.0, "high": None, "floor": 5.0}
+    data = json.loads(to_json(make_plan_with_space())) | {
+        "metrics": [stored_metric],
+        "trainable": "mine:train",
+    }
     assert from_json(json.dumps(data)).metrics == (Metric("error", "min", "K", 0.0, None, 5.0),)
     del data["metrics"]
     assert from_json(json.dumps(data)).metrics == ()
 
 
-def _same_trial_twice(data: dict[str, Any]) -> None:
+def _duplicate_trial(data: dict[str, Any]) -> None:
     data["trials"].append(data["trials"][0])
 
 
-def _same_number_twice(data: dict[str, Any]) -> None:
+def _duplicate_number(data: dict[str, Any]) -> None:
     data["trials"].append({**data["trials"][0], "trial_id": "another"})
 
 
-def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+def _set_value(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     def change(data: dict[str, Any]) -> None:
-        *parts, last = (int(each) if each.isdigit() else each for each in path.split("."))
-        inside: Any = data
+        *parts, last_part = (int(part) if part.isdigit() else part for part in path.split("."))
+        container: Any = data
         for part in parts:
-            inside = inside[part]
-        inside[last] = value
+            container = container[part]
+        container[last_part] = value
 
     return change
 
@@ -108,28 +111,34 @@ def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (_at("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
-        (_same_trial_twice, "trials must be unique, got '[0-9a-f]+' twice"),
-        (_same_number_twice, "trials must be unique, got .'arm-0', 'search', 0, 0. twice"),
-        (_at("arms.1.name", "arm-0"), "arms must be unique, got 'arm-0' twice"),
-        (_at("arms.1.reference", "gone"), "compared with an arm of the plan, got 'gone' for arm-1"),
-        (_at("arms.0.settings", {}), "the settings of arm-0 must have a place for model.x"),
-        (_at("trials.0.arm", "gone"), "a trial must be of an arm and a phase of the plan"),
-        (_at("trials.2.rank", None), "a trial after the search must have a rank below confirm.best"),
-        (_at("trials.2.rank", 7), "a trial after the search must have a rank below confirm.best"),
-        (_at("trials.3.seed", 101), "a rank is confirmed once with each seed"),
-        (_at("trials.4.seed", 7), "a posthoc trial must have a confirm trial to read again"),
-        (_at("trials.4.overrides", {"a.b": 1}), "the settings of arm-0 must have a place for a.b"),
-        (_at("factors", [*map(str, range(14))]), "every combination of factors must be an arm, got 14"),
-        (_at("search.objectives", []), "a search must have objectives"),
-        (_at("search.sampler", {}), "a search must have objectives, and a sampler and a stopper by name"),
-        (_at("search", None), "a trial must be of an arm and a phase of the plan"),
-        (_at("published", [{"arm": "a"}]), "a published row must have arm, split, metric, value"),
-        (_at("trials.0.seed", "many"), "trials.0.seed"),
-        (_at("arms.0.space", {"dimensions": 3}), "arms.0.space.dimensions"),
+        (_set_value("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
+        (_duplicate_trial, "trials must be unique, got '[0-9a-f]+' twice"),
+        (_duplicate_number, "trials must be unique, got .'arm-0', 'search', 0, 0. twice"),
+        (_set_value("arms.1.name", "arm-0"), "arms must be unique, got 'arm-0' twice"),
+        (_set_value("arms.1.reference", "gone"), "compared with an arm of the plan, got 'gone' for arm-1"),
+        (_set_value("arms.0.settings", {}), "the settings of arm-0 must have a place for model.x"),
+        (_set_value("trials.0.arm", "gone"), "a trial must be of an arm and a phase of the plan"),
+        (_set_value("trials.2.rank", None), "a trial after the search must have a rank below confirm.best"),
+        (_set_value("trials.2.rank", 7), "a trial after the search must have a rank below confirm.best"),
+        (_set_value("trials.3.seed", 101), "a rank is confirmed once with each seed"),
+        (_set_value("trials.4.seed", 7), "a posthoc trial must have a confirm trial to read again"),
+        (_set_value("trials.4.overrides", {"a.b": 1}), "the settings of arm-0 must have a place for a.b"),
+        (
+            _set_value("factors", [*map(str, range(14))]),
+            "every combination of factors must be an arm, got 14",
+        ),
+        (_set_value("search.objectives", []), "a search must have objectives"),
+        (
+            _set_value("search.sampler", {}),
+            "a search must have objectives, and a sampler and a stopper by name",
+        ),
+        (_set_value("search", None), "a trial must be of an arm and a phase of the plan"),
+        (_set_value("published", [{"arm": "a"}]), "a published row must have arm, split, metric, value"),
+        (_set_value("trials.0.seed", "many"), "trials.0.seed"),
+        (_set_value("arms.0.space", {"dimensions": 3}), "arms.0.space.dimensions"),
     ],
 )
-def test_a_plan_whose_parts_do_not_fit_is_refused(
+def test_plan_with_inconsistent_parts_is_refused(
     change: Callable[[dict[str, Any]], None], expected: str
 ) -> None:
     plan = make_plan(2, trials_per_arm=2, posthoc=({"model.shift": 0.5},))
@@ -147,18 +156,18 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    data = json.loads(to_json(with_space())) | {"format": 99}
+    data = json.loads(to_json(make_plan_with_space())) | {"format": 99}
     with pytest.raises(StoreError, match="a plan must have format 1, got 99: another version wrote it"):
         from_json(json.dumps(data))
 
 
-def test_a_plan_of_not_numbers_is_no_plan() -> None:
+def test_plan_with_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
-        to_json(dataclasses.replace(with_space(), wall_clock_hours=float("nan")))
+        to_json(dataclasses.replace(make_plan_with_space(), wall_clock_hours=float("nan")))
 
 
-def test_a_plan_of_more_arms_than_any_planner_makes_is_refused() -> None:
+def test_plan_with_too_many_arms_is_refused() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=())
-    arms = tuple(dataclasses.replace(plan.arms[0], name=f"arm-{each}") for each in range(10_001))
+    arms = tuple(dataclasses.replace(plan.arms[0], name=f"arm-{number}") for number in range(10_001))
     with pytest.raises(StoreError, match=r"at most 10,000 arms and 1,000,000 trials, got 10,001 and 0"):
         from_json(to_json(dataclasses.replace(plan, arms=arms)))

@@ -1,4 +1,4 @@
-"""A spec that is right, whole, and uses every section."""
+"""A valid and complete spec that uses every section."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """The file of the whole spec."""
+    """Return the file of the complete spec."""
     path = tmp_path / "whole.yaml"
     path.write_text(WHOLE, encoding="utf-8")
     return path
@@ -65,11 +65,11 @@ def whole(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a text to a file and says where."""
+    """Return a function that writes a text to a file and returns the path."""
 
-    def written(text: str, name: str = "spec.yaml") -> Path:
+    def write_file(text: str, name: str = "spec.yaml") -> Path:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         return path
 
-    return written
+    return write_file

@@ -1,4 +1,4 @@
-"""Arms made of components: which, called what, why; written out once; refused where they cannot be."""
+"""`combine` creates arms from components, with names and reasons, and is refused where it cannot."""
 
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ confirm: {seeds: [1, 2, 3], splits: [near-iid]}
 """
 
 
-def read(folder: Path, way: str, of: str = "[gate, global-halt, transition]", more: str = "") -> Any:
-    (folder / "spec.yaml").write_text(f"{HEAD}combine: {{of: {of}, as: {way}}}\n{more}")
+def read_combined(
+    folder: Path, method: str, names: str = "[gate, global-halt, transition]", arms: str = ""
+) -> Any:
+    (folder / "spec.yaml").write_text(f"{HEAD}combine: {{of: {names}, as: {method}}}\n{arms}")
     return read_spec(folder / "spec.yaml")
 
 
@@ -39,7 +41,7 @@ SINGLE = ["minus-gate", "minus-global-halt", "minus-transition"]
 
 
 @pytest.mark.parametrize(
-    ("way", "names"),
+    ("method", "expected"),
     [
         ("leave-one-out", SINGLE),
         ("pairs", PAIRS),
@@ -47,47 +49,47 @@ SINGLE = ["minus-gate", "minus-global-halt", "minus-transition"]
         ("all", [*SINGLE, *PAIRS, "minus-all"]),
     ],
 )
-def test_arms_are_made_with_names(tmp_path: Path, way: str, names: list[str]) -> None:
-    assert list(read(tmp_path, way).spec.arms) == names
+def test_combine_creates_named_arms(tmp_path: Path, method: str, expected: list[str]) -> None:
+    assert list(read_combined(tmp_path, method).spec.arms) == expected
 
 
-def test_an_arm_sets_and_drops_what_its_components_do_and_says_why(tmp_path: Path) -> None:
-    arm = read(tmp_path, "all").spec.arms["minus-gate-and-transition"]
+def test_arm_sets_and_drops_the_fields_of_its_components_and_explains_itself(tmp_path: Path) -> None:
+    arm = read_combined(tmp_path, "all").spec.arms["minus-gate-and-transition"]
     assert arm.set == {"model.gate": False, "model.halt.transition": False}
     assert arm.drop == ("train.ponder_weight",)
     assert arm.why == "without gate: plain block; transition: no look ahead"
-    only = read(tmp_path, "add-one-in").spec.arms["only-gate"]
-    assert only.why == "gate alone, without global-halt: each token for itself; transition: no look ahead"
+    only_arm = read_combined(tmp_path, "add-one-in").spec.arms["only-gate"]
+    assert only_arm.why == "gate alone, without global-halt: each token for itself; transition: no look ahead"
 
 
-def test_what_is_launched_reads_back_as_the_same_spec(tmp_path: Path) -> None:
-    source = read(tmp_path, "all")
-    (tmp_path / "again.yaml").write_text(to_yaml(source.spec))
-    again = read_spec(tmp_path / "again.yaml")
-    assert again.spec == source.spec
-    assert again.spec.digest == source.spec.digest
+def test_spec_with_created_arms_reads_back_as_the_same_spec(tmp_path: Path) -> None:
+    source = read_combined(tmp_path, "all")
+    (tmp_path / "copy.yaml").write_text(to_yaml(source.spec))
+    copy = read_spec(tmp_path / "copy.yaml")
+    assert copy.spec == source.spec
+    assert copy.spec.digest == source.spec.digest
 
 
-def test_overrides_change_components_and_how_they_are_combined(tmp_path: Path) -> None:
-    read(tmp_path, "all")
+def test_overrides_change_components_and_their_combination(tmp_path: Path) -> None:
+    read_combined(tmp_path, "all")
     changes = ["combine.as=leave-one-out", "combine.of=[gate, transition]", "components.gate.why=why not"]
-    found = read_spec(tmp_path / "spec.yaml", changes).spec
-    assert {name: arm.why for name, arm in found.arms.items()} == {
+    spec = read_spec(tmp_path / "spec.yaml", changes).spec
+    assert {name: arm.why for name, arm in spec.arms.items()} == {
         "minus-gate": "without gate: why not",
         "minus-transition": "without transition: no look ahead",
     }
 
 
-def test_the_plan_knows_what_each_arm_lacks(tmp_path: Path) -> None:
-    found = plan(read(tmp_path, "all"))
-    assert found.factors == ("gate", "global-halt", "transition")
-    assert found.arm("minus-gate-and-transition").without == ("gate", "transition")
-    assert found.arm("minus-all").without == found.factors
-    assert from_json(to_json(found)) == found
+def test_plan_stores_the_missing_components_of_each_arm(tmp_path: Path) -> None:
+    sweep_plan = plan(read_combined(tmp_path, "all"))
+    assert sweep_plan.factors == ("gate", "global-halt", "transition")
+    assert sweep_plan.arm("minus-gate-and-transition").without == ("gate", "transition")
+    assert sweep_plan.arm("minus-all").without == sweep_plan.factors
+    assert from_json(to_json(sweep_plan)) == sweep_plan
 
 
 @pytest.mark.parametrize(
-    ("way", "of", "more", "message"),
+    ("method", "names", "arms", "message"),
     [
         (
             "some",
@@ -105,12 +107,14 @@ def test_the_plan_knows_what_each_arm_lacks(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(tmp_path: Path, way: str, of: str, more: str, message: str) -> None:
+def test_invalid_combination_is_refused(
+    tmp_path: Path, method: str, names: str, arms: str, message: str
+) -> None:
     with pytest.raises(SpecError, match=message):
-        read(tmp_path, way, of, more)
+        read_combined(tmp_path, method, names, arms)
 
 
-def test_components_that_set_one_field_are_not_taken_away_together(tmp_path: Path) -> None:
+def test_components_that_set_one_field_are_not_removed_together(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(
         HEAD.replace("{model.halt.unit: token}", "{model.halt: null}")
         + "combine: {of: [global-halt, transition], as: all}\n"
@@ -122,24 +126,25 @@ def test_components_that_set_one_field_are_not_taken_away_together(tmp_path: Pat
         read_spec(tmp_path / "spec.yaml")
 
 
-def test_a_component_that_no_arm_is_made_of_is_refused_unless_an_override_leaves_it_out(
+def test_unused_component_is_refused_unless_an_override_omits_it(
     tmp_path: Path,
 ) -> None:
     unused = r"components\.transition: must be in combine\.of, or no arm is made of it: add transition there"
     with pytest.raises(SpecError, match=unused):
-        read(tmp_path, "all", "[gate, global-halt]")
-    read(tmp_path, "all")
+        read_combined(tmp_path, "all", "[gate, global-halt]")
+    read_combined(tmp_path, "all")
     fewer = read_spec(tmp_path / "spec.yaml", ["combine.of=[gate, global-halt]"])
     assert "minus-transition" not in fewer.spec.arms
 
 
-def test_long_names_and_components_for_nothing_are_refused(tmp_path: Path) -> None:
-    long = "g" * 40
+def test_long_names_and_components_without_combine_are_refused(tmp_path: Path) -> None:
+    long_name = "g" * 40
     text = (
-        HEAD.replace("global-halt:", f"{long}:") + f"combine: {{of: [gate, {long}, transition], as: pairs}}\n"
+        HEAD.replace("global-halt:", f"{long_name}:")
+        + f"combine: {{of: [gate, {long_name}, transition], as: pairs}}\n"
     )
     (tmp_path / "spec.yaml").write_text(
-        text.replace("transition:", f"t{long}:").replace("transition]", f"t{long}]")
+        text.replace("transition:", f"t{long_name}:").replace("transition]", f"t{long_name}]")
     )
     with pytest.raises(SpecError, match="must make names of at most 64 letters"):
         read_spec(tmp_path / "spec.yaml")
@@ -148,10 +153,10 @@ def test_long_names_and_components_for_nothing_are_refused(tmp_path: Path) -> No
         read_spec(tmp_path / "spec.yaml")
 
 
-def test_what_no_sweep_could_hold_is_refused_before_it_is_made(tmp_path: Path) -> None:
+def test_too_many_combinations_are_refused_before_their_creation(tmp_path: Path) -> None:
     names = [f"part-{number}" for number in range(40)]
     parts = [
-        f"  {name}: {{why: a part, set: {{model.width: {2 + place}}}}}" for place, name in enumerate(names)
+        f"  {name}: {{why: a part, set: {{model.width: {2 + index}}}}}" for index, name in enumerate(names)
     ]
     head = HEAD.replace("components:\n", "\n".join(["components:", *parts]) + "\n")
     (tmp_path / "spec.yaml").write_text(f"{head}combine: {{of: [{', '.join(names)}], as: all}}\n")

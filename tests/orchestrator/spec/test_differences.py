@@ -1,4 +1,4 @@
-"""Differences between specs, as people read them."""
+"""Differences between specs are printed readably."""
 
 import pytest
 
@@ -17,6 +17,6 @@ SEEDS = [2103623536, 1335441347, 1980848124, 942463596, 1598591555]
         (SEEDS, SEEDS[:1], "-> [2103623536]"),
     ],
 )
-def test_what_is_added_to_a_long_list_is_seen(before: object, after: object, expected: str) -> None:
-    (found,) = differences({"key": before}, {"key": after})
-    assert str(found).endswith(expected)
+def test_item_added_to_a_long_list_is_printed(before: object, after: object, expected: str) -> None:
+    (difference,) = differences({"key": before}, {"key": after})
+    assert str(difference).endswith(expected)

@@ -1,4 +1,4 @@
-"""YAML becomes plain values with lines; what cannot be read is a fault, never a traceback."""
+"""YAML is read as plain values with lines; unreadable YAML is a fault, never a traceback."""
 
 import math
 import os
@@ -50,10 +50,10 @@ from orchestrator.spec.document import MAX_BYTES, Origin, dotted, read_file, rea
     ],
 )
 def test_plain_words(word: str, value: Any) -> None:
-    found = read_text(f"key: {word}\n", "s.yaml")
-    assert found.faults == []
-    assert found.data == {"key": value}
-    assert type(found.data["key"]) is type(value)
+    document_file = read_text(f"key: {word}\n", "s.yaml")
+    assert document_file.faults == []
+    assert document_file.data == {"key": value}
+    assert type(document_file.data["key"]) is type(value)
 
 
 json = st.recursive(
@@ -73,50 +73,52 @@ json = st.recursive(
 
 
 @given(json, st.booleans())
-def test_what_is_dumped_is_read(value: Any, flow: bool) -> None:
-    found = read_text(scalars.dump(value, flow=flow), "s.yaml")
-    assert found.faults == []
-    assert scalars.dump(found.data) == scalars.dump(value)
-    assert found.data == value
+def test_dumped_value_is_read_back(value: Any, flow: bool) -> None:
+    document_file = read_text(scalars.dump(value, flow=flow), "s.yaml")
+    assert document_file.faults == []
+    assert scalars.dump(document_file.data) == scalars.dump(value)
+    assert document_file.data == value
 
 
 def test_every_value_has_its_line() -> None:
-    found = read_text("a: 1\nb:\n  c.d: [1,\n    2]\n  e: {f: x}\n", "s.yaml")
-    assert found.origins[("a",)] == Origin("s.yaml", 1)
-    assert found.origins[("b", "c.d")] == Origin("s.yaml", 3)
-    assert found.origins[("b", "c.d", 1)] == Origin("s.yaml", 4)
-    assert found.origins[("b", "e", "f")] == Origin("s.yaml", 5)
-    assert str(found.fault(("b", "c.d", 7, "x"), "no")) == "s.yaml:3: b.c.d[7].x: no"
-    assert str(found.fault((), "no")) == "s.yaml:1: no"
+    document_file = read_text("a: 1\nb:\n  c.d: [1,\n    2]\n  e: {f: x}\n", "s.yaml")
+    assert document_file.origins[("a",)] == Origin("s.yaml", 1)
+    assert document_file.origins[("b", "c.d")] == Origin("s.yaml", 3)
+    assert document_file.origins[("b", "c.d", 1)] == Origin("s.yaml", 4)
+    assert document_file.origins[("b", "e", "f")] == Origin("s.yaml", 5)
+    assert str(document_file.fault(("b", "c.d", 7, "x"), "no")) == "s.yaml:3: b.c.d[7].x: no"
+    assert str(document_file.fault((), "no")) == "s.yaml:1: no"
 
 
 def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    found = read_text(f"l0: &l0 [x]\n{levels}", "s.yaml")
-    assert "must hold at most 500 keys and values, aliases counted as often as used" in str(found.faults[0])
+    document_file = read_text(f"l0: &l0 [x]\n{levels}", "s.yaml")
+    assert "must hold at most 500 keys and values, aliases counted as often as used" in str(
+        document_file.faults[0]
+    )
 
 
-def test_what_is_larger_than_anybody_writes_is_left_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_stops_at_the_limit_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     for text in ("[" + "x," * 500, "".join(f"k{number}: 1\n" for number in range(250)) + "]"):
-        (fault,) = read_text(text, "s.yaml").faults  # what is wrong at the end is not read
+        (fault,) = read_text(text, "s.yaml").faults  # the fault at the end is not read
         assert fault.message.startswith("must hold at most 500 keys and values")
         assert fault.code == FaultCode.OVERSIZED_VALUE
     assert read_text("".join(f"k{number}: 1\n" for number in range(249)), "s.yaml").faults == []
 
 
-def test_absurd_integers_are_refused() -> None:
-    found = read_text(f"a: {'9' * 5000}\nb: {2**63}\n", "s.yaml")
-    assert [fault.line for fault in found.faults] == [1, 2]
-    assert "a: cannot be read as a number, got '9999" in str(found.faults[0])
-    assert "b: must fit into 64 bits, got 9223372036854775808" in str(found.faults[1])
+def test_integers_beyond_64_bits_are_refused() -> None:
+    document_file = read_text(f"a: {'9' * 5000}\nb: {2**63}\n", "s.yaml")
+    assert [fault.line for fault in document_file.faults] == [1, 2]
+    assert "a: cannot be read as a number, got '9999" in str(document_file.faults[0])
+    assert "b: must fit into 64 bits, got 9223372036854775808" in str(document_file.faults[1])
 
 
-def test_the_first_of_two_keys_counts() -> None:
-    found = read_text("a: 1\na: 2\na: 3\n", "s.yaml")
-    assert found.data == {"a": 1}
-    assert [str(fault) for fault in found.faults] == [
+def test_first_of_two_equal_keys_counts() -> None:
+    document_file = read_text("a: 1\na: 2\na: 3\n", "s.yaml")
+    assert document_file.data == {"a": 1}
+    assert [str(fault) for fault in document_file.faults] == [
         "s.yaml:2: a: must be given once, also on line 1",
         "s.yaml:3: a: must be given once, also on line 1",
     ]
@@ -134,32 +136,32 @@ def test_the_first_of_two_keys_counts() -> None:
         ("a: 1e999\n", "s.yaml:1: a: must be a finite number, got 1e999"),
     ],
 )
-def test_what_is_not_read(text: str, message: str) -> None:
+def test_unsupported_yaml_is_refused(text: str, message: str) -> None:
     assert str(read_text(text, "s.yaml").faults[0]) == message
 
 
-def test_a_merge_key_gives_fields_that_own_ones_override() -> None:
+def test_merge_key_provides_fields_that_explicit_fields_override() -> None:
     text = "a: &a {x: 1, y: {z: 2}}\nb: &b {x: 3, w: 4}\nc:\n  x: 5\n  <<: [*a, *b]\nd:\n  <<: *b\n"
-    found = read_text(text, "some.yaml")
-    assert not found.faults
-    assert found.data["c"] == {"x": 5, "y": {"z": 2}, "w": 4}
-    assert found.data["d"] == {"x": 3, "w": 4}
-    lines = {dotted(keys): origin.line for keys, origin in found.origins.items()}
+    document_file = read_text(text, "some.yaml")
+    assert not document_file.faults
+    assert document_file.data["c"] == {"x": 5, "y": {"z": 2}, "w": 4}
+    assert document_file.data["d"] == {"x": 3, "w": 4}
+    lines = {dotted(keys): origin.line for keys, origin in document_file.origins.items()}
     assert (lines["c"], lines["c.x"], lines["c.y.z"], lines["c.w"]) == (3, 4, 1, 2)
 
 
 @pytest.mark.parametrize("value", ["1", "[1]", "*a", "[[]]"])
-def test_a_merge_key_of_no_mapping_is_a_fault(value: str) -> None:
-    found = read_text(f"a: &a [1]\nb: {{<<: {value}, x: 1}}\n", "some.yaml")
-    assert [(fault.path, fault.line) for fault in found.faults] == [("b", 2)]
+def test_merge_key_without_a_mapping_is_a_fault(value: str) -> None:
+    document_file = read_text(f"a: &a [1]\nb: {{<<: {value}, x: 1}}\n", "some.yaml")
+    assert [(fault.path, fault.line) for fault in document_file.faults] == [("b", 2)]
 
 
-def test_a_mapping_that_merges_itself_is_a_fault() -> None:
-    found = read_text("a: &a\n  x: 1\n  <<: *a\n", "some.yaml")
-    assert [(fault.path, fault.line) for fault in found.faults] == [("a", 3)]
+def test_mapping_that_merges_itself_is_a_fault() -> None:
+    document_file = read_text("a: &a\n  x: 1\n  <<: *a\n", "some.yaml")
+    assert [(fault.path, fault.line) for fault in document_file.faults] == [("a", 3)]
 
 
-def test_files_that_are_no_text(tmp_path: Path) -> None:
+def test_unreadable_and_marked_files(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
     for path, reason in {missing: "no such file or directory", tmp_path: "is a directory"}.items():
         (fault,) = read_file(path).faults
@@ -171,18 +173,18 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
 
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`,?# \n\t\x00\x07\u2028é😀<~19."), max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    found = read_text(text, "s.yaml")
-    assert found.faults or found.data is not None or yaml.safe_load(text) is None
-    assert not isinstance(found.data, float) or math.isfinite(found.data)
+    document_file = read_text(text, "s.yaml")
+    assert document_file.faults or document_file.data is not None or yaml.safe_load(text) is None
+    assert not isinstance(document_file.data, float) or math.isfinite(document_file.data)
 
 
-def test_what_is_no_file_is_refused_unread(tmp_path):
+def test_path_that_is_no_file_is_refused_unread(tmp_path):
     assert faults(Path("/dev/zero")) == ["/dev/zero: must be a file or a pipe, got a device"]
     assert faults(tmp_path) == [f"{tmp_path}: cannot be read: is a directory"]
     assert faults(Path("no\0name")) == ["no\\x00name: cannot be read: embedded null byte"]
 
 
-def test_a_file_too_large_for_a_spec_is_refused_unread(tmp_path):
+def test_file_too_large_for_a_spec_is_refused_unread(tmp_path):
     file = tmp_path / "large.yaml"
     file.write_text("#" * MAX_BYTES)
     assert faults(file) == []
@@ -194,7 +196,7 @@ def test_a_file_too_large_for_a_spec_is_refused_unread(tmp_path):
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_with_a_name_is_read_once_and_not_waited_for_again(tmp_path):
+def test_named_pipe_is_read_once_without_a_second_wait(tmp_path):
     os.mkfifo(pipe := tmp_path / "spec.yaml")
     writer = threading.Thread(target=pipe.write_text, args=("name: piped",))
     writer.start()
@@ -203,7 +205,7 @@ def test_a_pipe_with_a_name_is_read_once_and_not_waited_for_again(tmp_path):
     assert read_file(pipe).data == {"name": "piped"}
 
 
-def test_a_pipe_is_read_once_and_remembered(tmp_path):
+def test_pipe_is_read_once_and_cached(tmp_path):
     read_end, write_end = os.pipe()
     os.write(write_end, b"name: piped\n")
     os.close(write_end)
@@ -212,11 +214,11 @@ def test_a_pipe_is_read_once_and_remembered(tmp_path):
     os.close(read_end)
 
 
-def test_an_endless_pipe_is_refused():
-    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
-        found = faults(Path(f"/dev/fd/{endless.stdout.fileno()}"))
-        endless.kill()
-    assert found[0].endswith(": must have at most 1,000,000 bytes, got more: no spec is so long")
+def test_endless_pipe_is_refused():
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as process:
+        lines = faults(Path(f"/dev/fd/{process.stdout.fileno()}"))
+        process.kill()
+    assert lines[0].endswith(": must have at most 1,000,000 bytes, got more: no spec is so long")
 
 
 def faults(path):

@@ -1,6 +1,6 @@
-"""Every bad spec in tests/golden/specs is told exactly what is wrong with it.
+"""Every bad spec in tests/golden/specs raises the expected errors.
 
-After a change of wording on purpose: `python -m tests.orchestrator.spec.test_golden_specs`, read the diff.
+To accept new wording, run `python -m tests.orchestrator.spec.test_golden_specs` and read the diff.
 """
 
 from pathlib import Path
@@ -12,17 +12,17 @@ from orchestrator.spec.load import load_spec
 from tests.support.specs.golden import GOLDEN, Messages
 
 
-def reported(name: str) -> str:
-    """What reading the spec `name`, from inside its folder, complains of."""
+def spec_errors(name: str) -> str:
+    """Return the errors of reading the spec `name` in its folder."""
     with pytest.raises(SpecError) as caught:
         load_spec(Path(f"{name}.yaml"))
     return f"{caught.value}\n"
 
 
-MESSAGES = Messages(GOLDEN / "specs", reported)
+MESSAGES = Messages(GOLDEN / "specs", spec_errors)
 
 
-def test_at_least_forty_bad_specs() -> None:
+def test_at_least_forty_bad_specs_exist() -> None:
     MESSAGES.check_complete(40)
 
 

@@ -1,4 +1,4 @@
-"""A file becomes a frozen spec; written back it reads as the same; nothing ends in a traceback."""
+"""A spec file is read as a frozen spec, can be written back unchanged, and raises no traceback."""
 
 import copy
 import subprocess
@@ -34,7 +34,7 @@ MARKER = "Kx7Marker9Zq"
 URL = f"https://ann:{MARKER}@host/data"
 
 
-def test_everything_arrives(whole: Path) -> None:
+def test_all_sections_are_read(whole: Path) -> None:
     spec = load_spec(whole)
     assert spec.name == "gut-ablation-listops"
     assert spec.baseline.train == {"steps": 20000, "batch_size": 128, "lr": 5e-4, "ponder_weight": 0.1}
@@ -55,7 +55,7 @@ def test_everything_arrives(whole: Path) -> None:
     assert spec.published_rows == (row | {"cell": {"model.width": 128}},)
 
 
-def test_a_published_value_whose_reading_is_overridden_away_stands_beside_nothing(whole: Path) -> None:
+def test_published_value_of_an_overridden_cell_is_omitted(whole: Path) -> None:
     assert len(load_spec(whole).published_rows) == 1
     assert load_spec(whole, ["grid.model.width=[64]"]).published_rows == ()
     assert load_spec(whole, profile="small").published_rows == ()
@@ -64,17 +64,17 @@ def test_a_published_value_whose_reading_is_overridden_away_stands_beside_nothin
 
 
 @pytest.mark.parametrize(
-    "changed", ["baseline.train.steps=5", "baseline.model.gate=false", "baseline.task.train_length_max=9"]
+    "override", ["baseline.train.steps=5", "baseline.model.gate=false", "baseline.task.train_length_max=9"]
 )
-def test_a_published_value_of_another_training_stands_beside_nothing(whole: Path, changed: str) -> None:
-    assert load_spec(whole, [changed]).published_rows == ()
+def test_published_value_of_another_training_is_omitted(whole: Path, override: str) -> None:
+    assert load_spec(whole, [override]).published_rows == ()
     row = "{arm: baseline, cell: {model.width: 64}, metric: accuracy, values: {lra: 0.5}, source: a}"
-    (left,) = load_spec(whole, [changed, f"published=[{row}]"]).published_rows
-    assert left["value"] == 0.5, "what is given with the change is of it"
+    (row_,) = load_spec(whole, [override, f"published=[{row}]"]).published_rows
+    assert row_["value"] == 0.5, "a value that is given with the change must be retained"
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "override",
     [
         *("confirm.seeds=[1, 2, 3]", "baseline.train.lr=5.0e-4", "baseline.train.eval_batch_size=16"),
         *(
@@ -84,11 +84,11 @@ def test_a_published_value_of_another_training_stands_beside_nothing(whole: Path
         ),
     ],
 )
-def test_what_changes_no_training_of_its_arm_leaves_a_published_value(whole: Path, changed: str) -> None:
-    assert len(read_spec(whole, [changed]).document.data["published"]) == 1
+def test_override_without_an_effect_on_training_keeps_a_published_value(whole: Path, override: str) -> None:
+    assert len(read_spec(whole, [override]).document.data["published"]) == 1
 
 
-def test_a_published_value_of_an_arm_goes_by_what_the_arm_sets(whole: Path) -> None:
+def test_published_value_of_an_arm_depends_on_the_arm_settings(whole: Path) -> None:
     rows = [
         "{arm: minus-gate, cell: {model.width: 64}, metric: accuracy, values: {lra: 0.5}, source: a}",
         "{metric: accuracy, values: {lra: 0.4}, source: b, reference: {paper: a, table: b, system: them}}",
@@ -98,14 +98,14 @@ def test_a_published_value_of_an_arm_goes_by_what_the_arm_sets(whole: Path) -> N
     )
     whole.write_text(text)
     assert len(load_spec(whole).published_rows) == 3
-    left = load_spec(whole, ["arms.minus-gate.set={model.gate_width: 8}"]).published_rows
-    assert [row.get("arm") for row in left] == ["them", "baseline"]
-    left = load_spec(whole, ["baseline.train.steps=5"]).published_rows
-    assert [row.get("arm") for row in left] == ["them"], "prior work is of no arm"
+    remaining = load_spec(whole, ["arms.minus-gate.set={model.gate_width: 8}"]).published_rows
+    assert [row.get("arm") for row in remaining] == ["them", "baseline"]
+    remaining = load_spec(whole, ["baseline.train.steps=5"]).published_rows
+    assert [row.get("arm") for row in remaining] == ["them"], "prior work must belong to no arm"
 
 
-def test_what_is_said_of_a_published_value_arrives(whole: Path, write: Write) -> None:
-    said = {
+def test_fields_of_a_published_value_are_read(whole: Path, write: Write) -> None:
+    fields = {
         "cell": {"model.width": 64},
         "posthoc": {"model.halt.threshold": 0.5},
         "metric": "accuracy",
@@ -114,36 +114,41 @@ def test_what_is_said_of_a_published_value_arrives(whole: Path, write: Write) ->
         "source": "a",
         "reference": {"paper": "000", "table": "Table 1", "system": "UT", "variant": "ours"},
     }
-    spec = load_spec(whole, [f"published=[{dumps(said)}]"])
-    beside = {"cell": said["cell"], "posthoc": said["posthoc"], "alone": True, "statistic": "median"}
-    row = {"arm": "UT ours", "metric": "accuracy", "source": "a"} | beside
+    spec = load_spec(whole, [f"published=[{dumps(fields)}]"])
+    shared_fields = {
+        "cell": fields["cell"],
+        "posthoc": fields["posthoc"],
+        "alone": True,
+        "statistic": "median",
+    }
+    row = {"arm": "UT ours", "metric": "accuracy", "source": "a"} | shared_fields
     assert spec.published_rows == (
         row | {"split": "lra", "value": 0.5, "std": 0.0},
         row | {"split": "iid", "value": 1.0},
     )
-    assert load_spec(write(to_yaml(spec), "again.yaml")) == spec
+    assert load_spec(write(to_yaml(spec), "copy.yaml")) == spec
 
 
-def test_how_answers_are_decoded_can_change_after_training(whole: Path) -> None:
+def test_posthoc_may_change_the_decoding_of_answers(whole: Path) -> None:
     spec = load_spec(whole, ["posthoc={train.beam_size: [1, 4]}"])
     assert spec.posthoc == {"train.beam_size": (1, 4)}
 
 
-def test_little_is_needed(write: Write) -> None:
+def test_minimal_spec_is_accepted(write: Write) -> None:
     spec = load_spec(write(MINIMAL))
     assert (spec.arms, spec.search, spec.budget, spec.published) == ({}, None, None, ())
 
 
-def test_written_back_it_is_the_same(whole: Path, write: Write) -> None:
+def test_written_spec_reads_back_unchanged(whole: Path, write: Write) -> None:
     for profile in (None, "small"):
         spec = load_spec(whole, ["arms.minus-gate.why='3e-4'"], profile)
-        again = load_spec(write(to_yaml(spec), "again.yaml"))
-        assert again == spec
-        assert again.digest == spec.digest
-        assert to_yaml(again) == to_yaml(spec)
+        copy_ = load_spec(write(to_yaml(spec), "copy.yaml"))
+        assert copy_ == spec
+        assert copy_.digest == spec.digest
+        assert to_yaml(copy_) == to_yaml(spec)
 
 
-def test_the_digest_is_of_what_is_asked_not_how(whole: Path, write: Write) -> None:
+def test_digest_depends_on_content_but_not_on_format(whole: Path, write: Write) -> None:
     spec = load_spec(whole)
     reworded = write("# a comment\n" + WHOLE.replace("sampler: tpe", "sampler: {name: tpe}"))
     assert load_spec(reworded).digest == spec.digest
@@ -153,22 +158,22 @@ def test_the_digest_is_of_what_is_asked_not_how(whole: Path, write: Write) -> No
     assert load_spec(whole, ["on_error=continue"]).digest != spec.digest
 
 
-def test_later_faults_can_say_where(whole: Path) -> None:
-    found = read_spec(whole, ["arms.no-halt.why=other"])
+def test_later_faults_have_a_line(whole: Path) -> None:
+    source = read_spec(whole, ["arms.no-halt.why=other"])
     keys = ("arms", "minus-global-halt", "set", "model.halt.unit")
-    assert str(found.fault("is wrong", *keys)) == (
+    assert str(source.fault("is wrong", *keys)) == (
         f"{whole}:16: arms.minus-global-halt.set.model.halt.unit: is wrong"
     )
-    assert found.fault("is wrong", "arms", "no-halt", "why").file == "override 'arms.no-halt.why=other'"
+    assert source.fault("is wrong", "arms", "no-halt", "why").file == "override 'arms.no-halt.why=other'"
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"nowhere.yaml: cannot be read: no such file or directory"):
-        load_spec(tmp_path / "nowhere.yaml")
-    assert profile_names(tmp_path / "nowhere.yaml") == ()
+def test_missing_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"missing.yaml: cannot be read: no such file or directory"):
+        load_spec(tmp_path / "missing.yaml")
+    assert profile_names(tmp_path / "missing.yaml") == ()
 
 
-def test_a_profile_that_is_not_chosen_is_checked_too(write: Write) -> None:
+def test_profile_that_is_not_chosen_is_checked(write: Write) -> None:
     path = write(MINIMAL + "profiles:\n  large: {confirm.seeds: [1, 1]}\n  fine: {confirm.best: 1}\n")
     for profile in (None, "fine"):
         with pytest.raises(
@@ -177,12 +182,12 @@ def test_a_profile_that_is_not_chosen_is_checked_too(write: Write) -> None:
             load_spec(path, profile=profile)
 
 
-def test_an_override_may_mend_the_file(write: Write) -> None:
+def test_override_may_correct_the_file(write: Write) -> None:
     path = write(MINIMAL.replace("[1]", "[1, 1]"))
     assert load_spec(path, ["confirm.seeds=[1, 2]"]).confirm is not None
 
 
-def test_reading_specs_is_light() -> None:
+def test_reading_specs_imports_no_heavy_library() -> None:
     code = (
         "import sys, orchestrator.spec.load, orchestrator.spec.schema;"
         "heavy = {'torch', 'ray', 'mlflow', 'optuna', 'sqlalchemy', 'pyarrow', 'numpy'} & set(sys.modules);"
@@ -198,25 +203,25 @@ def _refused_or_read(text: str, overrides: list[str]) -> Spec | None:
         try:
             return load_spec(path, overrides)
         except SpecError as error:
-            found = error
-    assert all(fault.message and fault.file for fault in found.faults)
-    assert len(str(found).splitlines()) == len(found.faults)
+            spec_error = error
+    assert all(fault.message and fault.file for fault in spec_error.faults)
+    assert len(str(spec_error).splitlines()) == len(spec_error.faults)
     return None
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) of a nested value."""
+def _list_places(value: Any) -> list[tuple[Any, Any]]:
+    """List the container and the key of every nested value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [place for key, one in inner for place in ((value, key), *_places(one))]
+    return [item for key, value in inner for item in ((value, key), *_list_places(value))]
 
 
 @examples(40)
 @given(st.data())
-def test_a_spoilt_spec_is_refused_or_read(data: st.DataObject) -> None:
-    """Replace, remove or rename some values of a right spec: faults or a spec, never a traceback."""
+def test_corrupted_spec_is_refused_or_read(data: st.DataObject) -> None:
+    """Replace, remove or rename some values of a valid spec; reading must return a spec or faults."""
     spec = copy.deepcopy(read_text(WHOLE, "whole").data)
     for _ in range(data.draw(st.integers(1, 3))):
-        places = _places(spec)
+        places = _list_places(spec)
         container, key = places[data.draw(st.integers(0, len(places) - 1))]
         match data.draw(st.sampled_from(["replace", "remove", "rename"])):
             case "replace":
@@ -225,9 +230,9 @@ def test_a_spoilt_spec_is_refused_or_read(data: st.DataObject) -> None:
                 del container[key]
             case _ if isinstance(container, dict):
                 container[data.draw(st.text(max_size=6))] = container.pop(key)
-    found = _refused_or_read(scalars.dump(spec), [])
-    if found is not None:
-        assert _refused_or_read(to_yaml(found), []) == found
+    loaded = _refused_or_read(scalars.dump(spec), [])
+    if loaded is not None:
+        assert _refused_or_read(to_yaml(loaded), []) == loaded
 
 
 @examples(25)
@@ -261,10 +266,10 @@ def test_any_override_is_refused_or_applied(overrides: list[str]) -> None:
         ("sampler: random", f"sampler: {{name: random, storage: '{URL}'}}"),
     ],
 )
-def test_a_password_is_refused_wherever_it_stands(tmp_path, old, new) -> None:
+def test_password_is_refused_anywhere_in_a_spec(tmp_path, old, new) -> None:
     file = tmp_path / "tiny.yaml"
     assert old in TINY
-    # A second fault, which would quote what was given.
+    # Add a second fault, whose message would quote the value.
     file.write_text(TINY.replace(old, new).replace("seed: 0", "seed: zero"), encoding="utf-8")
     with pytest.raises(SpecError, match=r"must hold no password or token.*https://ann:\*\*\*@host") as caught:
         read_spec(file)
@@ -273,7 +278,7 @@ def test_a_password_is_refused_wherever_it_stands(tmp_path, old, new) -> None:
 
 
 @pytest.mark.parametrize("override", [f"question={URL}", f"nowhere.at.all={URL}"])
-def test_a_password_in_an_override_is_not_told(tmp_path, override) -> None:
+def test_error_omits_the_password_of_an_override(tmp_path, override) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY, encoding="utf-8")
     with pytest.raises(SpecError, match=r"https://ann:\*\*\*@host") as caught:
@@ -299,7 +304,7 @@ TOKEN = f"sk-{MARKER}0123456789abcdef"
         ("x: 1", [f"nowhere.note={TOKEN}"], r"override 'nowhere.note=\*\*\*'"),
     ],
 )
-def test_secrets_by_their_name_and_tokens_by_their_form_are_refused_and_not_told(
+def test_secret_fields_and_tokens_are_refused_without_quoting(
     tmp_path, settings, overrides, expected
 ) -> None:
     file = tmp_path / "tiny.yaml"
@@ -313,14 +318,14 @@ def test_secrets_by_their_name_and_tokens_by_their_form_are_refused_and_not_told
 @pytest.mark.parametrize(
     "settings", ["tokenizer: bytes", "note: sk-learn-baseline", "password: 3", 'api_key: ""', "passes: two"]
 )
-def test_what_only_sounds_like_a_secret_is_none(tmp_path, settings) -> None:
+def test_harmless_fields_that_resemble_secrets_are_accepted(tmp_path, settings) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY.replace("train: {", f"train: {{{settings}, "), encoding="utf-8")
     assert read_spec(file).spec.name == "tiny"
 
 
 @pytest.mark.parametrize("text", [r"\ud800", r"\0"])
-def test_what_cannot_be_stored_is_refused(tmp_path, text) -> None:
+def test_text_that_cannot_be_stored_is_refused(tmp_path, text) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY.replace("Does the gate matter?", f'"Does {text} matter?"'), encoding="utf-8")
     with pytest.raises(
@@ -330,6 +335,6 @@ def test_what_cannot_be_stored_is_refused(tmp_path, text) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "plots/../../*", "a**b"])
-def test_kept_files_lie_in_the_folder_of_their_trial(whole: Path, pattern: str) -> None:
+def test_patterns_of_kept_files_must_be_inside_the_folder_of_the_trial(whole: Path, pattern: str) -> None:
     with pytest.raises(SpecError, match=r"keep\[0\]: must be a pattern relative to the working folder"):
         load_spec(whole, [f"keep={dumps([pattern])}"])

@@ -1,4 +1,4 @@
-"""`key=value`: read back as written, put where it belongs, refused where nothing is."""
+"""Overrides of the form `key=value` are parsed, applied at their path, or refused."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ SPEC = {
 
 
 @given(key=st.from_regex(r"[a-z]+(\.[a-z-]+|\[[0-9]\])*", fullmatch=True), value=json)
-def test_what_is_rendered_is_parsed(key: str, value: Any) -> None:
-    found = parse(render(key, value))
-    assert (found.key, found.value) == (key, value)
+def test_rendered_override_is_parsed_back(key: str, value: Any) -> None:
+    override = parse(render(key, value))
+    assert (override.key, override.value) == (key, value)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_rendered_is_parsed(key: str, value: Any) -> None:
         ("resources.gpus", ("resources", "gpus")),
     ],
 )
-def test_resolve(key: str, keys: tuple[str | int, ...]) -> None:
+def test_keys_are_resolved_to_paths(key: str, keys: tuple[str | int, ...]) -> None:
     spec = {
         **SPEC,
         "search": {"also": {"train.lr": {"float": [0, 1]}, "train.lr.more": {}}, "objectives": [{}]},
@@ -81,7 +81,7 @@ def test_resolve(key: str, keys: tuple[str | int, ...]) -> None:
         ("", r"must be names joined by single dots and positions like \[0\], got '.'"),
     ],
 )
-def test_no_such_place(key: str, message: str) -> None:
+def test_unknown_path_is_refused(key: str, message: str) -> None:
     with pytest.raises(BadOverride, match=message):
         resolve(key, SPEC)
 
@@ -95,17 +95,17 @@ def test_no_such_place(key: str, message: str) -> None:
         ("a=.inf", "must be a finite number, got .inf"),
     ],
 )
-def test_no_override(text: str, message: str) -> None:
+def test_text_that_is_no_override_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadOverride, match=message):
         parse(text)
 
 
-def test_a_key_that_an_override_gives_twice_has_no_line(whole: Path) -> None:
+def test_key_given_twice_in_an_override_has_no_line(whole: Path) -> None:
     with pytest.raises(SpecError, match=r"must be given once, got cpus twice$"):
         load_spec(whole, ["resources={cpus: 1, cpus: 2}"])
 
 
-OWN = {
+CUSTOM_SPEC = {
     "trainable": "job:train",
     "baseline": {"optimizer.lr": 1, "optimizer": {"lr": 2}, "layers": [{"size": 3}], "weight-decay": 0},
     "arms": {"dropout=0.5": {"set": {"a.b": 1}}, "w/o x": {}},
@@ -129,12 +129,12 @@ OWN = {
         ("baseline.it's=1", ("baseline", "it's")),
     ],
 )
-def test_names_as_people_write_them(text: str, keys: tuple[str | int, ...]) -> None:
-    found = parse(text)
-    assert (resolve(found.key, OWN), found.value) == (keys, 1)
+def test_custom_names_are_resolved(text: str, keys: tuple[str | int, ...]) -> None:
+    override = parse(text)
+    assert (resolve(override.key, CUSTOM_SPEC), override.value) == (keys, 1)
 
 
-def test_overrides_reach_every_kind_of_place(whole: Path) -> None:
+def test_overrides_change_every_kind_of_path(whole: Path) -> None:
     spec = load_spec(
         whole,
         [
@@ -161,25 +161,25 @@ def test_overrides_reach_every_kind_of_place(whole: Path) -> None:
     assert list(spec.arms) == ["minus-gate", "no-halt", "token"]
     assert spec.arms["minus-gate"].why == "no gate"
     assert spec.search is not None
-    assert [one.domain for one in spec.search.also] == [Float(1e-4, 2e-3), Int(1, 8)]
+    assert [dimension.domain for dimension in spec.search.also] == [Float(1e-4, 2e-3), Int(1, 8)]
     assert (spec.search.stopper, spec.search.sampler) == (None, {"name": "random"})
     assert (spec.resources.retries, spec.resources.cpus, spec.grid, spec.budget) == (0, 1.0, {}, None)
 
 
-def test_a_section_may_be_begun_by_an_override(whole: Path) -> None:
+def test_override_may_create_a_section(whole: Path) -> None:
     spec = load_spec(whole, ["search=null", "posthoc={}", "confirm=null", "confirm.seeds=[1]"])
     assert spec.search is None
     assert spec.confirm is not None
     assert spec.confirm.seeds == (1,)
 
 
-def test_null_is_a_value_where_nothing_can_be_taken_away(whole: Path) -> None:
+def test_null_is_a_value_of_settings(whole: Path) -> None:
     spec = load_spec(whole, ["baseline.model.gate=null", "arms.minus-gate.set.model.gate=null"])
     assert spec.baseline.model["gate"] is None
     assert spec.arms["minus-gate"].set == {"model.gate": None}
 
 
-def test_profile_then_overrides(whole: Path) -> None:
+def test_overrides_are_applied_after_the_profile(whole: Path) -> None:
     assert profile_names(whole) == ("small",)
     small = load_spec(whole, profile="small")
     assert small.baseline.train["steps"] == 100
@@ -229,7 +229,7 @@ def test_profile_then_overrides(whole: Path) -> None:
         ),
     ],
 )
-def test_faults_say_which_override(
+def test_faults_name_their_override(
     whole: Path,
     monkeypatch: pytest.MonkeyPatch,
     overrides: list[str],

@@ -1,4 +1,4 @@
-"""The JSON Schema accepts what `check` accepts and refuses what is wrong in one place."""
+"""The JSON Schema accepts valid specs and refuses specs with one wrong value."""
 
 import copy
 import json
@@ -33,33 +33,33 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
-def complaints(validator: Draft202012Validator, data: Any) -> list[str]:
+def list_errors(validator: Draft202012Validator, data: Any) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(data)]
 
 
-def test_a_right_spec_passes(validator: Draft202012Validator) -> None:
-    assert complaints(validator, read_text(WHOLE, "whole").data) == []
+def test_complete_spec_is_valid(validator: Draft202012Validator) -> None:
+    assert list_errors(validator, read_text(WHOLE, "whole").data) == []
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_experiments_pass(validator: Draft202012Validator, path: Path) -> None:
-    assert complaints(validator, read_file(path).data) == []
+def test_experiments_are_valid(validator: Draft202012Validator, path: Path) -> None:
+    assert list_errors(validator, read_file(path).data) == []
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_what_the_types_refuse_the_schema_refuses(validator: Draft202012Validator, path: Path) -> None:
-    found = read_file(path)
-    spec, _ = validate(copy.deepcopy(found))
-    if spec is None and not found.faults:
-        assert complaints(validator, found.data) or path.stem in BEYOND_A_SCHEMA
+def test_schema_refuses_specs_that_the_types_refuse(validator: Draft202012Validator, path: Path) -> None:
+    document_ = read_file(path)
+    spec, _ = validate(copy.deepcopy(document_))
+    if spec is None and not document_.faults:
+        assert list_errors(validator, document_.data) or path.stem in BEYOND_A_SCHEMA
 
 
-def _changed(keys: tuple[Any, ...], value: Any) -> Any:
+def _change_spec(keys: tuple[Any, ...], value: Any) -> Any:
     data = read_text(WHOLE, "whole").data
-    inside = data
+    container = data
     for key in keys[:-1]:
-        inside = inside[key]
-    inside[keys[-1]] = value
+        container = container[key]
+    container[keys[-1]] = value
     return data
 
 
@@ -85,8 +85,10 @@ def _changed(keys: tuple[Any, ...], value: Any) -> Any:
         (("posthoc", "model.halt.threshold"), ["low"]),
     ],
 )
-def test_settings_are_known(validator: Draft202012Validator, keys: tuple[Any, ...], value: Any) -> None:
-    assert complaints(validator, _changed(keys, value))
+def test_schema_refuses_wrong_settings(
+    validator: Draft202012Validator, keys: tuple[Any, ...], value: Any
+) -> None:
+    assert list_errors(validator, _change_spec(keys, value))
 
 
 @pytest.mark.parametrize(
@@ -102,17 +104,21 @@ def test_settings_are_known(validator: Draft202012Validator, keys: tuple[Any, ..
         (("search",), None),
     ],
 )
-def test_what_is_allowed_passes(validator: Draft202012Validator, keys: tuple[Any, ...], value: Any) -> None:
-    assert complaints(validator, _changed(keys, value)) == []
+def test_schema_accepts_allowed_values(
+    validator: Draft202012Validator, keys: tuple[Any, ...], value: Any
+) -> None:
+    assert list_errors(validator, _change_spec(keys, value)) == []
 
 
-def test_fields_are_explained() -> None:
+def test_fields_have_descriptions() -> None:
     schema = json_schema()
     assert "seeds no search has seen" in schema["$defs"]["built-in.Confirm"]["description"]
     assert schema["properties"]["question"]["description"]
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_every_section_says_what_it_is() -> None:
-    empty = [name for name, one in json_schema()["properties"].items() if len(one["description"]) < 20]
-    assert not empty
+def test_every_section_has_a_description() -> None:
+    undescribed = [
+        name for name, section in json_schema()["properties"].items() if len(section["description"]) < 20
+    ]
+    assert not undescribed

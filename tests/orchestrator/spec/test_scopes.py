@@ -1,4 +1,4 @@
-"""Which reports of a trial count for its search."""
+"""The scope of an objective determines which reports of a trial count."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,13 +12,13 @@ from trainables.protocol import Measurement
 OVERFITS = (0.5, 0.9, 0.8, 0.7, 0.6)
 
 
-def counted(
+def count_reports(
     values: Sequence[float], scope: str, goal: Literal["max", "min"] = "max", name: str = "valid/accuracy"
 ) -> CountedReports:
-    found = CountedReports([Objective(metric=name, goal=goal, scope=scope)])
+    reports = CountedReports([Objective(metric=name, goal=goal, scope=scope)])
     for step, value in enumerate(values, start=1):
-        found.add(Measurement(step, float(step), {name: value, "train/loss": 1 - value}))
-    return found
+        reports.add(Measurement(step, float(step), {name: value, "train/loss": 1 - value}))
+    return reports
 
 
 @pytest.mark.parametrize(
@@ -33,36 +33,36 @@ def counted(
     ],
 )
 def test_values_by_scope(scope: str, goal: Literal["max", "min"], value: float) -> None:
-    found = counted(OVERFITS, scope, goal)
-    assert found.values == pytest.approx((value,))
-    assert found.reports == 5
+    reports = count_reports(OVERFITS, scope, goal)
+    assert reports.values == pytest.approx((value,))
+    assert reports.reports == 5
 
 
-def test_the_best_report_is_a_whole_report_and_the_earliest_of_equals() -> None:
-    found = counted((0.5, 0.9, 0.9, 0.1), "best")
-    assert found.measurement is not None
-    assert found.measurement.step == 2
-    assert found.measurement.metrics["train/loss"] == pytest.approx(0.1)
+def test_best_report_is_a_whole_report_and_the_earliest_of_equals() -> None:
+    reports = count_reports((0.5, 0.9, 0.9, 0.1), "best")
+    assert reports.measurement is not None
+    assert reports.measurement.step == 2
+    assert reports.measurement.metrics["train/loss"] == pytest.approx(0.1)
 
 
-def test_each_objective_has_its_own_scope() -> None:
-    found = CountedReports(
+def test_each_objective_has_a_separate_scope() -> None:
+    reports = CountedReports(
         [
             Objective(metric="eval_loss", goal="min"),
             Objective(metric="cost", goal="min", scope="mean-of-last-2"),
         ]
     )
     for step in (1, 2, 3):
-        assert found.add(Measurement(step, 1.0, {"eval_loss": float(step), "cost": 10.0 * step}))
-    assert found.values == (3.0, 25.0)
+        assert reports.add(Measurement(step, 1.0, {"eval_loss": float(step), "cost": 10.0 * step}))
+    assert reports.values == (3.0, 25.0)
 
 
-def test_a_report_that_lacks_an_objective_does_not_count() -> None:
-    found = counted((0.5, 0.7), "mean-of-last-2")
-    assert not found.add(Measurement(3, 3.0, {"train/loss": 0.0}))
-    assert found.values == pytest.approx((0.6,))
-    assert found.reports == 2
+def test_report_without_an_objective_does_not_count() -> None:
+    reports = count_reports((0.5, 0.7), "mean-of-last-2")
+    assert not reports.add(Measurement(3, 3.0, {"train/loss": 0.0}))
+    assert reports.values == pytest.approx((0.6,))
+    assert reports.reports == 2
 
 
-def test_nothing_counts_before_the_first_report() -> None:
-    assert counted((), "best").values == ()
+def test_no_value_exists_before_the_first_report() -> None:
+    assert count_reports((), "best").values == ()

@@ -1,4 +1,4 @@
-"""A spec made in Python is held to the same rules as one that was read."""
+"""A spec created in Python follows the rules of a spec file."""
 
 import math
 from typing import Any
@@ -39,7 +39,7 @@ OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
         ),
     ],
 )
-def test_refused(kind: type[Any], values: dict[str, Any], message: str) -> None:
+def test_invalid_value_is_refused(kind: type[Any], values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         kind(**values)
 
@@ -51,13 +51,13 @@ def test_ranges_may_be_dimensions() -> None:
     assert search.model_dump(mode="json")["also"] == {"model.width": {"choice": [64, 128]}}
 
 
-def test_content_leaves_out_what_is_absent() -> None:
-    systems = {"task": {"name": "listops"}, "model": {"name": "universal"}}
-    spec = Spec(name="a", question="b", baseline=systems, confirm={"seeds": [1]})
+def test_content_omits_absent_sections() -> None:
+    baseline = {"task": {"name": "listops"}, "model": {"name": "universal"}}
+    spec = Spec(name="a", question="b", baseline=baseline, confirm={"seeds": [1]})
     assert list(spec.content()) == ["name", "question", "baseline", "confirm", "resources"]
 
 
-def test_a_model_s_name_must_be_a_text():
+def test_name_of_a_model_must_be_a_text():
     with pytest.raises(ValidationError, match="must have a text as its name, got 3"):
         Spec.model_validate(
             {
@@ -69,8 +69,8 @@ def test_a_model_s_name_must_be_a_text():
         )
 
 
-def test_values_repeat_by_what_they_are():
-    def grid(values):
+def test_repeated_values_are_compared_by_value_and_type():
+    def make_grid_spec(values):
         return Spec.model_validate(
             {
                 "name": "x",
@@ -81,7 +81,7 @@ def test_values_repeat_by_what_they_are():
             }
         )
 
-    assert grid([1, True, "1", None, [1], [True], {"a": 1}, {"a": 2}]).grid
-    for twice in ([1, 1.0], [True, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1], [1]]):
+    assert make_grid_spec([1, True, "1", None, [1], [True], {"a": 1}, {"a": 2}]).grid
+    for repeated_values in ([1, 1.0], [True, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1], [1]]):
         with pytest.raises(ValidationError, match="must not repeat itself"):
-            grid(twice)
+            make_grid_spec(repeated_values)

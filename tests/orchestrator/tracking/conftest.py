@@ -1,4 +1,4 @@
-"""A launched sweep in a folder, its ledger, and an MLflow database beside it."""
+"""A launched sweep, its ledger, and an MLflow database in the folder of runs."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.specs.plans import make_plan
 
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables: making them takes a second."""
+    """Create a database with MLflow's tables once, because that takes a second."""
     folder = tmp_path_factory.mktemp("mlflow")
     RunStore(f"sqlite:///{folder / 'mlflow.db'}", "none", folder / "artifacts")
     return folder / "mlflow.db"
@@ -31,15 +31,15 @@ def plan() -> Plan:
 def folder(tmp_path: Path, plan: Plan) -> SweepFolder:
     root = tmp_path / "runs of me" / plan.name
     root.mkdir(parents=True)
-    found = SweepFolder(root)
-    found.plan.write_text(to_json(plan))
-    return found
+    sweep_folder = SweepFolder(root)
+    sweep_folder.plan.write_text(to_json(plan))
+    return sweep_folder
 
 
 @pytest.fixture
 def ledger(folder: SweepFolder) -> Iterator[Ledger]:
-    with Ledger.open(folder.ledger_url, folder.name, create=True) as opened:
-        yield opened
+    with Ledger.open(folder.ledger_url, folder.name, create=True) as open_ledger:
+        yield open_ledger
 
 
 @pytest.fixture

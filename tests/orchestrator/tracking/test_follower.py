@@ -1,4 +1,4 @@
-"""The background writer, as a process: drained, killed, orphaned, cut off."""
+"""The background writer of MLflow as a process that is drained, killed or orphaned."""
 
 import json
 import os
@@ -34,7 +34,7 @@ from tests.support.mlflow.mlflow_db import SeenRun, runs
 from tests.support.sweeps.histories import begun, history
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -47,11 +47,11 @@ def append_all(ledger: Ledger, plan: Plan, seed: int = 1) -> None:
     ledger.release(lease)
 
 
-def anew(
+def project_anew(
     folder: SweepFolder, ledger: Ledger, plan: Plan, empty: Path, *, files: bool = False
 ) -> dict[str, SeenRun]:
-    """What an undisturbed projection of the ledger gives."""
-    file = folder.root.parent / "anew.db"
+    """Return the runs of an undisturbed projection of the ledger."""
+    file = folder.root.parent / "undisturbed.db"
     shutil.copy(empty, file)
     writer = MlflowWriter(f"sqlite:///{file}", plan, ledger, artifact_root(folder))
     writer.update()
@@ -61,19 +61,19 @@ def anew(
 
 
 @pytest.mark.slow
-def test_a_drained_follower_has_written_all_events(
+def test_drained_follower_has_written_all_events(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
 ) -> None:
     lease = ledger.claim(Holder.current())
     events = list(history(plan, 1))
     ledger.append(events[:20], lease)
     follower = start_follower(folder, folder.ledger_url, uri)
-    until(lambda: len(runs(database, plan.name)) > 3)
+    wait_until(lambda: len(runs(database, plan.name)) > 3)
     assert "RUNNING" in {run.status for run in runs(database, plan.name).values()}
     ledger.append(events[20:], lease)
     ledger.release(lease)
     assert follower.drain(60) is None, (folder.root / LOG).read_text()
-    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow)
+    assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow)
     assert len(read_records(folder)) == len(plan.trials)
     state = read_state(folder)
     assert state is not None
@@ -84,7 +84,7 @@ def test_a_drained_follower_has_written_all_events(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_sync_repairs_the_store_after_a_follower_was_killed_at_any_moment(
+def test_sync_repairs_the_store_after_a_kill_of_the_follower(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, seed: int, empty_mlflow: Path
 ) -> None:
     stream = random.Random(seed)
@@ -94,15 +94,15 @@ def test_sync_repairs_the_store_after_a_follower_was_killed_at_any_moment(
         for event in events[: len(events) // 2]:
             ledger.append([event], lease)
         events = events[len(events) // 2 :]
-        before = len(runs(database, plan.name))
+        num_before = len(runs(database, plan.name))
         follower = start_follower(folder, folder.ledger_url, uri)
-        more = stream.randrange(4)
-        until(lambda: len(runs(database, plan.name)) > before + more)  # noqa: B023 - called at once
+        num_new = stream.randrange(4)
+        wait_until(lambda: len(runs(database, plan.name)) > num_before + num_new)  # noqa: B023 - called at once
         follower.kill()
     ledger.append(events, lease)
     ledger.release(lease)
     sync(folder, ledger, uri)
-    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
+    assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow, files=True)
     assert sync(folder, ledger, uri).total == 0
 
 
@@ -126,7 +126,7 @@ time.sleep(600)
 """
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -135,7 +135,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_when_the_launcher_is_killed_the_follower_writes_the_rest_and_ends(
+def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
 ) -> None:
     launcher = subprocess.Popen(
@@ -146,15 +146,17 @@ def test_when_the_launcher_is_killed_the_follower_writes_the_rest_and_ends(
     launcher.stdout.close()
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
-    until(lambda: gone(pid))
-    seen = runs(database, plan.name)
-    assert seen == anew(folder, ledger, plan, empty_mlflow)
-    assert "RUNNING" not in {run.status for run in seen.values()}, "nobody runs it any more"
-    assert seen["sweep/-/-"].status == "KILLED"
+    wait_until(lambda: is_gone(pid))
+    mlflow_runs = runs(database, plan.name)
+    assert mlflow_runs == project_anew(folder, ledger, plan, empty_mlflow)
+    assert "RUNNING" not in {run.status for run in mlflow_runs.values()}, (
+        "no run may be RUNNING without a launcher"
+    )
+    assert mlflow_runs["sweep/-/-"].status == "KILLED"
 
 
 @pytest.mark.slow
-def test_an_outage_of_mlflow_is_reported_and_synchronised_later(
+def test_outage_of_mlflow_is_reported_and_synchronised_later(
     folder: SweepFolder,
     ledger: Ledger,
     plan: Plan,
@@ -167,18 +169,18 @@ def test_an_outage_of_mlflow_is_reported_and_synchronised_later(
     append_all(ledger, plan)
     state = None
     follower = start_follower(folder, folder.ledger_url, "http://127.0.0.1:9")
-    until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
+    wait_until(lambda: (stored := read_state(folder)) is not None and stored.error != "")
     state = follower.drain(60.0)
     assert state is not None
     assert state.position == 0
     assert "MLflow at http://127.0.0.1:9 failed" in state.error
-    assert len(read_records(folder)) == len(plan.trials), "Parquet does not wait for MLflow"
+    assert len(read_records(folder)) == len(plan.trials), "Parquet files must not wait for MLflow"
     sync(folder, ledger, uri)
-    assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
+    assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow, files=True)
 
 
-def writer_of_states(folder: SweepFolder, *lines: str) -> "subprocess.Popen[bytes]":
-    """Return a process that runs lines of Python once it is told to finish."""
+def start_state_writer(folder: SweepFolder, *lines: str) -> "subprocess.Popen[bytes]":
+    """Start a process that runs lines of Python once its input has a character."""
     notes = "\n".join(
         (
             "import sys, time",
@@ -193,9 +195,9 @@ def writer_of_states(folder: SweepFolder, *lines: str) -> "subprocess.Popen[byte
     return subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
 
 
-def test_a_drain_waits_for_a_slow_mlflow_after_an_outage(folder: SweepFolder) -> None:
-    """It failed after the follower was told to finish, and takes longer than an outage is waited for."""
-    process = writer_of_states(
+def test_drain_waits_for_a_slow_mlflow_after_an_outage(folder: SweepFolder) -> None:
+    """MLflow fails after the follower was asked to finish, and takes longer than the limit of an outage."""
+    process = start_state_writer(
         folder,
         "failed = time.time()",
         "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
@@ -204,11 +206,11 @@ def test_a_drain_waits_for_a_slow_mlflow_after_an_outage(folder: SweepFolder) ->
         "time.sleep(1.5)",
     )
 
-    # The process has to start first, within the minute that nothing is told.
+    # The process has to start first, within the minute without a state.
     assert Follower(process, folder, SummaryFile()).drain(60.0, outage_s=1.0) is None
 
 
-def test_a_file_store_is_refused_before_anything_starts(folder: SweepFolder) -> None:
+def test_file_store_is_refused_before_a_process_starts(folder: SweepFolder) -> None:
     with pytest.raises(InputError):
         start_follower(folder, folder.ledger_url, "./mlruns")
 
@@ -224,42 +226,42 @@ def test_only_one_writer_runs_at_a_time(
         sync(folder, ledger, uri)
 
 
-def test_an_unfinished_note_of_a_killed_writer_is_deleted(folder: SweepFolder) -> None:
-    half = folder.root / ".tracking.json.7-0123abcd.tmp"
-    half.write_text("half")
+def test_unfinished_state_file_of_a_killed_writer_is_deleted(folder: SweepFolder) -> None:
+    unfinished = folder.root / ".tracking.json.7-0123abcd.tmp"
+    unfinished.write_text("unfinished")
     with projection_lock(folder.root, wait_s=0.0):
-        assert not half.exists()
+        assert not unfinished.exists()
 
 
-def test_a_lock_that_is_a_link_or_a_pipe_is_refused_unchanged(tmp_path: Path) -> None:
+def test_lock_that_is_a_link_or_a_pipe_is_refused_unchanged(tmp_path: Path) -> None:
     lock, target = tmp_path / ".tracking.lock", tmp_path / "precious"
-    target.write_text("kept")
-    for made, kind in (
+    target.write_text("content")
+    for create, kind in (
         (lambda: lock.symlink_to(target), "a symbolic link"),
         (lambda: os.mkfifo(lock), "a pipe"),
     ):
-        made()
+        create()
         with (
             pytest.raises(StoreError, match=kind),
             projection_lock(tmp_path, 0.0),
         ):
             pass
         lock.unlink()
-    lock.symlink_to("nowhere")
+    lock.symlink_to("missing")
     with pytest.raises(StoreError, match="a symbolic link"), projection_lock(tmp_path, 0.0):
         pass
-    assert target.read_text() == "kept"
-    assert not (tmp_path / "nowhere").exists()
+    assert target.read_text() == "content"
+    assert not (tmp_path / "missing").exists()
 
 
-def test_an_unreadable_note_is_ignored(folder: SweepFolder) -> None:
+def test_unreadable_state_file_is_ignored(folder: SweepFolder) -> None:
     assert read_state(folder) is None
     (folder.root / "tracking.json").write_text(json.dumps({"else": 1}))
     assert read_state(folder) is None
 
 
 class TestLoop:
-    """The loop on a clock of its own, its store failing on demand."""
+    """The loop with a virtual clock and a store that fails on demand."""
 
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -267,7 +269,7 @@ class TestLoop:
         monkeypatch.setattr(followers.time, "monotonic", lambda: now[0])
         return now
 
-    def test_waits_longer_and_longer_and_recovers(
+    def test_loop_waits_longer_after_each_failure_and_recovers(
         self,
         folder: SweepFolder,
         ledger: Ledger,
@@ -280,33 +282,33 @@ class TestLoop:
         tries: list[float] = []
         errors: list[str] = []
 
-        class Flaky(MlflowWriter):
-            def __init__(self, *args: object, **named: object) -> None:
+        class FailingWriter(MlflowWriter):
+            def __init__(self, *args: object, **options: object) -> None:
                 tries.append(clock[0])
                 if len(tries) < 9:
                     raise StoreError("away")
-                super().__init__(*args, **named)  # type: ignore[arg-type]
+                super().__init__(*args, **options)  # type: ignore[arg-type]
 
             def update(self) -> Counts:
-                noted = read_state(folder)
-                assert noted is not None
-                errors.append(noted.error)
+                state = read_state(folder)
+                assert state is not None
+                errors.append(state.error)
                 return super().update()
 
-        monkeypatch.setattr(followers, "MlflowWriter", Flaky)
+        monkeypatch.setattr(followers, "MlflowWriter", FailingWriter)
 
-        def shown(seconds: float) -> bool:
+        def advance_clock(seconds: float) -> bool:
             clock[0] += seconds
             return clock[0] > 600
 
-        assert FollowerLoop(folder, ledger, uri, shown, lambda: True).run()
-        waits = [later - earlier for earlier, later in pairwise(tries)]
+        assert FollowerLoop(folder, ledger, uri, advance_clock, lambda: True).run()
+        waits = [second - first for first, second in pairwise(tries)]
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
-        assert set(errors) == {""}, "while it is written to again, nobody is told that it is away"
-        log = Path(f"{uri.removeprefix('sqlite:///')}-wal")
-        assert not log.exists(), "everything written is in the file itself"
+        assert set(errors) == {""}, "the state must show no outage while MLflow is written"
+        wal_file = Path(f"{uri.removeprefix('sqlite:///')}-wal")
+        assert not wal_file.exists(), "all writes must be in the database file"
 
-    def test_an_orphan_tries_once_and_gives_up(
+    def test_loop_of_an_orphan_tries_once_and_gives_up(
         self,
         folder: SweepFolder,
         ledger: Ledger,
@@ -318,16 +320,16 @@ class TestLoop:
         append_all(ledger, plan)
         tries = []
 
-        def away(*_: object, **__: object) -> MlflowWriter:
+        def fail(*_: object, **__: object) -> MlflowWriter:
             tries.append(clock[0])
             raise StoreError("away")
 
-        monkeypatch.setattr(followers, "MlflowWriter", away)
+        monkeypatch.setattr(followers, "MlflowWriter", fail)
         assert not FollowerLoop(folder, ledger, uri, lambda _: False, lambda: False).run()
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
 
-    def test_datasets_that_are_listed_after_its_start_are_written(
+    def test_datasets_listed_after_the_start_are_written(
         self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
     ) -> None:
         append_all(ledger, plan)
@@ -341,24 +343,24 @@ class TestLoop:
 
         assert FollowerLoop(folder, ledger, uri, list_datasets, lambda: True).run()
         writer = MlflowWriter(uri, plan, ledger, artifact_root(folder), inputs=read_inputs(folder))
-        assert writer.update().inputs == 0, "MLflow has the datasets of all runs"
+        assert writer.update().inputs == 0, "MLflow must have the datasets of all runs"
 
-    def test_at_the_end_parquet_is_written_before_mlflow(
+    def test_parquet_is_written_before_mlflow_at_the_end(
         self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         append_all(ledger, plan)
-        written: list[int] = []
+        num_records: list[int] = []
 
-        class Watched(MlflowWriter):
+        class RecordingWriter(MlflowWriter):
             def __init__(self, *args: object, **named: object) -> None:
                 super().__init__(*args, **named)  # type: ignore[arg-type]
-                written.append(len(read_records(folder)))
+                num_records.append(len(read_records(folder)))
 
-        monkeypatch.setattr(followers, "MlflowWriter", Watched)
+        monkeypatch.setattr(followers, "MlflowWriter", RecordingWriter)
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
-        assert written == [len(plan.trials)]
+        assert num_records == [len(plan.trials)]
 
-    def test_parquet_that_cannot_be_written_does_not_stop_mlflow(
+    def test_parquet_failure_does_not_stop_mlflow(
         self,
         folder: SweepFolder,
         ledger: Ledger,
@@ -368,19 +370,19 @@ class TestLoop:
         capfd: pytest.CaptureFixture[str],
     ) -> None:
         append_all(ledger, plan)
-        folder.measurements.write_text("in the way")
+        folder.measurements.write_text("blocking file")
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
         assert "could not be written" in capfd.readouterr().err
         assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(begun(plan))
 
 
-def test_drained_with_a_summary_it_writes_the_arms_means_and_the_report_too(
+def test_drained_follower_writes_the_summary_and_the_report(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path
 ) -> None:
     append_all(ledger, plan)
     folder.report.mkdir()
     (folder.report / "report.md").write_text("better")
-    long = "x" * 100_000  # more than a pipe takes from who is not read
+    long = "x" * 100_000  # more than the buffer of a pipe
     summary = ArmSummary({"arm-0": {"test/accuracy": 0.5}}, {"arm-1": {"verdict": long}})
     assert start_follower(folder, folder.ledger_url, uri).drain(60, summary=summary) is None
     arms = runs(database, plan.name)
@@ -399,26 +401,24 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     (folder.report / "report.md").write_text("# first")
     (folder.report / "figures" / "a.png").write_bytes(b"png")
     summary = ArmSummary({"arm-0": {"test/accuracy/mean": 0.5}})
-    first = sync(folder, ledger, uri, summary)
-    assert first.files == 2 + 4 + 2 * len(plan.arms), "report and figure beside every arm too"
-    assert str(first).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
-    assert str(first).endswith("10 files written")
+    first_counts = sync(folder, ledger, uri, summary)
+    assert first_counts.files == 2 + 4 + 2 * len(plan.arms), "every arm must have the report and the figure"
+    assert str(first_counts).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
+    assert str(first_counts).endswith("10 files written")
     names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
     assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
     figures = list(artifact_root(folder).rglob("a.png"))
     assert len(figures) == 1 + len(plan.arms)
     assert {figure.parts[-3:] for figure in figures} == {("report", "figures", "a.png")}
-    again = sync(folder, ledger, uri, summary)
-    assert again.total == 0
-    assert str(again) == "all was up to date"
+    second_counts = sync(folder, ledger, uri, summary)
+    assert second_counts.total == 0
+    assert str(second_counts) == "all was up to date"
     (folder.report / "report.md").write_text("# second")
     assert sync(folder, ledger, uri, summary).files == 4 + 2 * len(plan.arms)
-    assert {each.read_text() for each in artifact_root(folder).rglob("report.md")} == {"# second"}
+    assert {file.read_text() for file in artifact_root(folder).rglob("report.md")} == {"# second"}
 
 
-def test_sync_puts_no_damaged_file_into_mlflow(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
-) -> None:
+def test_sync_uploads_no_damaged_file(folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str) -> None:
     append_all(ledger, plan)
     folder.provenance.write_text('{"commit": "c0ffee"}')
     write_manifest(folder.root, [folder.plan, folder.provenance])
@@ -428,13 +428,13 @@ def test_sync_puts_no_damaged_file_into_mlflow(
     assert not list(artifact_root(folder).rglob("provenance.json"))
 
 
-def test_sync_without_a_plan_says_what_to_do(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
+def test_sync_without_a_plan_raises_an_error(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
     folder.plan.unlink()
     with pytest.raises(StoreError):
         sync(folder, ledger, uri)
 
 
-def test_sync_of_an_empty_ledger_writes_the_empty_records(
+def test_sync_of_an_empty_ledger_writes_empty_records(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
     assert replace(sync(folder, ledger, uri), files=0).total == 0

@@ -1,4 +1,4 @@
-"""Which data runs read: a list in the sweep's folder, datasets of MLflow's runs, and verify."""
+"""Data of runs are listed in the sweep's folder and as MLflow datasets, and checked by verify."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from tests.support.sweeps.histories import begun, history
 
-READ = (
+INPUTS = (
     Input("synthetic/train", "0" * 32, "train", "synthetic/0/train.arrow"),
     Input("synthetic/valid", "1" * 32, "valid", "synthetic/0/valid.arrow"),
     Input("synthetic/test", "2" * 32, "test", "synthetic/0/test.arrow"),
@@ -30,51 +30,53 @@ def test_runs_have_their_datasets_and_verify_checks_them(
     lease = ledger.claim(Holder.current())
     ledger.append(list(history(plan, 1)), lease)
     ledger.release(lease)
-    sync(folder, ledger, uri)  # before there was a list
-    inputs = {digest(plan.arms[0].settings["task"]): READ}
+    sync(folder, ledger, uri)  # before the list exists
+    inputs = {digest(plan.arms[0].settings["task"]): INPUTS}
 
-    def verdicts(**known: Any) -> list[str]:
-        desired = DesiredRuns(plan, ledger.uid, **known)
+    def verdicts(**options: Any) -> list[str]:
+        desired = DesiredRuns(plan, ledger.uid, **options)
         for event in ledger.events():
             desired.hear(event)
         desired.hold(is_locked=False)
-        kept = read_runs(uri, plan.name, ledger.uid)
-        assert kept is not None
-        return [each.verdict for each in compare(desired, kept, {}, is_final=False, sync="sync")]
+        stored_runs = read_runs(uri, plan.name, ledger.uid)
+        assert stored_runs is not None
+        return [finding.verdict for finding in compare(desired, stored_runs, {}, is_final=False, sync="sync")]
 
-    assert verdicts() == ["behind"], "curves come with a report"
+    assert verdicts() == ["behind"], "curves are written with the report"
     write_inputs(folder, inputs)
     assert read_inputs(folder) == inputs
-    written = sync(folder, ledger, uri, ArmSummary({}))
-    assert written.inputs == written.total - written.points > 0
+    counts = sync(folder, ledger, uri, ArmSummary({}))
+    assert counts.inputs == counts.total - counts.points > 0
     assert sync(folder, ledger, uri, ArmSummary({})).total == 0
     assert verdicts(inputs=inputs) == ["sound"]
-    kept = {each.run.key: each.run.inputs for each in read_runs(uri, plan.name, ledger.uid) or ()}
+    datasets = {stored.run.key: stored.run.inputs for stored in read_runs(uri, plan.name, ledger.uid) or ()}
     for trial in begun(plan):
-        contexts = {context for _, _, context in kept[f"trial/{trial.trial_id}"]}
+        contexts = {context for _, _, context in datasets[f"trial/{trial.trial_id}"]}
         assert contexts == {"train", "valid"} | ({"test"} if trial.phase != "search" else set())
-    assert kept["arm/arm-0"] == {each[:3] for each in READ}
-    other = {task: (*some[:2], some[2]._replace(digest="3" * 32)) for task, some in inputs.items()}
-    assert set(verdicts(inputs=other)) >= {"damaged"}
+    assert datasets["arm/arm-0"] == {item[:3] for item in INPUTS}
+    changed_inputs = {
+        task: (*items[:2], items[2]._replace(digest="3" * 32)) for task, items in inputs.items()
+    }
+    assert set(verdicts(inputs=changed_inputs)) >= {"damaged"}
 
 
-def test_a_trial_has_the_test_splits_that_it_reads() -> None:
+def test_trial_has_the_test_splits_that_it_reads() -> None:
     task = {"name": "synthetic"}
-    inputs = {digest(task): (*READ, Input("synthetic/long", "3" * 32, "test", "synthetic/0/long.arrow"))}
-    for phase, splits, read in (
+    inputs = {digest(task): (*INPUTS, Input("synthetic/long", "3" * 32, "test", "synthetic/0/long.arrow"))}
+    for phase, splits, expected in (
         ("posthoc", ("long",), "train valid long"),
         ("confirm", ("test", "long"), "train valid test long"),
         ("posthoc", None, "train valid test long"),
         ("confirm", (), "train valid"),
         ("search", ("long",), "train valid"),
     ):
-        found = inputs_for(inputs, {"task": task}, phase, splits)
-        assert [each.name.rpartition("/")[2] for each in found] == read.split(), (phase, splits)
+        trial_inputs = inputs_for(inputs, {"task": task}, phase, splits)
+        assert [item.name.rpartition("/")[2] for item in trial_inputs] == expected.split(), (phase, splits)
 
 
-def test_a_damaged_list_of_data_is_reported_and_a_missing_list_is_empty(folder: SweepFolder) -> None:
+def test_damaged_list_of_data_is_reported_and_a_missing_list_is_empty(folder: SweepFolder) -> None:
     assert read_inputs(folder) == {}
-    write_inputs(folder, {"task": READ})
+    write_inputs(folder, {"task": INPUTS})
     file = folder.root / "data.json"
     file.write_bytes(file.read_bytes().replace(b"0000", b"0001", 1))
     with pytest.raises(StoreError, match=r"data\.json"):

@@ -1,4 +1,4 @@
-"""Files of trials that match `keep` outlive the trials, and are artifacts of their MLflow runs."""
+"""Files of trials that match `keep` remain after the trials, and are artifacts of their MLflow runs."""
 
 import sqlite3
 from contextlib import closing
@@ -33,7 +33,7 @@ def train(settings, trial):
 
 
 def artifact_folder(database, trial_id):
-    """Where MLflow keeps the artifacts of the run of a trial."""
+    """Return the folder of the artifacts of a trial's run."""
     query = (
         "SELECT artifact_uri FROM runs JOIN tags USING (run_uuid) WHERE key = 'haltsweep.trial' AND value = ?"
     )
@@ -45,15 +45,15 @@ def artifact_folder(database, trial_id):
 def test_kept_files_are_artifacts_of_the_run_of_their_trial(tmp_path):
     shell = Shell.at(tmp_path, SPEC, tracked=True)
     (shell.folder / "job.py").write_text(CODE)
-    shown = shell.run("launch", "tiny.yaml", "--driver", "inline")
-    assert shown.code == 0, shown
-    found = {row["trial_id"]: row["seed"] for row in trials("kept", runs=shell.folder / "runs").to_pylist()}
-    assert sorted(found.values()) == [1, 2]
-    for trial_id, seed in found.items():
+    answer = shell.run("launch", "tiny.yaml", "--driver", "inline")
+    assert answer.code == 0, answer
+    seeds = {row["trial_id"]: row["seed"] for row in trials("kept", runs=shell.folder / "runs").to_pylist()}
+    assert sorted(seeds.values()) == [1, 2]
+    for trial_id, seed in seeds.items():
         folder = shell.folder / "runs" / "kept" / "kept" / trial_id
         files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert files == {"plots/curve.txt", "model.bin"}
         stored = artifact_folder(shell.folder / "runs" / "mlflow.db", trial_id) / "kept"
-        for each in (folder, stored):
-            assert (each / "plots" / "curve.txt").read_text() == f"seed {seed}"
-            assert (each / "model.bin").read_bytes() == b"weights"
+        for location in (folder, stored):
+            assert (location / "plots" / "curve.txt").read_text() == f"seed {seed}"
+            assert (location / "model.bin").read_bytes() == b"weights"

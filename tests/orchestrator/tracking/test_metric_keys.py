@@ -1,4 +1,4 @@
-"""Metrics in MLflow: a key of its own for every name, and what counts of a trial."""
+"""Every metric name has a unique key in MLflow, and the counted value of a trial is logged."""
 
 from pathlib import Path
 
@@ -37,22 +37,22 @@ def test_metrics_that_differ_in_refused_characters_have_different_keys(
     ledger.release(lease)
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    seen = runs(database, plan.name)
-    shown = next(run for key, run in seen.items() if key.endswith(trial.trial_id))
+    mlflow_runs = runs(database, plan.name)
+    run_ = next(run for key, run in mlflow_runs.items() if key.endswith(trial.trial_id))
     unchanged = {name: value for name, value in metrics.items() if name not in ("mAP@50", "valid/точность?")}
-    assert unchanged.items() <= shown.latest.items()
+    assert unchanged.items() <= run_.latest.items()
     names = {
         key.removeprefix("haltsweep.metric."): name
-        for key, name in shown.tags.items()
+        for key, name in run_.tags.items()
         if key.startswith("haltsweep.metric.")
     }
     assert set(names.values()) == {"mAP@50", "valid/точность?"}
-    assert {name: shown.latest[key] for key, name in names.items()} | unchanged == metrics
-    arm = next(run for key, run in seen.items() if key.startswith("arm/"))
+    assert {name: run_.latest[key] for key, name in names.items()} | unchanged == metrics
+    arm = next(run for key, run in mlflow_runs.items() if key.startswith("arm/"))
     assert {key: arm.tags.get(f"haltsweep.metric.{key}") for key in names} == names
 
 
-def test_the_counted_value_of_a_trial_is_logged_with_its_last_report(
+def test_counted_value_of_a_trial_is_logged_with_its_last_report(
     folder: SweepFolder, ledger: Ledger, database: Path, uri: str
 ) -> None:
     objective = Objective(metric="valid/score", goal="max", scope="best")
@@ -71,6 +71,6 @@ def test_the_counted_value_of_a_trial_is_logged_with_its_last_report(
     ledger.release(lease)
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    shown = next(run for key, run in runs(database, plan.name).items() if key.endswith(trial.trial_id))
-    assert shown.latest["valid/score"] == pytest.approx(1 / 3)
-    assert shown.latest["valid/score.best"] == 1.0
+    run_ = next(run for key, run in runs(database, plan.name).items() if key.endswith(trial.trial_id))
+    assert run_.latest["valid/score"] == pytest.approx(1 / 3)
+    assert run_.latest["valid/score.best"] == 1.0

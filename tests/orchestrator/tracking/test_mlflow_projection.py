@@ -1,4 +1,4 @@
-"""MLflow has exactly the content of the ledger, whatever interrupted its writers."""
+"""MLflow has exactly the content of the ledger, however its writers were interrupted."""
 
 import random
 import shutil
@@ -38,7 +38,7 @@ STATUS = {
     OutcomeKind.CRASHED: "FAILED",
     OutcomeKind.STOPPED: "KILLED",
 }
-"""Written out: the choice is documented for people. What is skipped never began and has no run."""
+"""Written out, because this choice is documented. Skipped trials never start, and have no run."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def open_writer(folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan) -> Ca
     return lambda: MlflowWriter(uri, plan, ledger, artifact_root(folder))
 
 
-def run_whole(ledger: Ledger, plan: Plan, seed: int = 1, closed: str | None = "done") -> list[Event]:
+def append_history(ledger: Ledger, plan: Plan, seed: int = 1, closed: str | None = "done") -> list[Event]:
     lease = ledger.claim(Holder.current())
     events = list(history(plan, seed, closed=closed))
     ledger.append(events, lease)
@@ -64,29 +64,29 @@ def points_of(events: list[Event], trial_id: str) -> list[tuple[str, int, int, f
     return sorted(points)
 
 
-def test_every_run_is_as_the_ledger_says(
+def test_every_run_matches_the_ledger(
     open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
 ) -> None:
-    events = run_whole(ledger, plan)
+    events = append_history(ledger, plan)
     counts = open_writer().update()
-    seen = runs(database, plan.name)
-    assert set(seen) == {
+    mlflow_runs = runs(database, plan.name)
+    assert set(mlflow_runs) == {
         "sweep/-/-",
         *(f"arm/{arm.name}/-" for arm in plan.arms),
         *(f"trial/{trial.arm}/{trial.trial_id}" for trial in begun(plan)),
     }
-    assert counts.runs == len(seen)
-    assert counts.points == sum(len(run.points) for run in seen.values())
+    assert counts.runs == len(mlflow_runs)
+    assert counts.points == sum(len(run.points) for run in mlflow_runs.values())
     for number, trial in enumerate(plan.trials):
         if (kind := FATES[number % len(FATES)]) is OutcomeKind.SKIPPED:
             continue
-        run = seen[f"trial/{trial.arm}/{trial.trial_id}"]
+        run = mlflow_runs[f"trial/{trial.arm}/{trial.trial_id}"]
         assert run.status == STATUS[kind]
         assert list(run.points) == points_of(events, trial.trial_id)
-        ours = {
+        haltsweep_tags = {
             name.removeprefix("haltsweep."): value for name, value in run.tags.items() if "haltsweep" in name
         }
-        assert ours == {
+        assert haltsweep_tags == {
             "sweep": plan.name,
             "ledger": ledger.uid,
             "kind": "trial",
@@ -101,22 +101,22 @@ def test_every_run_is_as_the_ledger_says(
         assert run.tags["mlflow.parentRunId"] == f"arm/{trial.arm}/-"
         assert run.name == f"{trial.arm} {trial.phase} {trial.number}"
         assert (run.params["model.x"], run.params["seed"]) == (str(number / 7), str(trial.seed))
-        own = [event.at for event in events if event.trial_id == trial.trial_id]
-        assert (run.start_ms, run.end_ms) == (round(own[1] * 1000), round(own[-1] * 1000)), (
-            "asked is no start"
+        times = [event.at for event in events if event.trial_id == trial.trial_id]
+        assert (run.start_ms, run.end_ms) == (round(times[1] * 1000), round(times[-1] * 1000)), (
+            "a run must start with the start event"
         )
 
 
-def test_arms_and_the_sweep_can_be_compared(
+def test_arms_and_the_sweep_have_comparable_runs(
     folder: SweepFolder, ledger: Ledger, uri: str, database: Path
 ) -> None:
-    baseline, other = make_arm("baseline"), make_arm("other", steps=8)
-    plan = make_plan([baseline, replace(other, changes=(Change("train.steps", 4, 8),))])
-    events = run_whole(ledger, plan)
+    baseline, changed_arm = make_arm("baseline"), make_arm("other", steps=8)
+    plan = make_plan([baseline, replace(changed_arm, changes=(Change("train.steps", 4, 8),))])
+    events = append_history(ledger, plan)
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    seen = runs(database, plan.name)
-    sweep, arm = seen["sweep/-/-"], seen["arm/other/-"]
+    mlflow_runs = runs(database, plan.name)
+    sweep, arm = mlflow_runs["sweep/-/-"], mlflow_runs["arm/other/-"]
     assert arm.params == {
         "task.name": "synthetic",
         "model.shift": "0.0",
@@ -130,35 +130,35 @@ def test_arms_and_the_sweep_can_be_compared(
     assert sweep.tags["haltsweep.spec_digest"] == plan.spec_digest
     assert (sweep.status, arm.status) == ("FINISHED", "FINISHED")
     assert sweep.end_ms == round(events[-1].at * 1000)
-    own = {trial.trial_id for trial in plan.trials if trial.arm == "other"}
-    times = [event.at for event in events if event.trial_id in own and event.kind != "asked"]
+    trial_ids = {trial.trial_id for trial in plan.trials if trial.arm == "other"}
+    times = [event.at for event in events if event.trial_id in trial_ids and event.kind != "asked"]
     assert (arm.start_ms, arm.end_ms) == (round(min(times) * 1000), round(max(times) * 1000))
-    assert not arm.latest, "curves come with what is published, after it"
+    assert not arm.latest, "curves must be published with the report"
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
     assert writer.publish(ArmSummary({"other": {"b/score": 0.5, "a/score": 0.25}})).points > 2
     assert writer.publish(ArmSummary({"other": {"b/score": 0.5, "a/score": 0.25}})).points == 0
     latest = list(runs(database, plan.name)["arm/other/-"].latest)
-    assert latest[:2] == ["b/score", "a/score"], "in the order in which they were given"
+    assert latest[:2] == ["b/score", "a/score"], "the order of the metrics must be retained"
     assert {"curve-1-seed/valid/score", "curve-1-seed/train/loss"} <= set(latest[2:])
-    trial = next(run for key, run in seen.items() if key.startswith("trial/other"))
-    assert trial.params["train.steps"] == "8", "trials show what tells arms apart"
+    trial = next(run for key, run in mlflow_runs.items() if key.startswith("trial/other"))
+    assert trial.params["train.steps"] == "8", "trials must have the settings in which arms differ"
     assert "train.fault" not in trial.params
 
 
-def test_a_second_projection_stores_nothing(
+def test_second_projection_stores_nothing(
     open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
 ) -> None:
-    run_whole(ledger, plan)
-    first = open_writer()
-    assert first.update().total > 0
-    before = runs(database, plan.name)
-    assert first.update().total == 0
+    append_history(ledger, plan)
+    writer = open_writer()
+    assert writer.update().total > 0
+    runs_before = runs(database, plan.name)
+    assert writer.update().total == 0
     assert open_writer().update().total == 0
-    assert runs(database, plan.name) == before
+    assert runs(database, plan.name) == runs_before
 
 
-def test_a_deleted_database_is_rebuilt(
+def test_deleted_database_is_rebuilt(
     open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
@@ -167,18 +167,18 @@ def test_a_deleted_database_is_rebuilt(
     uri: str,
     folder: SweepFolder,
 ) -> None:
-    run_whole(ledger, plan)
+    append_history(ledger, plan)
     open_writer().update()
-    before = runs(database, plan.name)
-    rebuilt = database.with_name("rebuilt.db")
-    shutil.copy(empty_mlflow, rebuilt)
-    writer = MlflowWriter(f"sqlite:///{rebuilt}", plan, ledger, artifact_root(folder))
+    runs_before = runs(database, plan.name)
+    rebuilt_file = database.with_name("rebuilt_file.db")
+    shutil.copy(empty_mlflow, rebuilt_file)
+    writer = MlflowWriter(f"sqlite:///{rebuilt_file}", plan, ledger, artifact_root(folder))
     writer.update()
-    assert runs(rebuilt, plan.name) == before
+    assert runs(rebuilt_file, plan.name) == runs_before
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bit_by_bit_is_the_same_as_at_once(
+def test_projection_in_parts_equals_a_projection_at_once(
     open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
@@ -200,38 +200,38 @@ def test_bit_by_bit_is_the_same_as_at_once(
         writer.update()
     ledger.release(lease)
     writer.update()
-    at_once = database.with_name("at once.db")
-    shutil.copy(empty_mlflow, at_once)
-    whole = MlflowWriter(f"sqlite:///{at_once}", plan, ledger, artifact_root(folder))
-    whole.update()
-    assert runs(database, plan.name) == runs(at_once, plan.name)
+    complete_file = database.with_name("complete.db")
+    shutil.copy(empty_mlflow, complete_file)
+    complete_writer = MlflowWriter(f"sqlite:///{complete_file}", plan, ledger, artifact_root(folder))
+    complete_writer.update()
+    assert runs(database, plan.name) == runs(complete_file, plan.name)
 
 
-def test_a_rebuild_in_parts_rewrites_no_ending(
+def test_rebuild_in_parts_rewrites_no_end(
     open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_whole(ledger, plan)
+    append_history(ledger, plan)
     open_writer().update()
-    before = runs(database, plan.name)
+    runs_before = runs(database, plan.name)
     monkeypatch.setattr(mlflow_writer, "EVENTS_AT_ONCE", 4)
     assert open_writer().update().total == 0
-    with_new = open_writer()
-    assert runs(database, plan.name) == before
-    assert with_new.update().total == 0
+    new_writer = open_writer()
+    assert runs(database, plan.name) == runs_before
+    assert new_writer.update().total == 0
 
 
-def test_a_first_projection_in_parts(
+def test_first_projection_in_parts_is_complete(
     open_writer: Callable[[], MlflowWriter],
     ledger: Ledger,
     database: Path,
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    events = run_whole(ledger, plan)
+    events = append_history(ledger, plan)
     monkeypatch.setattr(mlflow_writer, "EVENTS_AT_ONCE", 4)
     open_writer().update()
     for trial in begun(plan):
@@ -244,9 +244,9 @@ REQUESTS = ("create_run", "log_batch", "set_terminated", "update_run", "search_r
 
 
 def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> None:
-    """Let requests of MLflow's client fail at random, some of them after they did what was asked."""
+    """Let requests of MLflow's client fail at random, sometimes after their effect."""
 
-    def unreliable(method: Callable[..., Any]) -> Callable[..., Any]:
+    def make_failing(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             chance = stream.random()
             if chance < 0.15:
@@ -259,7 +259,7 @@ def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> N
         return call
 
     for name in REQUESTS:
-        monkeypatch.setattr(MlflowClient, name, unreliable(getattr(MlflowClient, name)))
+        monkeypatch.setattr(MlflowClient, name, make_failing(getattr(MlflowClient, name)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -273,7 +273,7 @@ def test_outages_neither_lose_nor_duplicate_points(
     folder: SweepFolder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_whole(ledger, plan)
+    append_history(ledger, plan)
     outages = 0
     with monkeypatch.context() as patched:
         make_unreliable(patched, random.Random(seed))
@@ -283,19 +283,19 @@ def test_outages_neither_lose_nor_duplicate_points(
                 break
             except TrackingOutage:
                 outages += 1
-    assert outages > 3, "seeded; of some 40 requests about twelve fail"
+    assert outages > 3, "the seeds must make several requests fail"
     assert open_writer().update().total == 0
-    sound = database.with_name("sound.db")
-    shutil.copy(empty_mlflow, sound)
-    whole = MlflowWriter(f"sqlite:///{sound}", plan, ledger, artifact_root(folder))
-    whole.update()
-    assert runs(database, plan.name) == runs(sound, plan.name)
+    undisturbed = database.with_name("undisturbed.db")
+    shutil.copy(empty_mlflow, undisturbed)
+    undisturbed_writer = MlflowWriter(f"sqlite:///{undisturbed}", plan, ledger, artifact_root(folder))
+    undisturbed_writer.update()
+    assert runs(database, plan.name) == runs(undisturbed, plan.name)
 
 
-class TestWhoHolds:
-    """Nothing is RUNNING without a living holder."""
+class TestHolder:
+    """No run is RUNNING without a living holder."""
 
-    def test_open_trials_run_while_the_holder_lives(
+    def test_open_trials_are_running_while_the_holder_lives(
         self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
         lease = ledger.claim(Holder.current())
@@ -308,18 +308,21 @@ class TestWhoHolds:
         writer.update()
         key = f"trial/{trial.planned.arm}/{trial.trial_id}"
         assert {run.status for run in runs(database, plan.name).values()} == {"RUNNING"}
-        ledger.release(lease)  # as good as dead
-        assert writer.update().endings == 3, "sweep, arm and trial; the other arm has not begun"
-        gone = runs(database, plan.name)
-        assert {run.status for run in gone.values()} == {"KILLED"}
-        assert {run.end_ms for run in gone.values()} == {3000}
-        assert (gone[key].tags["haltsweep.outcome"], gone[key].tags["haltsweep.reason"]) == ("stopped", GONE)
+        ledger.release(lease)  # like a dead holder
+        assert writer.update().endings == 3, "sweep, arm and trial; the other arm has not started"
+        killed_runs = runs(database, plan.name)
+        assert {run.status for run in killed_runs.values()} == {"KILLED"}
+        assert {run.end_ms for run in killed_runs.values()} == {3000}
+        assert (killed_runs[key].tags["haltsweep.outcome"], killed_runs[key].tags["haltsweep.reason"]) == (
+            "stopped",
+            GONE,
+        )
         lease = ledger.claim(Holder.current())
         ledger.append([log.opened(10.0, DEAD, "d", {}), log.started(11.0, trial.trial_id, 2)], lease)
         writer.update()
-        again = runs(database, plan.name)
-        assert again[key].status == "RUNNING"
-        assert again[key].tags["haltsweep.outcome"] == "running"
+        resumed_runs = runs(database, plan.name)
+        assert resumed_runs[key].status == "RUNNING"
+        assert resumed_runs[key].tags["haltsweep.outcome"] == "running"
         ledger.append(
             [
                 log.ended(12.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
@@ -329,26 +332,26 @@ class TestWhoHolds:
         )
         ledger.release(lease)
         writer.update()
-        done = runs(database, plan.name)
-        assert {run.status for run in done.values()} == {"FINISHED"}
-        assert (done[key].start_ms, done[key].end_ms) == (3000, 12000)
+        finished_runs = runs(database, plan.name)
+        assert {run.status for run in finished_runs.values()} == {"FINISHED"}
+        assert (finished_runs[key].start_ms, finished_runs[key].end_ms) == (3000, 12000)
 
-    def test_an_interrupted_sweep_is_killed_and_says_why(
+    def test_interrupted_sweep_is_killed_with_a_reason(
         self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
-        run_whole(ledger, plan, closed="interrupted")
+        append_history(ledger, plan, closed="interrupted")
         open_writer().update()
         sweep = runs(database, plan.name)["sweep/-/-"]
         assert (sweep.status, sweep.tags["haltsweep.reason"]) == ("KILLED", "interrupted")
 
 
 class TestPublish:
-    """Aggregates of the report as metrics of the arms."""
+    """Aggregates of the report are published as metrics of the arms."""
 
-    def test_values_are_there_to_compare_and_change_only_when_they_change(
+    def test_published_values_are_stored_only_when_they_change(
         self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
-        run_whole(ledger, plan)
+        append_history(ledger, plan)
         writer = open_writer()
         writer.update()
         values = {
@@ -358,9 +361,9 @@ class TestPublish:
         at_close = sum(map(len, writer._desired.at_close.values()))
         assert writer.publish(ArmSummary(values)).points == 3 + at_close
         assert writer.publish(ArmSummary(values)).total == 0
-        fresh = open_writer()
-        fresh.update()
-        assert fresh.publish(ArmSummary(values)).total == 0
+        new_writer = open_writer()
+        new_writer.update()
+        assert new_writer.publish(ArmSummary(values)).total == 0
         assert runs(database, plan.name)["arm/arm-0/-"].latest == {
             "test/accuracy/mean": 0.5,
             "test/accuracy/n": 8.0,
@@ -368,59 +371,63 @@ class TestPublish:
             "time/running_seconds": 4.0,
         }
         values["arm-0"]["test/accuracy/mean"] = 0.25
-        assert fresh.publish(ArmSummary(values)).points == 1
+        assert new_writer.publish(ArmSummary(values)).points == 1
         assert runs(database, plan.name)["arm/arm-0/-"].latest["test/accuracy/mean"] == 0.25, (
-            "the newest shows, though smaller"
+            "the newest value must count, even if it is smaller"
         )
 
     def test_verdicts_are_tags_of_the_arms_and_written_once(
         self, open_writer: Callable[[], MlflowWriter], ledger: Ledger, database: Path, plan: Plan
     ) -> None:
-        run_whole(ledger, plan)
+        append_history(ledger, plan)
         writer = open_writer()
         writer.update()
-        said = {"verdict": "arm-1: undecided: about 6 more seeds"}
-        for notice in ("", "Trials ran 2 versions.", "-"):  # which holds no longer
-            shown = ArmSummary({}, {"arm-1": said | ({"notice": notice} if len(notice) > 1 else {})})
-            assert writer.publish(shown).tags == 1
-            assert writer.publish(shown).total == 0
+        tags_of_arm = {"verdict": "arm-1: undecided: about 6 more seeds"}
+        for notice in ("", "Trials ran 2 versions.", "-"):  # a missing notice deletes the tag
+            summary = ArmSummary({}, {"arm-1": tags_of_arm | ({"notice": notice} if len(notice) > 1 else {})})
+            assert writer.publish(summary).tags == 1
+            assert writer.publish(summary).total == 0
             tags = runs(database, plan.name)["arm/arm-1/-"].tags
-            assert (tags["haltsweep.verdict"], tags.get("haltsweep.notice", "")) == (said["verdict"], notice)
+            assert (tags["haltsweep.verdict"], tags.get("haltsweep.notice", "")) == (
+                tags_of_arm["verdict"],
+                notice,
+            )
 
 
 class TestLimits:
     """MLflow refuses large requests."""
 
-    def test_many_metrics_params_and_long_values(
+    def test_many_metrics_and_long_params_are_stored(
         self, folder: SweepFolder, ledger: Ledger, uri: str, database: Path
     ) -> None:
         arm = make_arm("wide", long="y" * 7000, **{f"field{number}": number for number in range(250)})
         plan = make_plan([arm])
         trial = trial_of(plan, 0)
-        wide = {f"m/{number:04d}": float(number) for number in range(2500)}
+        many_metrics = {f"m/{number:04d}": float(number) for number in range(2500)}
         lease = ledger.claim(Holder.current())
         ledger.append(
             [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
             lease,
         )
         ledger.append(
-            [log.measured(4.0, trial.trial_id, Measurement(step, 1.0, wide)) for step in (1, 2)], lease
+            [log.measured(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics)) for step in (1, 2)],
+            lease,
         )
         reason = "z" * 20_000
         ledger.append([log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, reason))], lease)
         writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
         writer.update()
-        seen = runs(database, plan.name)
-        run = seen[f"trial/wide/{trial.trial_id}"]
+        mlflow_runs = runs(database, plan.name)
+        run = mlflow_runs[f"trial/wide/{trial.trial_id}"]
         assert len(run.points) == 2 * 2501
         assert len(run.tags["haltsweep.reason"]) == 1000
-        shown = seen["arm/wide/-"].params
-        assert len(shown) == 255
-        assert shown["train.long"] == "y" * 6000
-        (whole,) = artifact_root(folder).rglob("train.long.txt")
-        assert whole.read_text() == "y" * 7000
+        params = mlflow_runs["arm/wide/-"].params
+        assert len(params) == 255
+        assert params["train.long"] == "y" * 6000
+        (param_file,) = artifact_root(folder).rglob("train.long.txt")
+        assert param_file.read_text() == "y" * 7000
 
-    def test_a_step_torn_between_two_requests_is_completed(
+    def test_step_split_over_two_requests_is_completed(
         self,
         open_writer: Callable[[], MlflowWriter],
         ledger: Ledger,
@@ -430,23 +437,25 @@ class TestLimits:
     ) -> None:
         trial = trial_of(plan, 0)
         lease = ledger.claim(Holder.current())
-        wide = {f"m/{number:04d}": float(number) for number in range(1500)}
+        many_metrics = {f"m/{number:04d}": float(number) for number in range(1500)}
         ledger.append(
             [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
             lease,
         )
-        ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, wide))], lease)
+        ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, many_metrics))], lease)
         log_batch = SqlAlchemyStore.log_batch
         sizes: list[int] = []
 
-        def die(store: SqlAlchemyStore, run_id: str, metrics: list[Any], params: Any, tags: Any) -> None:
+        def fail_at_second_request(
+            store: SqlAlchemyStore, run_id: str, metrics: list[Any], params: Any, tags: Any
+        ) -> None:
             sizes.append(len(metrics))
             if sum(map(bool, sizes)) == 2:
                 raise ConnectionError
             log_batch(store, run_id, metrics, params, tags)
 
         with monkeypatch.context() as patched:
-            patched.setattr(SqlAlchemyStore, "log_batch", die)
+            patched.setattr(SqlAlchemyStore, "log_batch", fail_at_second_request)
             with pytest.raises(TrackingOutage):
                 open_writer().update()
         assert 0 < open_writer().update().points == 1501 - max(sizes) < 1501

@@ -1,4 +1,4 @@
-"""The projection over HTTP, to a real MLflow server that goes away and comes back."""
+"""The projection over HTTP to a real MLflow server that stops and starts again."""
 
 import time
 from pathlib import Path
@@ -21,12 +21,12 @@ from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import history
 
 SMALL = make_plan(1, trials_per_arm=1, seeds=(7,))
-"""A server that asks who comes takes a tenth of a second a request to look at the password."""
+"""A server with a login takes a tenth of a second to check the password of each request."""
 SUMMARY = ArmSummary({"arm-0": {"test/score/mean": 0.5}})
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_away_for_a_while_has_everything_in_the_end(
+def test_server_with_an_outage_has_everything_in_the_end(
     folder: SweepFolder,
     ledger: Ledger,
     plan: Plan,
@@ -42,10 +42,10 @@ def test_a_server_that_goes_away_for_a_while_has_everything_in_the_end(
         server.start()
         ledger.append(events[:20], lease)
         follower = start_follower(folder, folder.ledger_url, server.uri)
-        wait(lambda: (state := read_state(folder)) is not None and state.position > 0)
+        wait_until(lambda: (state := read_state(folder)) is not None and state.position > 0)
         server.stop()
         ledger.append(events[20:40], lease)
-        wait(lambda: (state := read_state(folder)) is not None and state.error != "")
+        wait_until(lambda: (state := read_state(folder)) is not None and state.error != "")
         server.start()
         ledger.append(events[40:], lease)
         ledger.release(lease)
@@ -61,7 +61,7 @@ def test_a_server_that_goes_away_for_a_while_has_everything_in_the_end(
     assert len(list((tmp_path / "served").rglob("plan.json"))) == 1
 
 
-def wait(condition) -> None:  # type: ignore[no-untyped-def]
+def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -70,7 +70,7 @@ def wait(condition) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [SMALL], ids=["small"])
-def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_nothing(
+def test_server_with_a_login_accepts_only_the_right_password(
     folder: SweepFolder, ledger: Ledger, plan: Plan, database: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("flask_wtf", reason="mlflow[auth] is not installed")
@@ -79,14 +79,16 @@ def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_no
     ledger.release(lease)
     server = Server(database, tmp_path / "served", password="right: @ password")
     user = quote("right: @ password", safe="")
-    wrong, right = (server.uri.replace("//", f"//admin:{each}@") for each in ("wrong-and-long-enough", user))
+    wrong, right = (
+        server.uri.replace("//", f"//admin:{password}@") for password in ("wrong-and-long-enough", user)
+    )
     try:
         server.start()
-        with pytest.raises(TrackingOutage) as refused:
+        with pytest.raises(TrackingOutage) as error:
             sync(folder, ledger, wrong)
-        shown = str(refused.value)
-        assert "refuses the user and password (401)" in shown
-        assert "wrong-and-long-enough" not in shown
+        message = str(error.value)
+        assert "refuses the user and password (401)" in message
+        assert "wrong-and-long-enough" not in message
         assert runs(database, plan.name) == {}
         follower = start_follower(folder, folder.ledger_url, wrong)
         behind = follower.drain(120, outage_s=0.0)

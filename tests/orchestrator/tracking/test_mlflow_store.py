@@ -1,4 +1,4 @@
-"""MLflow's store: where it may be, and what happens when others touch it."""
+"""Locations of MLflow's store, its creation, and changes by others."""
 
 import sqlite3
 import stat
@@ -26,7 +26,7 @@ def test_file_stores_are_refused(uri: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "uri", ["sqlite://bob:pw1@h/mlflow.db", "sqlite+pysqlite://h/x.db", "sqlite://", "sqlite:///:memory:"]
 )
-def test_a_store_in_sqlite_is_a_file(uri: str) -> None:
+def test_sqlite_store_must_be_a_file(uri: str) -> None:
     with pytest.raises(InputError) as raised:
         check_uri(uri)
     assert "pw1" not in str(raised.value)
@@ -42,23 +42,21 @@ def test_sqlite_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     "uri", ["http://localhost:5000", "https://u:p@host", "postgresql://h/d", "databricks"]
 )
-def test_servers_and_databases_are_taken(uri: str) -> None:
+def test_servers_and_databases_are_accepted(uri: str) -> None:
     check_uri(uri)
 
 
-def test_a_server_that_is_away_is_an_outage_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unreachable_server_is_an_outage_with_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(TrackingOutage, match=r"http://127.0.0.1:9 .*`haltsweep sync`"):
         RunStore("http://127.0.0.1:9", "sweep", tmp_path)
 
 
-@pytest.mark.parametrize("said", ["database disk image is malformed", "UNAUTHENTICATED: who?", "any other"])
-def test_any_error_of_mlflow_is_an_outage_with_its_cause(said: str) -> None:
+@pytest.mark.parametrize("text", ["database disk image is malformed", "UNAUTHENTICATED: who?", "any other"])
+def test_any_error_of_mlflow_is_an_outage_with_its_cause(text: str) -> None:
     with pytest.raises(TrackingOutage) as caught, outages("sqlite:///mlflow.db"):
-        raise RuntimeError(said)
-    assert said.partition(":")[0] in str(caught.value)
+        raise RuntimeError(text)
+    assert text.partition(":")[0] in str(caught.value)
 
 
 def test_error_messages_contain_no_secrets_and_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,19 +67,19 @@ def test_error_messages_contain_no_secrets_and_are_short(monkeypatch: pytest.Mon
     assert len(str(caught.value)) < 1000
 
 
-def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_passwords_are_not_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(TrackingOutage, match=r"MLflow at http://me:\*\*\*@127.0.0.1:9 failed"):
         RunStore("http://me:secret@127.0.0.1:9", "sweep", tmp_path)
 
 
-def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
+def test_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
     RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path)
-    assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
+    assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "the file header must say WAL"
 
 
 @pytest.mark.parametrize(("sweep", "database"), [(0o700, 0o600), (0o750, 0o640)])
-def test_a_new_database_is_as_private_as_the_sweep(tmp_path: Path, sweep: int, database: int) -> None:
+def test_new_database_is_as_private_as_the_sweep(tmp_path: Path, sweep: int, database: int) -> None:
     runs = tmp_path / "runs"
     (runs / "sweep").mkdir(parents=True)
     (runs / "sweep").chmod(sweep)
@@ -90,88 +88,88 @@ def test_a_new_database_is_as_private_as_the_sweep(tmp_path: Path, sweep: int, d
     assert stat.S_IMODE((runs / "mlartifacts" / "sweep").stat().st_mode) == sweep
 
 
-def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None:
-    found: list[str] = []
+def test_experiment_is_created_once_by_many_threads(uri: str, tmp_path: Path) -> None:
+    ids: list[str] = []
     barrier = threading.Barrier(6)
 
     def create() -> None:
         barrier.wait()
-        found.append(RunStore(uri, "sweep", tmp_path).experiment_id)
+        ids.append(RunStore(uri, "sweep", tmp_path).experiment_id)
 
     threads = [threading.Thread(target=create) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 6
-    assert len(set(found)) == 1
+    assert len(ids) == 6
+    assert len(set(ids)) == 1
 
 
-def test_a_deleted_experiment_is_restored(uri: str, tmp_path: Path) -> None:
-    first = RunStore(uri, "sweep", tmp_path)
+def test_deleted_experiment_is_restored(uri: str, tmp_path: Path) -> None:
+    store = RunStore(uri, "sweep", tmp_path)
     client = MlflowClient(uri)
-    client.delete_experiment(first.experiment_id)
-    assert RunStore(uri, "sweep", tmp_path).experiment_id == first.experiment_id
-    assert client.get_experiment(first.experiment_id).lifecycle_stage == "active"
+    client.delete_experiment(store.experiment_id)
+    assert RunStore(uri, "sweep", tmp_path).experiment_id == store.experiment_id
+    assert client.get_experiment(store.experiment_id).lifecycle_stage == "active"
 
 
-def desired(arm: str = "a") -> DesiredRun:
+def desired_run(arm: str = "a") -> DesiredRun:
     tags = {"haltsweep.ledger": "uid", "haltsweep.kind": "arm", "haltsweep.arm": arm}
     return DesiredRun(f"arm/{arm}", None, arm, 1000, tags=tags)
 
 
-def test_the_run_with_fewer_metrics_of_two_duplicates_is_deleted(uri: str, tmp_path: Path) -> None:
+def test_duplicate_run_with_fewer_metrics_is_deleted(uri: str, tmp_path: Path) -> None:
     store = RunStore(uri, "sweep", tmp_path)
-    _, rich = (store.create(desired(), desired().tags) for _ in range(2))
-    store.log(rich, [Point("x", 1.0, 1, 1)], {}, {})
-    assert store.search("uid")["arm/a"].run_id == rich.run_id
-    left = MlflowClient(uri).search_runs([store.experiment_id])
-    assert [run.info.run_id for run in left] == [rich.run_id]
+    _, complete_run = (store.create(desired_run(), desired_run().tags) for _ in range(2))
+    store.log(complete_run, [Point("x", 1.0, 1, 1)], {}, {})
+    assert store.search("uid")["arm/a"].run_id == complete_run.run_id
+    remaining = MlflowClient(uri).search_runs([store.experiment_id])
+    assert [run.info.run_id for run in remaining] == [complete_run.run_id]
 
 
-def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None:
+def test_search_finds_only_runs_of_the_same_ledger(uri: str, tmp_path: Path) -> None:
     store = RunStore(uri, "sweep", tmp_path)
-    store.create(desired(), desired().tags)
-    store.create(desired("b"), {**desired("b").tags, "haltsweep.ledger": "a colleague's"})
+    store.create(desired_run(), desired_run().tags)
+    store.create(desired_run("b"), {**desired_run("b").tags, "haltsweep.ledger": "a colleague's"})
     assert list(store.search("uid")) == ["arm/a"]
 
 
-def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_reads_all_pages(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.mlflow.mlflow_runs.PAGE", 2)
     store = RunStore(uri, "sweep", tmp_path)
     for arm in "abcde":
-        store.create(desired(arm), desired(arm).tags)
+        store.create(desired_run(arm), desired_run(arm).tags)
     assert sorted(store.search("uid")) == [f"arm/{arm}" for arm in "abcde"]
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_the_database_of_another_program_is_refused_and_stays_as_it_is(mode: str, tmp_path: Path) -> None:
+def test_database_of_another_program_is_refused_and_unchanged(mode: str, tmp_path: Path) -> None:
     file = tmp_path / "foreign.db"
     with closing(sqlite3.connect(file)) as database:
         database.execute(f"PRAGMA journal_mode={mode}")
         database.execute("CREATE TABLE experiments (a TEXT)")
         database.commit()
-    before = file.read_bytes()
+    content = file.read_bytes()
     with pytest.raises(InputError, match=r"foreign\.db"):
         check_uri(f"sqlite:///{file}")
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_unfinished_database_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The disk fills up while MLflow makes its tables: once there is room, all goes on."""
+def test_unfinished_database_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The disk fills up while MLflow creates its tables; the next start succeeds."""
     from mlflow.store.db import utils
 
     file = tmp_path / "mlflow.db"
     upgrade = utils._upgrade_db
 
-    def fill_up(engine: object) -> None:
+    def fail_with_full_disk(engine: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(utils, "_upgrade_db", fill_up)
+    monkeypatch.setattr(utils, "_upgrade_db", fail_with_full_disk)
     with pytest.raises(TrackingOutage, match="No space left on device"):
         RunStore(f"sqlite:///{file}", "sweep", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(utils, "_upgrade_db", upgrade)
     assert RunStore(f"sqlite:///{file}", "sweep", tmp_path).search("nobody") == {}
-    assert {each.name for each in tmp_path.iterdir()} == {"sweep", "mlflow.db"}
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep", "mlflow.db"}

@@ -1,4 +1,4 @@
-"""Parquet says what the ledger says, and is cheap to keep up to date."""
+"""Parquet files equal the ledger, and updates write little."""
 
 import json
 import os
@@ -34,12 +34,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BLOCK", 16)
 
 
-def rows(folder: SweepFolder) -> list[tuple[Any, ...]]:
+def read_rows(folder: SweepFolder) -> list[tuple[Any, ...]]:
     table = pq.read_table(folder.measurements)
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def expected(events: list[Event]) -> list[tuple[Any, ...]]:
+def expected_rows(events: list[Event]) -> list[tuple[Any, ...]]:
     return sorted(
         (event.trial_id, event.payload["step"], event.payload["seconds"], event.at, name, value)
         for event in events
@@ -48,48 +48,48 @@ def expected(events: list[Event]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_records_survive(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
+def test_records_are_stored(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
     ledger.append(list(history(plan, 1))[:-3], lease)
     assert ParquetFiles(folder, plan, ledger).update() == 2
     assert read_records(folder) == records(ledger.events(), plan)
     assert any(record.outcome is None for record in read_records(folder))
 
 
-def test_lists_of_packages_and_changes_of_the_code_are_not_in_every_row(plan: Plan) -> None:
-    long = {"packages": ["numpy==2.1"], "code_diff": "+x"}
-    record = replace(records(history(plan, 1), plan)[0], provenance={"commit": "c0ffee", **long})
+def test_packages_and_code_diff_are_omitted_from_rows(plan: Plan) -> None:
+    long_fields = {"packages": ["numpy==2.1"], "code_diff": "+x"}
+    record = replace(records(history(plan, 1), plan)[0], provenance={"commit": "c0ffee", **long_fields})
     assert json.loads(parquet.to_row(record)["provenance"]) == {"commit": "c0ffee"}
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("keep", [True, False])
-def test_bit_by_bit_is_the_same_as_at_once(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, keep: bool, tmp_path: Path
+@pytest.mark.parametrize("has_one_writer", [True, False])
+def test_updates_in_parts_equal_an_update_at_once(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, has_one_writer: bool, tmp_path: Path
 ) -> None:
     events = list(history(plan, 2))
     files = ParquetFiles(folder, plan, ledger)
-    for at in range(0, len(events), 7):
-        ledger.append(events[at : at + 7], lease)
-        files = files if keep else ParquetFiles(folder, plan, ledger)
+    for position in range(0, len(events), 7):
+        ledger.append(events[position : position + 7], lease)
+        files = files if has_one_writer else ParquetFiles(folder, plan, ledger)
         files.update()
-        assert rows(folder) == expected(list(ledger.events())), "every row once, at every moment"
+        assert read_rows(folder) == expected_rows(list(ledger.events())), (
+            "every row must exist once after each update"
+        )
         assert read_records(folder) == records(ledger.events(), plan)
     assert len(list(folder.measurements.iterdir())) > 2
-    found = measurements(ledger.events())
-    assert sum(len(one.metrics) for some in found.values() for one in some) == len(rows(folder))
+    by_trial = measurements(ledger.events())
+    assert sum(len(item.metrics) for items in by_trial.values() for item in items) == len(read_rows(folder))
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_second_update_writes_nothing(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
+def test_second_update_writes_nothing(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
     ledger.append(list(history(plan, 2)), lease)
     files = ParquetFiles(folder, plan, ledger)
     assert files.update() > 2
-    before = {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")}
+    times = {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")}
     assert files.update() == 0
     assert ParquetFiles(folder, plan, ledger).update() == 0
-    assert {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")} == before
+    assert {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")} == times
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -100,65 +100,65 @@ def test_only_the_newest_block_is_rewritten(
     ledger.append(events[:40], lease)
     files = ParquetFiles(folder, plan, ledger)
     files.update()
-    old = {file: file.stat().st_mtime_ns for file in sorted(folder.measurements.iterdir())[:-1]}
+    old_times = {file: file.stat().st_mtime_ns for file in sorted(folder.measurements.iterdir())[:-1]}
     ledger.append(events[40:], lease)
     files.update()
-    assert old
-    assert all(file.stat().st_mtime_ns == at for file, at in old.items())
+    assert old_times
+    assert all(file.stat().st_mtime_ns == modified_at for file, modified_at in old_times.items())
 
 
-def _torn(file: Path) -> None:
+def _tear(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
 
 
-def _other_version(file: Path) -> None:
+def _change_version(file: Path) -> None:
     table = pq.read_table(file)
     pq.write_table(
         table.replace_schema_metadata({"haltsweep.schema": "99", "haltsweep.position": "10000"}), file
     )
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, _torn, _other_version])
-def test_missing_and_damaged_files_are_written_again(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, harm: Callable[[Path], None]
+@pytest.mark.parametrize("damage", [Path.unlink, _tear, _change_version])
+def test_missing_and_damaged_files_are_rewritten(
+    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, damage: Callable[[Path], None]
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
     ParquetFiles(folder, plan, ledger).update()
     for file in list(folder.root.rglob("*.parquet")):
-        harm(file)
+        damage(file)
     assert ParquetFiles(folder, plan, ledger).update() == 2
-    assert rows(folder) == expected(list(ledger.events()))
+    assert read_rows(folder) == expected_rows(list(ledger.events()))
     assert read_records(folder) == records(ledger.events(), plan)
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_files_of_events_that_the_ledger_has_no_more_are_deleted(
+def test_files_of_events_that_the_ledger_lost_are_deleted(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
-    """As after a ledger was restored from a backup."""
+    """A ledger that is restored from a backup may lack events."""
     ledger.append(list(history(plan, 2)), lease)
     ParquetFiles(folder, plan, ledger).update()
     later = folder.measurements / "000099.parquet"
     Projections(folder).put(later, folder.records.read_bytes())
     assert ParquetFiles(folder, plan, ledger).update() == 1
     assert not later.exists()
-    assert rows(folder) == expected(list(ledger.events()))
+    assert read_rows(folder) == expected_rows(list(ledger.events()))
 
 
 def test_unfinished_files_of_a_killed_writer_are_deleted(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
     folder.measurements.mkdir()
-    left = [folder.root / ".records.parquet.7-ab", folder.measurements / ".000000.parquet.7-ab"]
-    for file in [*left, folder.root / ".projections.json.7-ab"]:
-        file.write_bytes(b"half")
+    unfinished = [folder.root / ".records.parquet.7-ab", folder.measurements / ".000000.parquet.7-ab"]
+    for file in [*unfinished, folder.root / ".projections.json.7-ab"]:
+        file.write_bytes(b"unfinished")
     ledger.append(list(history(plan)), lease)
     ParquetFiles(folder, plan, ledger).update()
     assert not list(folder.root.rglob(".*-ab"))
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_sound_files_pass_and_others_are_named(
+def test_check_accepts_sound_files_and_names_others(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
     events = list(history(plan, 2))
@@ -166,65 +166,67 @@ def test_sound_files_pass_and_others_are_named(
     ledger.append(events[:40], lease)
     ParquetFiles(folder, plan, ledger).update()
     ledger.append(events[40:], lease)
-    assert set(check_files(folder, plan, ledger).values()) == {""}, "behind is not wrong"
-    first, second, *_ = sorted(folder.measurements.iterdir())
-    table = pq.read_table(first)
-    Projections(folder).put(first, _parquet(table.set_column(1, "step", pa.array([1] * len(table)))))
-    second.write_bytes(b"else")
+    assert set(check_files(folder, plan, ledger).values()) == {""}, "an old file must not count as wrong"
+    first_file, second_file, *_ = sorted(folder.measurements.iterdir())
+    table = pq.read_table(first_file)
+    Projections(folder).put(first_file, _to_parquet(table.set_column(1, "step", pa.array([1] * len(table)))))
+    second_file.write_bytes(b"else")
     Projections(folder).put(folder.measurements / "000099.parquet", folder.records.read_bytes())
-    found = check_files(folder, plan, ledger)
-    assert found.pop(first) == "its rows differ from the ledger"
-    assert "was changed or damaged since" in found.pop(second)
-    assert found.pop(folder.measurements / "000099.parquet") == "it has rows that are not in the ledger"
-    assert set(found.values()) == {""}
+    problems = check_files(folder, plan, ledger)
+    assert problems.pop(first_file) == "its rows differ from the ledger"
+    assert "was changed or damaged since" in problems.pop(second_file)
+    assert problems.pop(folder.measurements / "000099.parquet") == "it has rows that are not in the ledger"
+    assert set(problems.values()) == {""}
 
 
-def test_a_file_of_another_pyarrow_is_compared_by_its_rows(
+def test_file_of_another_pyarrow_version_is_compared_by_its_rows(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
     ParquetFiles(folder, plan, ledger).update()
     for file in (folder.records, *folder.measurements.iterdir()):
-        Projections(folder).put(file, _parquet(pq.read_table(file)))
+        Projections(folder).put(file, _to_parquet(pq.read_table(file)))
     assert set(check_files(folder, plan, ledger).values()) == {""}
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _to_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return bytes(sink.getvalue())
 
 
-def test_a_file_without_records_is_refused(folder: SweepFolder) -> None:
+def test_file_without_records_is_refused(folder: SweepFolder) -> None:
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
-    Projections(folder).put(folder.records, _parquet(pa.table({"a": [1]})))
+    Projections(folder).put(folder.records, _to_parquet(pa.table({"a": [1]})))
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
 
 
-def test_a_folder_that_cannot_be_written_says_what_to_do(
+def test_error_of_a_blocked_folder_contains_advice(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
-    folder.measurements.write_text("in the way")
+    folder.measurements.write_text("blocking file")
     files = ParquetFiles(folder, plan, ledger)
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         files.update()
     folder.measurements.unlink()
     files.update()
-    assert rows(folder) == expected(list(ledger.events())), "what failed is written later"
+    assert read_rows(folder) == expected_rows(list(ledger.events())), (
+        "the next update must write the failed file"
+    )
 
 
-def test_a_full_disk_leaves_no_partial_files(
+def test_full_disk_leaves_no_partial_files(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.append(list(history(plan, 2)), lease)
 
-    def full(_: int) -> None:
+    def fail_with_full_disk(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", fail_with_full_disk)
     with pytest.raises(StoreError, match="No space left on device"):
         ParquetFiles(folder, plan, ledger).update()
     assert list(folder.measurements.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The MLflow run of a trial that failed and runs again."""
+"""The MLflow run of a failed trial that is retried."""
 
 from pathlib import Path
 
@@ -14,16 +14,19 @@ from tests.support.mlflow.mlflow_db import runs
 from tests.support.sweeps.histories import DEAD, measurement, trial_of
 
 
-def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
+def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
     database: Path, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
 ) -> None:
     trial = trial_of(plan, 0)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     name = trial.trial_id
     lease = ledger.claim(Holder.current())
-    first = [log.asked(1.0, trial), log.started(1.0, name, 1)]
-    first += [log.measured(2.0, name, measurement(1, 0.1)), log.measured(3.0, name, measurement(2, 0.2))]
-    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first, log.ended(4.0, name, crashed)], lease)
+    first_events = [log.asked(1.0, trial), log.started(1.0, name, 1)]
+    first_events += [
+        log.measured(2.0, name, measurement(1, 0.1)),
+        log.measured(3.0, name, measurement(2, 0.2)),
+    ]
+    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first_events, log.ended(4.0, name, crashed)], lease)
 
     def update() -> int:
         return MlflowWriter(uri, plan, ledger, artifact_root(folder)).update().total
@@ -32,20 +35,20 @@ def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
     writer.update()
     (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
     assert runs(database, plan.name)[key].status == "FAILED"
-    again = [
+    retry_events = [
         log.retried(5.0, name, -1),
         log.started(5.0, name, 2),
         log.measured(6.0, name, measurement(1, 0.3)),
     ]
-    ledger.append([*again, log.attributes(6.0, name, {"data/version": "v2"})], lease)
+    ledger.append([*retry_events, log.attributes(6.0, name, {"data/version": "v2"})], lease)
     writer.update()
     assert runs(database, plan.name)[key].status == "RUNNING"
     assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
-    done = Outcome(OutcomeKind.FINISHED, "ran to step 2")
-    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, done)], lease)
+    finished = Outcome(OutcomeKind.FINISHED, "ran to step 2")
+    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, finished)], lease)
     update()
-    found = runs(database, plan.name)
-    assert len([each for each in found if each.startswith("trial/")]) == 1
-    assert (found[key].status, found[key].tags["data/version"]) == ("FINISHED", "v2")
-    assert found[key].latest["valid/score"] == 0.4
-    assert update() == 0, "all is there"
+    mlflow_runs = runs(database, plan.name)
+    assert len([key for key in mlflow_runs if key.startswith("trial/")]) == 1
+    assert (mlflow_runs[key].status, mlflow_runs[key].tags["data/version"]) == ("FINISHED", "v2")
+    assert mlflow_runs[key].latest["valid/score"] == 0.4
+    assert update() == 0, "MLflow must be complete"

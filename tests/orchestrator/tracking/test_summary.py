@@ -1,4 +1,4 @@
-"""What a report says of the arms, handed to another process."""
+"""The summary of a report is sent to another process."""
 
 import os
 
@@ -7,18 +7,18 @@ from orchestrator.tracking.summary import ArmSummary, SummaryFile, read_summary
 SUMMARY = ArmSummary({"wide": {"b": 0.5, "a": 0.25}}, {"wide": {"verdict": "one\ntwo"}})
 
 
-def test_a_summary_can_be_read_several_times() -> None:
+def test_summary_can_be_read_several_times() -> None:
     file = SummaryFile()
     assert read_summary(file.fd) is None
     file.write(SUMMARY)
-    read = read_summary(file.fd)
-    assert read is not None
-    assert read == read_summary(file.fd) == SUMMARY
-    assert list(SUMMARY.metrics["wide"]) == list(read.metrics["wide"])
+    summary = read_summary(file.fd)
+    assert summary is not None
+    assert summary == read_summary(file.fd) == SUMMARY
+    assert list(SUMMARY.metrics["wide"]) == list(summary.metrics["wide"])
     file.close()
 
 
-def test_an_incomplete_summary_is_ignored() -> None:
+def test_incomplete_summary_is_ignored() -> None:
     file = SummaryFile()
     file.write(SUMMARY)
     for size in reversed(range(os.fstat(file.fd).st_size)):

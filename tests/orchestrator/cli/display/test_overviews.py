@@ -21,7 +21,7 @@ from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_outline, to_json
 from orchestrator.plan.types import Plan
-from tests.orchestrator.execution.sweep.test_sweep_fold import PLANS, plan_of
+from tests.orchestrator.execution.sweep.test_sweep_fold import PLANS, make_phases_plan
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.sweeps.driving import run_in_turn
 from tests.support.sweeps.overviews import overview
@@ -30,7 +30,7 @@ ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 
 
 def stopped_early() -> Plan:
-    plan = plan_of()
+    plan = make_phases_plan()
     assert plan.search is not None
     return replace(plan, search=replace(plan.search, stopper=ASHA))
 
@@ -76,7 +76,7 @@ def test_a_snapshot_changes_nothing_of_an_overview(plan: Plan, tmp_path: Path) -
 
 
 def test_ended_trials_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, log, read = plan_of(), MemoryLog(), list[Event]()
+    plan, log, read = make_phases_plan(), MemoryLog(), list[Event]()
     run_in_turn(record(plan, log))
     newest = Ledger.newest
     monkeypatch.setattr(Ledger, "newest", lambda *a, **k: iter(read.extend(newest(*a, **k)) or read))
@@ -88,7 +88,7 @@ def test_ended_trials_are_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
-    plan, log = plan_of(), MemoryLog()
+    plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))
     at = len(log.written)
     recorder = record(plan, log)
@@ -107,7 +107,7 @@ def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
 def test_a_snapshot_that_holds_no_sums_is_passed_over(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, log = plan_of(), MemoryLog()
+    plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))
     monkeypatch.setattr(ledger_snapshot, "MOST_LINE", 99)
     monkeypatch.setattr(SweepFold, "content", lambda _: content)
@@ -128,7 +128,7 @@ def test_an_early_stopper_has_sums_in_its_snapshots() -> None:
 
 
 def test_the_outline_of_a_plan_has_all_but_its_trials(tmp_path: Path) -> None:
-    folder, plan = SweepFolder(tmp_path), plan_of()
+    folder, plan = SweepFolder(tmp_path), make_phases_plan()
     folder.plan.write_text(to_json(plan), encoding="utf-8")
     outline, planned = read_outline(folder)
     assert outline == replace(plan, trials=())

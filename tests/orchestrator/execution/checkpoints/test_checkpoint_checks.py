@@ -1,4 +1,5 @@
-"""Checkpoints that are to be read again are looked at first; what is missing or damaged is told by trial."""
+"""Checkpoints to be re-evaluated are checked before an extension; missing or damaged checkpoints are listed
+by trial."""
 
 from dataclasses import replace
 
@@ -19,68 +20,74 @@ SEEDS = tuple(range(1, MOST_NAMED + 3))
 
 
 @pytest.fixture
-def sweep(tmp_path):
-    """A finished sweep that is to read one split more, with a checkpoint of every confirm trial."""
-    old = make_plan(1, seeds=SEEDS)
-    known = records(history(old), old)
-    new = replace(old, confirm=replace(old.confirm, splits=("test", "long")))
-    added = Extension(1.0, "haltsweep extend", "", ("confirm.splits",), (), (), {})
-    plan = extended(old, new, {each.trial_id for each in known}, added)
+def extended_sweep(tmp_path):
+    """A finished sweep whose extension re-evaluates one more split; each confirm trial has a checkpoint."""
+    old_plan = make_plan(1, seeds=SEEDS)
+    known_records = records(history(old_plan), old_plan)
+    new_plan = replace(old_plan, confirm=replace(old_plan.confirm, splits=("test", "long")))
+    extension = Extension(1.0, "haltsweep extend", "", ("confirm.splits",), (), (), {})
+    plan = extended(old_plan, new_plan, {record_.trial_id for record_ in known_records}, extension)
     folder = SweepFolder(tmp_path / "synthetic")
-    confirmed = [each for each in known if each.phase == "confirm"]
-    for each in confirmed:
+    confirmed = [record_ for record_ in known_records if record_.phase == "confirm"]
+    for trial_record in confirmed:
         worker_checkpoints.write(
-            folder.checkpoint(each.trial_id), each.last, lambda place: (place / "state").write_text("x" * 50)
+            folder.checkpoint(trial_record.trial_id),
+            trial_record.last,
+            lambda place: (place / "state").write_text("x" * 50),
         )
-    return folder, plan, known, confirmed
+    return folder, plan, known_records, confirmed
 
 
-def test_all_are_there(sweep):
-    folder, plan, known, _ = sweep
-    require_checkpoints(folder, None, plan, known)
+def test_complete_checkpoints_raise_no_error(extended_sweep):
+    folder, plan, known_records, _ = extended_sweep
+    require_checkpoints(folder, None, plan, known_records)
 
 
-def test_one_of_an_older_step_one_that_is_damaged_and_one_that_is_gone(sweep):
-    folder, plan, known, confirmed = sweep
-    older, damaged, gone = confirmed[:3]
+def test_older_damaged_and_missing_checkpoints_are_listed(extended_sweep):
+    folder, plan, known_records, confirmed = extended_sweep
+    older, damaged, missing = confirmed[:3]
     (newest,) = worker_checkpoints.list_checkpoints(folder.checkpoint(older.trial_id))
     newest.folder.rename(newest.folder.with_name(newest.folder.name.replace("30", "20")))
     (newest,) = worker_checkpoints.list_checkpoints(folder.checkpoint(damaged.trial_id))
     (newest.state / "state").write_text("y" * 50)
-    folder.checkpoint(gone.trial_id).rename(folder.root / "away")
-    with pytest.raises(InputError, match="synthetic cannot be extended by splits") as raised:
-        require_checkpoints(folder, None, plan, known)
-    first, *faults, last = str(raised.value).splitlines()
-    assert first.endswith("and 3 trials cannot be read:")
-    for each, fault in zip((older, damaged, gone), faults, strict=True):
-        assert fault.startswith(f"  arm-0/confirm/{each.number} ({each.trial_id}, seed {each.seed}): ")
+    folder.checkpoint(missing.trial_id).rename(folder.root / "away")
+    with pytest.raises(InputError, match="synthetic cannot be extended by splits") as error:
+        require_checkpoints(folder, None, plan, known_records)
+    first_line, *faults, last_line = str(error.value).splitlines()
+    assert first_line.endswith("and 3 trials cannot be read:")
+    for trial_record, fault in zip((older, damaged, missing), faults, strict=True):
+        assert fault.startswith(
+            f"  arm-0/confirm/{trial_record.number} ({trial_record.trial_id}, seed {trial_record.seed}): "
+        )
     assert faults[0].endswith("no checkpoint of step 30")
     assert "state" in faults[1]
     assert faults[2].endswith("no checkpoint of step 30")
-    assert last.startswith("Put back what is missing")
+    assert last_line.startswith("Put back what is missing")
     failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED) if each in (older, damaged, gone) else each
-        for each in known
+        replace(trial_record, outcome=OutcomeKind.DIVERGED)
+        if trial_record in (older, damaged, missing)
+        else trial_record
+        for trial_record in known_records
     ]
     require_checkpoints(folder, None, plan, failed)
 
 
-def test_what_was_read_already_needs_no_checkpoint(sweep):
-    folder, plan, known, confirmed = sweep
-    for each in confirmed:
-        folder.checkpoint(each.trial_id).rename(folder.root / each.trial_id)
-    read = [
-        replace(confirmed[0], trial_id=each.trial_id, phase="posthoc")
-        for each in plan.trials
-        if each.late_splits
+def test_reevaluated_trial_needs_no_checkpoint(extended_sweep):
+    folder, plan, known_records, confirmed = extended_sweep
+    for trial_record in confirmed:
+        folder.checkpoint(trial_record.trial_id).rename(folder.root / trial_record.trial_id)
+    reevaluations = [
+        replace(confirmed[0], trial_id=trial.trial_id, phase="posthoc")
+        for trial in plan.trials
+        if trial.late_splits
     ]
-    assert len(read) == len(confirmed)
-    require_checkpoints(folder, None, plan, [*known, *read])
+    assert len(reevaluations) == len(confirmed)
+    require_checkpoints(folder, None, plan, [*known_records, *reevaluations])
 
 
-def test_of_many_some_are_named(sweep):
-    folder, plan, known, confirmed = sweep
-    for each in confirmed:
-        folder.checkpoint(each.trial_id).rename(folder.root / each.trial_id)
+def test_long_list_of_missing_checkpoints_is_shortened(extended_sweep):
+    folder, plan, known_records, confirmed = extended_sweep
+    for trial_record in confirmed:
+        folder.checkpoint(trial_record.trial_id).rename(folder.root / trial_record.trial_id)
     with pytest.raises(InputError, match="and 2 trials more"):
-        require_checkpoints(folder, None, plan, known)
+        require_checkpoints(folder, None, plan, known_records)

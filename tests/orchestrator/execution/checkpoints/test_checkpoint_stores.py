@@ -1,4 +1,4 @@
-"""Checkpoints elsewhere: complete or absent, checked, the newest two, on every kind of file system."""
+"""Checkpoints in external stores are complete or absent, verified, and limited to the newest two."""
 
 import os
 import subprocess
@@ -45,17 +45,17 @@ def store(request, tmp_path):
         uri = request.getfixturevalue("s3").uri
     else:
         uri = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
-    made = ExternalStore(sweep_uri(uri, "sweep"))
-    yield made
-    made.close()
+    external_store = ExternalStore(sweep_uri(uri, "sweep"))
+    yield external_store
+    external_store.close()
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def no_patience(monkeypatch):
     monkeypatch.setattr(checkpoint_stores, "PATIENCE_S", 0.0)
 
 
-def write(store, step, trial=TRIAL):
+def write_checkpoint(store, step, trial=TRIAL):
     def save(folder):
         (folder / "deep" / "er").mkdir(parents=True)
         (folder / "deep" / "er" / "weights").write_bytes(b"w" * step * 1000)
@@ -64,162 +64,162 @@ def write(store, step, trial=TRIAL):
     return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save)
 
 
-def steps(store, trial=TRIAL):
-    return [each.step for each in store.complete(trial)]
+def checkpoint_steps(store, trial=TRIAL):
+    return [checkpoint.step for checkpoint in store.complete(trial)]
 
 
-def job(**more):
-    return Job({**SETTINGS, "train": {"steps": 6, "fault": None}}, seed=1, **more)
+def make_job(**fields):
+    return Job({**SETTINGS, "train": {"steps": 6, "fault": None}}, seed=1, **fields)
 
 
-def run_to(harness, step):
+def run_until(harness, step):
     while (reply := harness.advance()).measurement.step < step:
         pass
     return reply
 
 
-def test_the_newest_two_are_kept_and_hold_what_was_written(store):
-    assert [write(store, step) for step in (1, 2, 3)] == [1, 2, 3]
-    found = list(store.complete(TRIAL))
-    assert [each.step for each in found] == [3, 2]
-    for each in found:
-        assert each.measurement() == Measurement(each.step, 0.5, {"valid/score": 0.25})
-        assert (each.state / "deep" / "er" / "weights").read_bytes() == b"w" * each.step * 1000
-        assert (each.state / "empty").read_bytes() == b""
+def test_store_retains_the_newest_two_checkpoints_with_their_content(store):
+    assert [write_checkpoint(store, step) for step in (1, 2, 3)] == [1, 2, 3]
+    checkpoints = list(store.complete(TRIAL))
+    assert [checkpoint.step for checkpoint in checkpoints] == [3, 2]
+    for checkpoint in checkpoints:
+        assert checkpoint.measurement() == Measurement(checkpoint.step, 0.5, {"valid/score": 0.25})
+        assert (checkpoint.state / "deep" / "er" / "weights").read_bytes() == b"w" * checkpoint.step * 1000
+        assert (checkpoint.state / "empty").read_bytes() == b""
 
 
-def test_a_trial_without_checkpoints_has_none(store):
-    assert steps(store) == []
+def test_trial_without_checkpoints_has_an_empty_list(store):
+    assert checkpoint_steps(store) == []
     store.clear_unfinished(TRIAL)
     store.discard(["trial"])
 
 
-def test_what_was_cut_off_before_its_manifest_is_absent_and_deleted_by_the_next(store, monkeypatch):
-    write(store, 1)
+def test_unfinished_checkpoint_is_hidden_and_deleted_by_the_next_write(store, monkeypatch):
+    write_checkpoint(store, 1)
     put = ExternalStore.put
 
-    def cut_off(self, path, content):
+    def fail_at_manifest(self, path, content):
         if path.endswith("checkpoint.json"):
             raise OSError("the line is cut")
         put(self, path, content)
 
-    monkeypatch.setattr(ExternalStore, "put", cut_off)
+    monkeypatch.setattr(ExternalStore, "put", fail_at_manifest)
     with pytest.raises(StoreUnreachable):
-        write(store, 2)
+        write_checkpoint(store, 2)
     monkeypatch.undo()
-    assert steps(store) == [1]
+    assert checkpoint_steps(store) == [1]
     assert store.entries(store._path("trial")).keys() == {"step-000000001", "step-000000002"}
-    write(store, 3)
+    write_checkpoint(store, 3)
     assert store.entries(store._path("trial")).keys() == {"step-000000001", "step-000000003"}
 
 
-def test_an_attempt_given_up_for_dead_does_not_spoil_what_its_successor_wrote(store, monkeypatch):
-    write(store, 5)
+def test_unfinished_write_of_a_stale_attempt_keeps_the_checkpoint_of_its_successor(store, monkeypatch):
+    write_checkpoint(store, 5)
     stale = ExternalStore(store.uri)
-    monkeypatch.setattr(ExternalStore, "put", no_manifest)
+    monkeypatch.setattr(ExternalStore, "put", fail_to_write)
     with pytest.raises(StoreUnreachable):
         stale.write(
-            TRIAL, Measurement(5, 0.5, {}), lambda folder: (folder / "empty").write_bytes(b"of the stale one")
+            TRIAL, Measurement(5, 0.5, {}), lambda folder: (folder / "empty").write_bytes(b"stale content")
         )
     monkeypatch.undo()
-    (found,) = store.complete(TRIAL)
-    assert found.measurement().metrics == {"valid/score": 0.25}
+    (checkpoints,) = store.complete(TRIAL)
+    assert checkpoints.measurement().metrics == {"valid/score": 0.25}
     stale.close()
 
 
-def no_manifest(store, path, content):
+def fail_to_write(store, path, content):
     raise OSError("the line is cut")
 
 
-def test_damage_is_found_and_the_older_one_is_used(store):
-    write(store, 1)
-    write(store, 2)
+def test_damaged_checkpoint_raises_an_error_and_the_older_one_is_readable(store):
+    write_checkpoint(store, 1)
+    write_checkpoint(store, 2)
     newest, older = store.complete(TRIAL)
-    (weights,) = [each for each in everything(store) if each.endswith("weights") and "step-000000002" in each]
+    (weights,) = [file for file in all_files(store) if file.endswith("weights") and "step-000000002" in file]
     store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
     with pytest.raises(CheckpointDamaged):
         newest.measurement()
     assert older.measurement().step == 1
     store.put(store._path("trial", "step-000000002", "checkpoint.json"), b'{"state": ')
-    assert steps(store) == [1]
+    assert checkpoint_steps(store) == [1]
 
 
-def everything(store, folder=None):
-    """Paths of all files of a store."""
+def all_files(store, folder=None):
+    """Yield the paths of all files of a store."""
     folder = folder or store._path()
     for name, is_folder in store.entries(folder).items():
-        yield from everything(store, f"{folder}/{name}") if is_folder else [f"{folder}/{name}"]
+        yield from all_files(store, f"{folder}/{name}") if is_folder else [f"{folder}/{name}"]
 
 
-def test_only_what_is_told_is_deleted(store):
+def test_discard_deletes_only_the_named_trials(store):
     for name in ("a", "b", "c"):
-        write(store, 1, Path(name))
+        write_checkpoint(store, 1, Path(name))
     store.discard(["a", *(f"none-{number}" for number in range(20))])
     store.discard(["b"])
-    assert [steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
+    assert [checkpoint_steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
     store.discard_all()
-    assert steps(store, Path("c")) == []
+    assert checkpoint_steps(store, Path("c")) == []
     store.discard_all()
 
 
-def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
+def test_discard_of_the_recorder_runs_in_the_background(tmp_path):
     uri = f"file://{tmp_path}/store"
-    store, recorders = ExternalStore(uri), ExternalCheckpoints(uri)
-    write(store, 1, Path("a"))
-    write(store, 1, Path("b"))
-    recorders.discard(["a"])
-    recorders.discard([])
-    recorders.close()
-    assert steps(store, Path("a")) == []
-    assert steps(store, Path("b")) == [1]
-    assert recorders.place("b", 1) == f"{uri}/b/step-000000001"
+    store, recorder_store = ExternalStore(uri), ExternalCheckpoints(uri)
+    write_checkpoint(store, 1, Path("a"))
+    write_checkpoint(store, 1, Path("b"))
+    recorder_store.discard(["a"])
+    recorder_store.discard([])
+    recorder_store.close()
+    assert checkpoint_steps(store, Path("a")) == []
+    assert checkpoint_steps(store, Path("b")) == [1]
+    assert recorder_store.store_folder("b", 1) == f"{uri}/b/step-000000001"
     store.close()
 
 
-def test_a_place_is_tried_before_it_is_used(store, tmp_path):
+def test_probe_leaves_no_files_and_detects_an_unusable_location(store, tmp_path):
     store.probe()
-    assert list(everything(store)) == []
+    assert list(all_files(store)) == []
     (tmp_path / "taken").touch()
     with pytest.raises(StoreError):
         ExternalStore(f"file://{tmp_path}/taken/below").probe()
 
 
-def test_a_bucket_that_is_not_there_is_refused(s3):
+def test_probe_of_a_missing_bucket_raises_an_error(s3):
     with pytest.raises(StoreError) as raised:
         ExternalStore(s3.uri.replace("bucket", "no-such-bucket")).probe()
     assert SECRET not in str(raised.value)
 
 
-def test_a_trial_goes_on_from_elsewhere_on_another_machine(store, impatient, tmp_path):
+def test_trial_continues_from_the_store_on_another_machine(store, no_patience, tmp_path):
     undisturbed = Harness(PATH, 0.0)
-    undisturbed.start(job(phase="confirm"), tmp_path / "trial")
-    first = Harness(PATH, 0.0, store=store)
-    first.start(job(phase="confirm"), TRIAL)
-    run_to(first, 4)
-    second = Harness(PATH, 1e9, store=ExternalStore(store.uri))
-    second.start(job(phase="confirm"), Path("another/machine/trial"))
-    assert second.advance().measurement.step == 4
-    last = run_to(second, 6)
-    assert last.checkpoint == 6
-    assert last.measurement == run_to(undisturbed, 6).measurement
-    third = Harness(PATH, store=ExternalStore(store.uri))
-    third.start(job(phase="posthoc", source=Path("trial/step-000000006")), Path("reread"))
-    assert third.advance().measurement.step == 6
+    undisturbed.start(make_job(phase="confirm"), tmp_path / "trial")
+    first_harness = Harness(PATH, 0.0, store=store)
+    first_harness.start(make_job(phase="confirm"), TRIAL)
+    run_until(first_harness, 4)
+    second_harness = Harness(PATH, 1e9, store=ExternalStore(store.uri))
+    second_harness.start(make_job(phase="confirm"), Path("another/machine/trial"))
+    assert second_harness.advance().measurement.step == 4
+    last_reply = run_until(second_harness, 6)
+    assert last_reply.checkpoint == 6
+    assert last_reply.measurement == run_until(undisturbed, 6).measurement
+    third_harness = Harness(PATH, store=ExternalStore(store.uri))
+    third_harness.start(make_job(phase="posthoc", source=Path("trial/step-000000006")), Path("reevaluation"))
+    assert third_harness.advance().measurement.step == 6
     assert not Path("another").exists()
 
 
-def test_a_search_s_last_checkpoint_is_not_sent(store):
+def test_search_trial_stores_no_last_checkpoint(store):
     harness = Harness(PATH, 1e9, store=store)
-    harness.start(job(), TRIAL)
-    reply = run_to(harness, 6)
+    harness.start(make_job(), TRIAL)
+    reply = run_until(harness, 6)
     assert (reply.checkpoint, reply.ended.kind) == (None, OutcomeKind.FINISHED)
-    assert steps(store) == []
+    assert checkpoint_steps(store) == []
 
 
-def test_a_posthoc_trial_without_its_checkpoint_says_so(store):
+def test_posthoc_trial_without_its_checkpoint_reports_the_missing_path(store):
     harness = Harness(PATH, store=store)
-    harness.start(job(phase="posthoc", source=Path("nobody/step-000000006")), TRIAL)
+    harness.start(make_job(phase="posthoc", source=Path("nobody/step-000000006")), TRIAL)
     ended = harness.advance().ended
     assert "its confirmed trial, and nobody/step-000000006 is not there" in ended.reason
 
@@ -236,7 +236,7 @@ def test_a_posthoc_trial_without_its_checkpoint_says_so(store):
         f"s3://bucket/folder?region=x&X-Amz-Security-Token={SECRET}",
     ],
 )
-def test_credentials_in_the_uri_are_refused_and_not_repeated(uri):
+def test_credentials_in_a_uri_are_refused_and_not_printed(uri):
     with pytest.raises(InputError) as raised:
         check_uri(uri)
     assert SECRET not in str(raised.value)
@@ -248,7 +248,7 @@ def test_unknown_file_systems_are_refused(uri):
         check_uri(uri)
 
 
-def test_names_go_before_the_query():
+def test_child_uri_inserts_names_before_the_query():
     assert child_uri("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
     assert child_uri("s3://bucket", "a") == "s3://bucket/a"
     assert child_uri("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
@@ -257,7 +257,7 @@ def test_names_go_before_the_query():
 
 
 class TestOutage:
-    """The server goes away."""
+    """The S3 server stops."""
 
     @pytest.fixture
     def server(self, tmp_path):
@@ -265,90 +265,93 @@ class TestOutage:
             yield server
 
     @pytest.mark.slow
-    def test_a_failing_upload_costs_a_checkpoint_and_not_the_trial(self, server):
+    def test_failed_upload_loses_a_checkpoint_but_not_the_trial(self, server):
         harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
-        harness.start(job(), TRIAL)
+        harness.start(make_job(), TRIAL)
         assert harness.advance().checkpoint == 1
         server.kill()
         reply = harness.advance()
         assert (reply.measurement.step, reply.checkpoint, reply.ended) == (2, None, None)
-        reply = run_to(harness, 6)
+        reply = run_until(harness, 6)
         assert reply.ended.kind is OutcomeKind.FINISHED
 
     @pytest.mark.slow
-    def test_a_trial_whose_store_is_away_does_not_begin_at_step_0(self, server, impatient):
+    def test_trial_does_not_start_over_while_its_store_is_unreachable(self, server, no_patience):
         harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
         server.kill()
-        harness.start(job(), TRIAL)
+        harness.start(make_job(), TRIAL)
         with pytest.raises(StoreUnreachable):
             harness.advance()
 
     @pytest.mark.slow
-    def test_a_store_that_answers_again_is_waited_for(self, server):
+    def test_reader_waits_for_a_store_that_answers_again(self, server):
         store = ExternalStore(server.uri)
-        write(store, 3)
+        write_checkpoint(store, 3)
         server.pause()
         threading.Timer(8, server.go_on).start()
-        assert steps(store) == [3]
+        assert checkpoint_steps(store) == [3]
 
 
 class TestLibraryErrors:
-    """A store whose library has exceptions of its own goes away for some operations, or for good."""
+    """The library of the store raises its own exceptions, for some operations or for all."""
 
     @pytest.fixture
-    def place(self, tmp_path, monkeypatch):
+    def store_folder(self, tmp_path, monkeypatch):
         monkeypatch.setattr("orchestrator.execution.checkpoints.checkpoint_stores.time.sleep", lambda _: None)
         (tmp_path / "store").mkdir()
         return tmp_path / "store"
 
     @pytest.fixture
-    def failing(self, place):
-        made = ExternalStore(f"{PROTOCOL}://{place}/sweep")
-        yield made
-        made.close()
+    def failing_store(self, store_folder):
+        external_store = ExternalStore(f"{PROTOCOL}://{store_folder}/sweep")
+        yield external_store
+        external_store.close()
 
     @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError", "ValueError"])
-    def test_each_operation_is_retried_whatever_it_raises(self, failing, place, kind):
-        away = place / AWAY
+    def test_each_operation_is_retried_after_any_exception(self, failing_store, store_folder, kind):
+        outage_file = store_folder / AWAY
         for step in (1, 2):
-            away.write_text(f"{kind} 3")
-            assert failing.write(TRIAL, Measurement(step, 0.5, {}), save_one, patience_s=60.0) == step
-        away.write_text(f"{kind} 3")
-        assert steps(failing) == [2, 1]
-        away.write_text(f"{kind} 3")
-        failing.probe()
-        away.write_text(f"{kind} 3")
-        failing.clear_unfinished(TRIAL)
-        away.write_text(f"{kind} 3")
-        failing.discard(["trial"])
-        assert steps(failing) == []
+            outage_file.write_text(f"{kind} 3")
+            written_step = failing_store.write(
+                TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0
+            )
+            assert written_step == step
+        outage_file.write_text(f"{kind} 3")
+        assert checkpoint_steps(failing_store) == [2, 1]
+        outage_file.write_text(f"{kind} 3")
+        failing_store.probe()
+        outage_file.write_text(f"{kind} 3")
+        failing_store.clear_unfinished(TRIAL)
+        outage_file.write_text(f"{kind} 3")
+        failing_store.discard(["trial"])
+        assert checkpoint_steps(failing_store) == []
 
-    def test_a_store_that_is_away_is_not_empty(self, failing, place, impatient):
-        write(failing, 1)
+    def test_unreachable_store_is_not_treated_as_empty(self, failing_store, store_folder, no_patience):
+        write_checkpoint(failing_store, 1)
         for kind in ("LibraryError", "ConnectionError", "ValueError"):
-            (place / AWAY).write_text(kind)
-            harness = Harness(PATH, store=failing)
-            harness.start(job(), TRIAL)
+            (store_folder / AWAY).write_text(kind)
+            harness = Harness(PATH, store=failing_store)
+            harness.start(make_job(), TRIAL)
             with pytest.raises(StoreUnreachable):
                 harness.advance()
-        (place / AWAY).unlink()
-        assert steps(failing) == [1]
+        (store_folder / AWAY).unlink()
+        assert checkpoint_steps(failing_store) == [1]
 
-    def test_a_deletion_that_fails_is_reported_and_ends_nothing(self, place, monkeypatch, caplog):
+    def test_failed_deletion_is_logged_and_ends_nothing(self, store_folder, monkeypatch, caplog):
         monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
-        uri = f"{PROTOCOL}://{place}/sweep"
-        store, recorders = ExternalStore(uri), ExternalCheckpoints(uri)
-        write(store, 1, Path("a"))
-        write(store, 1, Path("b"))
-        (place / AWAY).write_text("LibraryError 1")
-        recorders.discard(["a"])
-        recorders.discard(["b"])
-        recorders.close()
-        assert [steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
+        uri = f"{PROTOCOL}://{store_folder}/sweep"
+        store, recorder_store = ExternalStore(uri), ExternalCheckpoints(uri)
+        write_checkpoint(store, 1, Path("a"))
+        write_checkpoint(store, 1, Path("b"))
+        (store_folder / AWAY).write_text("LibraryError 1")
+        recorder_store.discard(["a"])
+        recorder_store.discard(["b"])
+        recorder_store.close()
+        assert [checkpoint_steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
         assert "could not be deleted" in caplog.text
         store.close()
 
-    def test_no_retry_for_what_a_retry_cannot_mend(self, place):
+    def test_permanent_error_is_not_retried(self, store_folder):
         calls = []
 
         def refuse():
@@ -360,28 +363,28 @@ class TestLibraryErrors:
         assert len(calls) == 1
 
 
-def save_one(folder):
+def save_weights(folder):
     (folder / "weights").write_bytes(b"w")
 
 
 @pytest.mark.slow
-def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
+def test_all_trials_finish_despite_short_outages_of_the_store(tmp_path):
     store = tmp_path / "store"
     store.mkdir()
     plan = make_plan(2, trials_per_arm=4, seeds=(7, 8))
     folder = SweepFolder(tmp_path / "synthetic")
     folder.root.mkdir()
     uri = f"{PROTOCOL}://{store}/sweep"
-    away = store / AWAY
+    outage_file = store / AWAY
 
-    def outages():
+    def cause_outages():
         for _ in range(3):
-            away.write_text("LibraryError")
+            outage_file.write_text("LibraryError")
             time.sleep(2)
-            away.unlink()
+            outage_file.unlink()
             time.sleep(2)
 
-    thread = threading.Thread(target=outages)
+    thread = threading.Thread(target=cause_outages)
     thread.start()
     with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
         lease = ledger.claim(Holder.current())
@@ -394,13 +397,13 @@ def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
             checkpoints=uri,
         )
         recorder.close()
-        ended = [each.outcome for each in records(ledger.events(), plan)]
+        outcomes = [trial_record.outcome for trial_record in records(ledger.events(), plan)]
     thread.join()
-    assert ended == [OutcomeKind.FINISHED] * 12
+    assert outcomes == [OutcomeKind.FINISHED] * 12
 
 
-def test_a_process_that_ends_leaves_no_copies(tmp_path):
-    program = (
+def test_ended_process_leaves_no_temporary_copies(tmp_path):
+    code = (
         "import sys; from pathlib import Path;"
         "from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore;"
         "from trainables.protocol import Measurement;"
@@ -410,7 +413,7 @@ def test_a_process_that_ends_leaves_no_copies(tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     subprocess.run(
-        [sys.executable, "-c", program, f"file://{tmp_path}/store"],
+        [sys.executable, "-c", code, f"file://{tmp_path}/store"],
         env={**os.environ, "TMPDIR": str(temporary)},
         check=True,
     )

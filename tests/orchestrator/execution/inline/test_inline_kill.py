@@ -1,4 +1,4 @@
-"""Processes of trials are killed, and the launching process between changes: resuming leaves no trace."""
+"""Processes of trials and the launching process are killed; the resumed sweep has the same results."""
 
 import random
 import signal
@@ -16,7 +16,7 @@ from tests.support.sweeps.inline_sweep import plan
 MOMENTS = random.Random(20).choices(range(1, 9), k=12)
 
 
-def session(root, *changes):
+def run_session(root, *changes):
     process = module("tests.support.sweeps.inline_sweep", root, *changes)
     process.communicate()
     code = process.returncode
@@ -24,51 +24,53 @@ def session(root, *changes):
     return code == 0
 
 
-def events(root):
+def read_events(root):
     with Ledger.open(SweepFolder(root).ledger_url, "synthetic") as ledger:
         return list(ledger.events())
 
 
-def check(root):
-    """Every trial ended once and well, with every step; what the log says of each."""
-    log = events(root)
+def check_results(root):
+    """Assert that every trial finished once with every step; return params and measurements of each trial."""
+    log = read_events(root)
     finals = [
-        each.trial_id
-        for each in log
-        if each.kind is EventKind.ENDED and OutcomeKind(each.payload["kind"]).final
+        event.trial_id
+        for event in log
+        if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final
     ]
-    assert sorted(finals) == sorted(each.trial_id for each in plan().trials)
-    assert {each.ended["kind"] for each in content(log).values()} == {"finished"}
+    assert sorted(finals) == sorted(trial.trial_id for trial in plan().trials)
+    assert {history.ended["kind"] for history in content(log).values()} == {"finished"}
     for history in content(log).values():
-        steps = [each["step"] for each in history.measured]
+        steps = [event["step"] for event in history.measured]
         assert steps == ([4] if history.asked["phase"] == "posthoc" else [1, 2, 3, 4])
-    return {trial_id: (each.asked, each.measured) for trial_id, each in content(log).items()}
+    return {trial_id: (history.asked, history.measured) for trial_id, history in content(log).items()}
 
 
 @pytest.fixture(scope="module")
-def with_killed_trials(tmp_path_factory):
-    """A sweep of one session, some of whose trials kill their process."""
+def sweep_with_killed_trials(tmp_path_factory):
+    """Run a sweep in one session in which some trials kill their process."""
     root = tmp_path_factory.mktemp("deadly")
-    assert session(root), "the death of a trial's process is no death of the launching process"
+    assert run_session(root), "the launching process must survive the death of a trial's process"
     return root
 
 
-def test_a_trial_that_kills_its_process_costs_nothing_but_its_last_step(with_killed_trials):
-    check(with_killed_trials)
+def test_killed_trial_repeats_only_its_last_step(sweep_with_killed_trials):
+    check_results(sweep_with_killed_trials)
     assert [
-        each
-        for each in events(with_killed_trials)
-        if each.kind is EventKind.ENDED and each.payload.get("lost")
+        event
+        for event in read_events(sweep_with_killed_trials)
+        if event.kind is EventKind.ENDED and event.payload.get("lost")
     ]
-    steps = (with_killed_trials / "data/steps.txt").read_text().splitlines()
+    steps = (sweep_with_killed_trials / "data/steps.txt").read_text().splitlines()
     repeated = {line for line in steps if steps.count(line) > 1}
-    assert {line.rsplit(maxsplit=1)[-1] for line in repeated} == {"3"}, "the step it died in is repeated"
+    assert {line.rsplit(maxsplit=1)[-1] for line in repeated} == {"3"}, (
+        "only the step of the death may be repeated"
+    )
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_it_ends_the_same(tmp_path, with_killed_trials):
+def test_sweep_killed_at_random_moments_has_the_same_results(tmp_path, sweep_with_killed_trials):
     for moment in MOMENTS:
-        session(tmp_path, moment)
-    while not session(tmp_path):
+        run_session(tmp_path, moment)
+    while not run_session(tmp_path):
         pass
-    assert check(tmp_path) == check(with_killed_trials)
+    assert check_results(tmp_path) == check_results(sweep_with_killed_trials)

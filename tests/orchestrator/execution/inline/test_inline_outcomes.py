@@ -1,4 +1,4 @@
-"""What an exception of a trial is recorded as."""
+"""Exceptions of a trial are classified as outcomes."""
 
 import subprocess
 import sys
@@ -11,13 +11,13 @@ from orchestrator.trials import OutcomeKind
 from trainables.protocol import Diverged
 
 
-def raised(error, cause=None):
+def raise_and_catch(error, cause=None):
     with pytest.raises(type(error)) as caught:
         raise error from cause
     return caught.value
 
 
-def too_much():
+def out_of_memory_error():
     try:
         torch.empty(1 << 60, dtype=torch.uint8)
     except RuntimeError as error:
@@ -25,7 +25,7 @@ def too_much():
     raise AssertionError("this machine has an exabyte of memory")
 
 
-def test_a_divergence_says_where_and_what():
+def test_divergence_names_value_and_step():
     outcome = classify_error(Diverged(7, float("inf")))
     assert outcome.kind is OutcomeKind.DIVERGED
     assert "must stay finite, got loss=inf at step=7" in outcome.reason
@@ -39,41 +39,43 @@ def test_a_divergence_says_where_and_what():
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
-        too_much(),
+        out_of_memory_error(),
     ],
     ids=lambda error: type(error).__name__ + str(error)[:20],
 )
-def test_memory_that_ran_out_is_told_from_mistakes(error):
+def test_memory_errors_are_classified_as_out_of_memory(error):
     outcome = classify_error(error)
     assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
     assert outcome.reason.startswith(type(error).__name__)
 
 
-def test_memory_that_ran_out_is_seen_behind_another_error():
-    error = raised(RuntimeError("the batch could not be made"), raised(MemoryError("no room")))
+def test_memory_error_as_a_cause_is_classified_as_out_of_memory():
+    error = raise_and_catch(
+        RuntimeError("the batch could not be made"), raise_and_catch(MemoryError("no room"))
+    )
     assert classify_error(error).kind is OutcomeKind.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("error", [KeyError("out of memory"), RuntimeError("shape mismatch"), ValueError("")])
-def test_mistakes_are_crashes_with_type_message_and_where(error):
-    outcome = classify_error(raised(error))
+def test_other_errors_are_crashes_with_type_message_and_location(error):
+    outcome = classify_error(raise_and_catch(error))
     assert outcome.kind is OutcomeKind.CRASHED
     assert outcome.reason.splitlines()[0] == f"{type(error).__name__}: {error}".strip()
     assert "raise error from cause" in outcome.reason
 
 
-def test_a_long_traceback_keeps_its_end():
-    def deep(levels):
-        return deep(levels - 1) if levels else 1 / 0
+def test_long_traceback_retains_its_end():
+    def recurse(levels):
+        return recurse(levels - 1) if levels else 1 / 0
 
     with pytest.raises(ZeroDivisionError) as caught:
-        deep(40)
+        recurse(40)
     lines = classify_error(caught.value).reason.splitlines()
     assert len(lines) <= TRACEBACK_LINES + 1
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 
-def test_the_worker_loads_no_heavy_library():
+def test_worker_modules_import_no_heavy_library():
     program = (
         "import sys; from orchestrator.execution import inline; "
         "from orchestrator.execution.trial import worker; "

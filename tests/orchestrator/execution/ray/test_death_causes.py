@@ -1,4 +1,4 @@
-"""The reason and the cause of an actor's death, read from the file in which Tune stores the error."""
+"""The reason and the cause of an actor's death are read from the file in which Tune stores the error."""
 
 import os
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ from orchestrator.trials import DeathCause
 from tests.support.ray.connection import driver_environment
 
 FRAMES = 'File "worker.py", line 1, in train\n    self.step()\n    ^^^^^^^^^^^\n\tpid: 1\n' * 40
-RAISED = f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{FRAMES}KeyboardInterrupt\n"
-DIED = "The actor died unexpectedly before finishing this task.\n\tclass_name: PlacedTrial\n\tactor_id: 5a\n"
+RAISED_ERROR = f"\x1b[36mray::PlacedTrial.train()\x1b[39m (pid=1)\n{FRAMES}KeyboardInterrupt\n"
+DEATH = "The actor died unexpectedly before finishing this task.\n\tclass_name: PlacedTrial\n\tactor_id: 5a\n"
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def run_with_error(folder, error):
     return SimpleNamespace(error_file=str(file))
 
 
-def test_a_long_error_keeps_its_begin_and_end_without_noise(tune, tmp_path):
-    reason = tune.shorten(tune.read_error(run_with_error(tmp_path, RAISED)))
+def test_long_error_retains_its_start_and_end_without_noise(tune, tmp_path):
+    reason = tune.shorten(tune.read_error(run_with_error(tmp_path, RAISED_ERROR)))
     assert reason.startswith("ray::PlacedTrial.train() (pid=1) File")
     assert reason.endswith("self.step() KeyboardInterrupt")
     assert not {"^", "pid:", "Failure"} & set(reason.split())
@@ -40,17 +40,20 @@ def test_a_long_error_keeps_its_begin_and_end_without_noise(tune, tmp_path):
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (RAISED, DeathCause.TRIAL),
-        (f"The actor died because of an error raised in its creation task, {RAISED}", DeathCause.TRIAL),
-        (f"{DIED}{DIED * 20}Task was killed due to the node running low on memory.\n{DIED * 20}", "memory"),
-        (f"{DIED}The actor is dead because its worker process has died.", DeathCause.OUTSIDE),
+        (RAISED_ERROR, DeathCause.TRIAL),
+        (f"The actor died because of an error raised in its creation task, {RAISED_ERROR}", DeathCause.TRIAL),
+        (
+            f"{DEATH}{DEATH * 20}Task was killed due to the node running low on memory.\n{DEATH * 20}",
+            "memory",
+        ),
+        (f"{DEATH}The actor is dead because its worker process has died.", DeathCause.OUTSIDE),
     ],
 )
-def test_the_cause_of_a_death_is_read_from_the_complete_error(tune, tmp_path, error, cause):
+def test_cause_of_a_death_is_read_from_the_complete_error(tune, tmp_path, error, cause):
     assert tune.classify_death(tune.read_error(run_with_error(tmp_path, error))) == cause
 
 
-def test_a_run_without_an_error_file_was_ended_from_outside(tune, tmp_path):
+def test_run_without_an_error_file_was_ended_from_outside(tune, tmp_path):
     text = tune.read_error(SimpleNamespace(error_file=str(tmp_path / "missing")))
     assert text
     assert tune.classify_death(text) is DeathCause.OUTSIDE

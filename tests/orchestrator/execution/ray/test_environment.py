@@ -13,32 +13,32 @@ def home(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_every_private_ray_has_a_token_of_its_own():
-    first, second = (ray_environment(private=True)["RAY_AUTH_TOKEN"] for _ in range(2))
-    assert len(first) == len(second) == 64
-    assert first != second
+def test_every_private_ray_has_a_different_token():
+    first_token, second_token = (ray_environment(private=True)["RAY_AUTH_TOKEN"] for _ in range(2))
+    assert len(first_token) == len(second_token) == 64
+    assert first_token != second_token
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_a_choice_of_authentication_is_respected(monkeypatch, private):
+def test_user_s_choice_of_authentication_is_respected(monkeypatch, private):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "token")
     assert not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"} & ray_environment(private=private).keys()
 
 
-@pytest.mark.parametrize("place", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ".ray/auth_token"])
-def test_a_cluster_s_token_is_used_where_ray_looks_for_it(monkeypatch, home, place):
+@pytest.mark.parametrize("token_source", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ".ray/auth_token"])
+def test_token_of_a_cluster_is_read_from_the_places_that_ray_reads(monkeypatch, home, token_source):
     assert token_place() is None
     assert "RAY_AUTH_MODE" not in ray_environment(private=False)
-    file = home / ".ray" / "auth_token" if place.startswith(".") else home / "token"
+    file = home / ".ray" / "auth_token" if token_source.startswith(".") else home / "token"
     file.parent.mkdir(exist_ok=True)
     file.write_text("token\n")
-    if not place.startswith("."):
-        monkeypatch.setenv(place, str(file) if place.endswith("PATH") else "token")
-    assert token_place() == (place if place == "RAY_AUTH_TOKEN" else str(file))
+    if not token_source.startswith("."):
+        monkeypatch.setenv(token_source, str(file) if token_source.endswith("PATH") else "token")
+    assert token_place() == (token_source if token_source == "RAY_AUTH_TOKEN" else str(file))
     assert ray_environment(private=False)["RAY_AUTH_MODE"] == "token"
 
 
-def test_a_token_that_cannot_be_read_is_none(monkeypatch, home):
+def test_unreadable_token_file_is_ignored(monkeypatch, home):
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home))
     assert token_place() is None

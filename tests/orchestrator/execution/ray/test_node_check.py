@@ -1,4 +1,4 @@
-"""What a machine says when it is asked whether it can run trials."""
+"""A node checks whether it can run the trials of a sweep."""
 
 import shutil
 from dataclasses import replace
@@ -27,53 +27,53 @@ TASK |= {"near_iid_examples": 20, "valid_examples": 20, "test_examples": 20, "le
 
 @pytest.fixture
 def needs(tmp_path):
-    made = node_requirements(make_plan(), Setup(tmp_path / "data", PATH))
-    with with_marker_file(made, tmp_path) as raised:
-        yield raised
+    requirements = node_requirements(make_plan(), Setup(tmp_path / "data", PATH))
+    with with_marker_file(requirements, tmp_path) as marked:
+        yield marked
 
 
-def test_the_launching_machine_has_what_it_needs(needs):
+def test_launching_machine_meets_the_requirements(needs):
     assert check_node(needs) == node_check.NodeReport()
     assert NodeRequirements.from_json(needs.to_json()) == needs
 
 
-def test_the_mark_is_gone_afterwards(tmp_path):
+def test_marker_file_is_deleted_afterwards(tmp_path):
     with with_marker_file(node_requirements(make_plan(), Setup(tmp_path, PATH)), tmp_path):
         assert len(list(tmp_path.glob(f"{MARK}*"))) == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_marked_is_told(tmp_path):
+def test_folder_that_cannot_be_marked_raises_an_error(tmp_path):
     needs = node_requirements(make_plan(), Setup(tmp_path, PATH))
-    with pytest.raises(StoreError), with_marker_file(needs, tmp_path / "away"):
+    with pytest.raises(StoreError), with_marker_file(needs, tmp_path / "missing"):
         pass
 
 
-def test_a_machine_that_sees_another_folder(needs, tmp_path):
-    Path(needs.mark).write_text("another sweep's")
-    shown = check_node(needs)
-    assert shown.unshared
-    assert shown.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
+def test_machine_with_another_folder_is_unshared(needs, tmp_path):
+    Path(needs.mark).write_text("mark of another sweep")
+    report = check_node(needs)
+    assert report.unshared
+    assert report.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
     Path(needs.mark).unlink()
     assert check_node(needs).unshared
 
 
-def test_a_folder_that_cannot_be_written_is_not_shared(needs, monkeypatch):
+def test_folder_that_is_not_writable_is_unshared(needs, monkeypatch):
     def refuse(**_):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(node_check.tempfile, "TemporaryFile", refuse)
-    shown = check_node(needs)
-    assert shown.unshared
-    assert "it cannot write to" in shown.lacks[0]
-    assert "(Read-only file system)" in shown.lacks[0]
-    assert "choose another --data" in shown.lacks[1]
+    report = check_node(needs)
+    assert report.unshared
+    assert "it cannot write to" in report.lacks[0]
+    assert "(Read-only file system)" in report.lacks[0]
+    assert "choose another --data" in report.lacks[1]
 
 
-def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
+def test_external_checkpoints_need_no_shared_folder(tmp_path):
     needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}/store"))
-    with with_marker_file(needs, tmp_path / "never looked at") as raised:
-        assert check_node(raised).lacks == ()
+    with with_marker_file(needs, tmp_path / "unused") as marked:
+        assert check_node(marked).lacks == ()
     (tmp_path / "taken").touch()
     (lack,) = check_node(replace(needs, store=f"file://{tmp_path}/taken")).lacks
     assert (
@@ -81,57 +81,59 @@ def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
     )
 
 
-def test_other_code_is_told_and_nothing_else_is_looked_at(needs):
-    shown = check_node(replace(needs, code=needs.code | {PATH: "0" * 32}, mark="/nowhere"))
-    assert shown.lacks == (f"its code of {PATH} is another one than where the launch is",)
-    assert not shown.unshared
+def test_different_code_is_reported_alone(needs):
+    report = check_node(replace(needs, code=needs.code | {PATH: "0" * 32}, mark="/nowhere"))
+    assert report.lacks == (f"its code of {PATH} is another one than where the launch is",)
+    assert not report.unshared
 
 
-def test_code_that_is_not_there(needs):
-    shown = check_node(replace(needs, workload="no_such_module:Class"))
-    assert "a trainable must be given as module:name that can be imported" in shown.lacks[0]
+def test_missing_code_is_reported(needs):
+    report = check_node(replace(needs, workload="no_such_module:Class"))
+    assert "a trainable must be given as module:name that can be imported" in report.lacks[0]
 
 
-def test_other_versions_are_told_and_no_hindrance(needs):
-    shown = check_node(replace(needs, versions={**needs.versions, "torch": "1.0"}))
-    assert shown.lacks == ()
-    assert [line for line in shown.differs if line.endswith("instead of 1.0")] == list(shown.differs) != []
+def test_different_versions_are_reported_but_allowed(needs):
+    report = check_node(replace(needs, versions={**needs.versions, "torch": "1.0"}))
+    assert report.lacks == ()
+    assert [line for line in report.differs if line.endswith("instead of 1.0")] == list(report.differs) != []
 
 
 @pytest.fixture
-def built(needs, tmp_path):
-    """NodeRequirements of a sweep that has built its data."""
+def built_needs(needs, tmp_path):
+    """Requirements of a sweep whose data are built."""
     hashes = node_check.content_hashes((TASK,), ("near-iid",), tmp_path / "data")
     return replace(needs, tasks=(TASK,), splits=("near-iid",), data=hashes)
 
 
-def test_each_machine_builds_its_own_data_the_same(built, tmp_path):
-    other = tmp_path / "other machine"
-    assert check_node(replace(built, data_dir=str(other))).lacks == ()
-    ours = tmp_path / "data"
-    files = {path.relative_to(other): path.read_bytes() for path in other.rglob("*.arrow")}
-    assert files == {path.relative_to(ours): path.read_bytes() for path in ours.rglob("*.arrow")}
+def test_each_machine_builds_equal_data(built_needs, tmp_path):
+    other_folder = tmp_path / "other machine"
+    assert check_node(replace(built_needs, data_dir=str(other_folder))).lacks == ()
+    local_folder = tmp_path / "data"
+    files = {path.relative_to(other_folder): path.read_bytes() for path in other_folder.rglob("*.arrow")}
+    assert files == {
+        path.relative_to(local_folder): path.read_bytes() for path in local_folder.rglob("*.arrow")
+    }
     assert {path.stem for path in files} >= {"train", "near-iid"}
 
 
-def test_before_the_launch_nothing_is_built_or_made(built, tmp_path):
-    assert check_node(replace(built, data=None, data_dir=str(tmp_path / "other"))).lacks == ()
+def test_check_before_the_launch_builds_nothing(built_needs, tmp_path):
+    assert check_node(replace(built_needs, data=None, data_dir=str(tmp_path / "other"))).lacks == ()
     assert not (tmp_path / "other").exists()
 
 
-def test_data_that_differ_are_told(built):
-    name = next(iter(built.data))
-    (lack,) = check_node(replace(built, data={**built.data, name: "other"})).lacks
+def test_different_data_are_reported(built_needs):
+    name = next(iter(built_needs.data))
+    (lack,) = check_node(replace(built_needs, data={**built_needs.data, name: "other"})).lacks
     assert lack == f"its data differ from the launching machine's: {name}"
 
 
-def test_published_files_that_are_away_are_told(needs):
+def test_missing_published_files_are_reported(needs):
     task = {"name": "lra_text", "folder": "no/such/folder"}
     (lack,) = check_node(replace(needs, tasks=(task,))).lacks
     assert "no/such/folder" in lack
 
 
-def test_the_needs_of_a_session_clear_away_marks_of_killed_ones(tmp_path):
+def test_requirements_with_data_delete_marker_files_of_killed_sessions(tmp_path):
     folder = SweepFolder(tmp_path / "sweep")
     folder.root.mkdir()
     (folder.root / f"{MARK}stale").touch()

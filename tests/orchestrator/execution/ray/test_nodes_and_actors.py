@@ -1,4 +1,4 @@
-"""Workers of the Ray driver: used again, with a process for each trial."""
+"""Workers of the Ray driver are reused, with a process for each trial."""
 
 import threading
 import time
@@ -23,47 +23,47 @@ TRIALS = 4
 
 
 @pytest.fixture(scope="module")
-def connected(tmp_path_factory):
-    """A Ray with two CPUs; yields a folder for Tune."""
+def ray_folder(tmp_path_factory):
+    """Start a Ray with two CPUs; yield a folder for Tune."""
     with private_ray(2):
         yield tmp_path_factory.mktemp("scratch")
 
 
-def facts(connected, tmp_path, workload, resources):
-    """What the workers told, by trial in order of asking."""
+def worker_facts(ray_folder, tmp_path, workload, resources):
+    """Return the facts that the workers reported, by trial in order of their start."""
     from orchestrator.execution.ray.tune import run_session
 
     log = MemoryLog()
     plan = make_plan(1, trials_per_arm=TRIALS, seeds=(), resources=resources)
     recorder = record(plan, log, root=tmp_path / "sweep")
-    orders = JobEncoder(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
-    run_session(Session(recorder, threading.Event()), orders, connected, lambda: 1)
+    encoder = JobEncoder(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
+    run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert recorder.finished
-    last = {each.trial_id: each.payload["metrics"] for each in log.of(EventKind.MEASURED)}
-    assert len(last) == TRIALS
-    return list(last.values())
+    metrics_by_trial = {event.trial_id: event.payload["metrics"] for event in log.of(EventKind.MEASURED)}
+    assert len(metrics_by_trial) == TRIALS
+    return list(metrics_by_trial.values())
 
 
 @pytest.mark.slow
-def test_each_trial_has_a_process_with_its_threads_below_a_worker_that_is_used_again(connected, tmp_path):
-    shown = facts(connected, tmp_path, TELLING, Resources(cpus=2))
-    assert len({each["worker/pid"] for each in shown}) == TRIALS
-    assert len({each["worker/server"] for each in shown}) == 1
-    assert {each["worker/threads"] for each in shown} == {2.0}
-    assert {each["worker/omp"] for each in shown} == {2.0}
-    assert {each["worker/ray"] for each in shown} == {0.0}, "trials need no Ray"
+def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_folder, tmp_path):
+    facts = worker_facts(ray_folder, tmp_path, TELLING, Resources(cpus=2))
+    assert len({fact["worker/pid"] for fact in facts}) == TRIALS
+    assert len({fact["worker/server"] for fact in facts}) == 1
+    assert {fact["worker/threads"] for fact in facts} == {2.0}
+    assert {fact["worker/omp"] for fact in facts} == {2.0}
+    assert {fact["worker/ray"] for fact in facts} == {0.0}, "trials must not load Ray"
 
 
 @pytest.mark.slow
-def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path):
-    shown = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
-    assert {each["worker/devices"] for each in shown} == {0.0}
-    assert {each["worker/threads"] for each in shown} == {1.0}
-    assert all(each["worker/file_of_launch_folder"] for each in shown)
+def test_trial_without_gpus_sees_no_device_and_uses_one_thread(ray_folder, tmp_path):
+    facts = worker_facts(ray_folder, tmp_path, TELLING, Resources(cpus=0.5))
+    assert {fact["worker/devices"] for fact in facts} == {0.0}
+    assert {fact["worker/threads"] for fact in facts} == {1.0}
+    assert all(fact["worker/file_of_launch_folder"] for fact in facts)
 
 
 @pytest.mark.slow
-def test_a_trial_that_fits_nowhere_is_refused(connected):
+def test_trial_that_fits_on_no_node_is_refused(ray_folder):
     from orchestrator.execution.ray.cluster import slot_counter
 
     with pytest.raises(InputError):
@@ -72,13 +72,13 @@ def test_a_trial_that_fits_nowhere_is_refused(connected):
 
 
 @pytest.mark.slow
-def test_nodes_take_trials_once_they_have_answered(connected, tmp_path):
+def test_nodes_take_trials_after_their_check(ray_folder, tmp_path):
     from orchestrator.execution.ray.cluster import slot_counter
     from orchestrator.execution.ray.nodes import Nodes
 
     needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
     too_large = Nodes(needs, Resources(cpus=3), pytest.fail)
-    assert slot_counter(Resources(cpus=3), too_large)() == 1, "asking is what makes a cluster grow"
+    assert slot_counter(Resources(cpus=3), too_large)() == 1, "a request must make the cluster grow"
     nodes = Nodes(needs, Resources(cpus=1), pytest.fail)
     count = slot_counter(Resources(cpus=1), nodes)
     assert (count(), nodes.asking, len(nodes.kept_out)) == (0, True, 1)
@@ -87,44 +87,44 @@ def test_nodes_take_trials_once_they_have_answered(connected, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_path):
+def test_cluster_without_a_suitable_node_is_refused(ray_folder, tmp_path):
     from orchestrator.execution.ray.nodes import Nodes
 
     needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
-    shown = []
-    nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), shown.append)
+    messages = []
+    nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), messages.append)
     with pytest.raises(ExecutorError):
         wait_until(lambda: nodes.look() > 0)
-    assert len(shown) == 1
+    assert len(messages) == 1
     with pytest.raises(InputError):
         Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1)).require_fit()
     Nodes(needs, Resources(cpus=1)).require_fit()
 
 
 @pytest.mark.slow
-def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tmp_path, monkeypatch):
+def test_trial_moves_from_a_node_without_the_folder(ray_folder, tmp_path, monkeypatch):
     from orchestrator.execution.ray.tune import run_session
 
     mark, reassigned = tmp_path / "mark", []
-    pass_on = Session.reassign
+    original_reassign = Session.reassign
 
     def record_reassigned(session, key):
         reassigned.append(key)
-        mark.write_text("nonce")  # from now on it is seen
-        pass_on(session, key)
+        mark.write_text("nonce")  # now the folder is visible
+        original_reassign(session, key)
 
     monkeypatch.setattr(Session, "reassign", record_reassigned)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
-    orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
-    run_session(Session(recorder, threading.Event()), orders, connected, lambda: 1)
+    encoder = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert reassigned
-    assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2
+    assert [event.payload["kind"] for event in log.of(EventKind.ENDED)] == ["finished"] * 2
     assert len(log.of(EventKind.STARTED)) == 2
 
 
-def wait_until(holds):
-    until = time.monotonic() + 300
-    while not holds():
-        assert time.monotonic() < until, "waited too long"
+def wait_until(condition):
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.1)

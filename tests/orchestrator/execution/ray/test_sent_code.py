@@ -1,4 +1,4 @@
-"""What of a trainable is sent to other machines, and that they find it as the launching one does."""
+"""The code of a custom trainable is sent to other machines, which find the same source files."""
 
 import shutil
 import sys
@@ -13,12 +13,12 @@ from trainables.custom.source_files import source_files
 FILES = {
     "travels_far/__init__.py": "from .inner import value\nimport travels_light\n",
     "travels_far/inner.py": "from travels_apart.deep.module import value\n",
-    "travels_far/words.txt": "all of a package",
+    "travels_far/words.txt": "part of a package",
     "travels_light.py": "import travels_apart.other\nimport json\nimport sklearn\n",
     "travels_apart/deep/__init__.py": "",
     "travels_apart/deep/module.py": "import travels_not\nvalue = 1\n",
     "travels_apart/other.py": "import travels_far\n",
-    "travels_apart/large.bin": "which nothing imports",
+    "travels_apart/large.bin": "not imported",
     "stays.py": "",
 }
 EXPECTED = ["travels_apart/deep", "travels_apart/other.py", "travels_far", "travels_light.py"]
@@ -30,7 +30,7 @@ def folder(tmp_path):
         yield tmp_path
 
 
-def test_what_is_imported_from_the_launching_folder_is_sent(folder):
+def test_modules_of_the_launch_folder_are_sent(folder):
     sent = code_to_send(["travels_far", "travels_light"], folder)
     assert list(sent) == EXPECTED
     assert sent == {name: str(folder / name) for name in EXPECTED}
@@ -38,35 +38,33 @@ def test_what_is_imported_from_the_launching_folder_is_sent(folder):
 
 
 @pytest.mark.parametrize("module", ["sklearn.base", "is_not_there"])
-def test_what_is_installed_or_missing_is_not(folder, module):
+def test_installed_and_missing_modules_are_not_sent(folder, module):
     assert code_to_send([module], folder) == {}
 
 
-def test_what_is_elsewhere_is_not(folder, tmp_path_factory):
+def test_modules_outside_the_launch_folder_are_not_sent(folder, tmp_path_factory):
     assert not code_to_send(["travels_far"], tmp_path_factory.mktemp("elsewhere"))
 
 
-def test_nothing_to_send_needs_no_environment_of_its_own():
+def test_trainable_without_code_to_send_needs_no_runtime_environment():
     with runtime_environment({}) as environment:
         assert environment is None
 
 
-def test_each_module_and_package_is_found_though_each_is_in_a_folder_of_its_own(
-    folder, tmp_path_factory, monkeypatch
-):
-    """As Ray unpacks them; and in the same order, so that their digest is the same."""
+def test_sent_modules_in_separate_folders_are_found(folder, tmp_path_factory, monkeypatch):
+    """Unpack modules as Ray does, in an order that keeps the digest."""
     node = tmp_path_factory.mktemp("node") / "py_modules_files"
     with runtime_environment(code_to_send(["travels_far"], folder)) as environment:
-        modules = [Path(each) for each in environment["py_modules"]]
+        modules = [Path(module_path) for module_path in environment["py_modules"]]
         for number, module in enumerate(reversed(modules)):
             unpacked = node / f"{number}" / module.name
             unpacked.parent.mkdir(parents=True)
             (shutil.copytree if module.is_dir() else shutil.copyfile)(module, unpacked)
-    assert not modules[-1].exists(), "the copy is gone"
-    here = [str(each.relative_to(folder)) for each in source_files("travels_far")]
-    assert here == sorted(name for name in FILES if name.endswith(".py") and name != "stays.py")
-    monkeypatch.setattr(sys, "path", [str(each) for each in node.iterdir()])
-    there = ["/".join(each.relative_to(node).parts[1:]) for each in source_files("travels_far")]
-    assert there == here
+    assert not modules[-1].exists(), "the copy must be deleted"
+    local_files = [str(path.relative_to(folder)) for path in source_files("travels_far")]
+    assert local_files == sorted(name for name in FILES if name.endswith(".py") and name != "stays.py")
+    monkeypatch.setattr(sys, "path", [str(path) for path in node.iterdir()])
+    node_files = ["/".join(path.relative_to(node).parts[1:]) for path in source_files("travels_far")]
+    assert node_files == local_files
     assert not (node / "0").joinpath("travels_apart", "large.bin").exists()
     assert list(node.rglob("words.txt"))

@@ -1,4 +1,4 @@
-"""Reports of a Ray worker travel together: one that is lost on the way must not be behind a checkpoint."""
+"""A Ray worker sends reports in batches; a lost batch must not be older than a stored checkpoint."""
 
 from pathlib import Path
 
@@ -14,55 +14,55 @@ from tests.support.sweeps.workloads import PATH
 STEPS = 12
 
 
-class Worker:
-    """A trial actor in this process, with no Ray around it."""
+class ActorWorker:
+    """A trial actor in this process, without Ray."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        # No batch ends for its age: what ends it is a checkpoint.
+        # Age ends no batch here; only a checkpoint ends a batch.
         monkeypatch.setattr(trial_actor, "REPORT_S", 1e9)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
         trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
-        orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
-        shown = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
-        self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB: shown})
+        encoder = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
+        encoded_job = encoder.encode(Attempt(trial, 1, root / "checkpoints", None))
+        self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB: encoded_job})
 
     def report(self) -> list[Reply]:
-        """What one call of `train` brings."""
+        """Return the replies of one call of `train`."""
         result = self._actor.train()
         assert result[trial_actor.DIED] is None
         return list(result[trial_actor.REPLIES])
 
     def end(self) -> None:
-        """End its processes."""
+        """End the processes of the actor."""
         self._actor.stop()
 
 
-@pytest.mark.parametrize("lost", range(5))
-def test_reports_that_are_lost_with_their_worker_are_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+@pytest.mark.parametrize("num_reports", range(5))
+def test_lost_reports_are_sent_again_by_the_next_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_reports: int
 ) -> None:
-    first = Worker(tmp_path, monkeypatch)
-    heard = [reply for _ in range(lost) for reply in first.report()]
-    first.report()  # nobody hears this one: the worker is killed now
-    first.end()
-    second = Worker(tmp_path, monkeypatch)
-    while not heard[-1:] or heard[-1].ended is None:
-        heard += second.report()
-    second.end()
-    ended = heard[-1].ended
+    first_worker = ActorWorker(tmp_path, monkeypatch)
+    replies = [reply for _ in range(num_reports) for reply in first_worker.report()]
+    first_worker.report()  # this report is lost, because the worker is killed
+    first_worker.end()
+    second_worker = ActorWorker(tmp_path, monkeypatch)
+    while not replies[-1:] or replies[-1].ended is None:
+        replies += second_worker.report()
+    second_worker.end()
+    ended = replies[-1].ended
     assert ended is not None
     assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
-    assert {each.measurement.step for each in heard if each.measurement} == set(range(1, STEPS + 1))
+    assert {reply.measurement.step for reply in replies if reply.measurement} == set(range(1, STEPS + 1))
 
 
-def test_checkpoints_are_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Worker(tmp_path, monkeypatch)
-    heard: list[Reply] = []
-    while not heard or heard[-1].ended is None:
-        heard += worker.report()
+def test_batched_reports_do_not_prevent_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ActorWorker(tmp_path, monkeypatch)
+    replies: list[Reply] = []
+    while not replies or replies[-1].ended is None:
+        replies += worker.report()
     worker.end()
-    saved = [each.checkpoint for each in heard if each.checkpoint]
-    assert len(saved) > 1
-    assert saved[-1] == STEPS
-    assert [each.measurement.step for each in heard if each.measurement] == list(range(1, STEPS + 1))
+    checkpoint_steps = [reply.checkpoint for reply in replies if reply.checkpoint]
+    assert len(checkpoint_steps) > 1
+    assert checkpoint_steps[-1] == STEPS
+    assert [reply.measurement.step for reply in replies if reply.measurement] == list(range(1, STEPS + 1))

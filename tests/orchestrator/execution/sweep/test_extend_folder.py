@@ -1,4 +1,4 @@
-"""An extended plan in the folder of a sweep: whole or not at all, all editions kept."""
+"""An extension replaces the plan in the folder of a sweep atomically, and keeps all editions."""
 
 import json
 import subprocess
@@ -22,35 +22,41 @@ from tests.support.sweeps.killed_extensions import ADDED, NEW, OLD
 
 @pytest.fixture
 def folder(tmp_path):
-    made = SweepFolder(tmp_path / OLD.name)
-    publish(OLD, made, "old: 1\n", {}, Setup(tmp_path))
-    return made
+    sweep_folder = SweepFolder(tmp_path / OLD.name)
+    publish(OLD, sweep_folder, "old: 1\n", {}, Setup(tmp_path))
+    return sweep_folder
 
 
-def test_a_kill_at_any_moment_leaves_the_old_plan_or_the_new_one(tmp_path):
+def test_killed_extension_leaves_the_old_plan_or_the_new_one(tmp_path):
     command = [sys.executable, "-m", "tests.support.sweeps.killed_extensions", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
-    states = json.loads(done.stdout)
-    new = states.index("new")
-    assert states == ["old"] * new + ["new"] * (len(states) - new), "there is one moment at which it counts"
-    assert new > 10, "files are written before it counts"
-    assert len(states) - new > 4, "and others replaced after"
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert result.returncode == 0, result.stderr
+    states = json.loads(result.stdout)
+    num_old = states.index("new")
+    assert states == ["old"] * num_old + ["new"] * (len(states) - num_old), (
+        "the plan must change at one moment"
+    )
+    assert num_old > 10, "some files must be written before the change"
+    assert len(states) - num_old > 4, "other files must be replaced after the change"
 
 
-def test_every_edition_is_kept(folder):
+def test_every_edition_is_retained(folder):
     commit_extension(folder, NEW, "new: 1\n", {"commit": "c0ffee"})
-    newer = replace(NEW, extended=(ADDED, ADDED))
-    commit_extension(folder, newer, "newer: 1\n", {})
-    assert read_plan(folder) == newer
-    assert [each.name for each in editions(folder)] == ["0", "1", "2"]
-    kept = [(place / "spec.yaml").read_text() for place in editions(folder)]
-    assert kept == ["old: 1\n", "new: 1\n", "newer: 1\n"]
-    assert [from_json((place / "plan.json").read_bytes()) for place in editions(folder)] == [OLD, NEW, newer]
+    newest_plan = replace(NEW, extended=(ADDED, ADDED))
+    commit_extension(folder, newest_plan, "newer: 1\n", {})
+    assert read_plan(folder) == newest_plan
+    assert [edition.name for edition in editions(folder)] == ["0", "1", "2"]
+    specs = [(edition / "spec.yaml").read_text() for edition in editions(folder)]
+    assert specs == ["old: 1\n", "new: 1\n", "newer: 1\n"]
+    assert [from_json((edition / "plan.json").read_bytes()) for edition in editions(folder)] == [
+        OLD,
+        NEW,
+        newest_plan,
+    ]
     assert json.loads((editions(folder)[1] / "provenance.json").read_text()) == {"commit": "c0ffee"}
 
 
-def test_a_damaged_plan_is_read_from_the_edition_that_is_kept(folder):
+def test_damaged_plan_is_read_from_its_edition(folder):
     commit_extension(folder, NEW, "new: 1\n", {})
     folder.plan.write_text("damaged")
     assert read_plan(folder) == NEW
@@ -59,29 +65,29 @@ def test_a_damaged_plan_is_read_from_the_edition_that_is_kept(folder):
         read_plan(folder)
 
 
-def test_a_folder_that_cannot_be_written_stays_as_it_was(folder, monkeypatch):
-    def full(*_, **__):
+def test_folder_that_is_not_writable_stays_unchanged(folder, monkeypatch):
+    def fail_with_full_disk(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("orchestrator.execution.sweep.extend_folder.write_atomically", full)
+    monkeypatch.setattr("orchestrator.execution.sweep.extend_folder.write_atomically", fail_with_full_disk)
     with pytest.raises(StoreError, match="must be writable to be extended"):
         commit_extension(folder, NEW, "new: 1\n", {})
     assert read_plan(folder) == OLD
 
 
-def test_what_killed_sessions_left_half_written_is_cleared_away(folder):
-    place = folder.root / "extensions" / "1"
-    place.mkdir(parents=True)
-    for file in (folder.root / "data.json", folder.spec, folder.plan, place / "plan.json"):
+def test_unfinished_files_of_killed_sessions_are_deleted(folder):
+    edition = folder.root / "extensions" / "1"
+    edition.mkdir(parents=True)
+    for file in (folder.root / "data.json", folder.spec, folder.plan, edition / "plan.json"):
         file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
     commit_extension(folder, NEW, "new: 1\n", {})
-    assert not list(place.glob(".*"))
+    assert not list(edition.glob(".*"))
     opening = open_sweep(NEW, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
     with opening:
         assert not list(folder.root.rglob("*.tmp"))
 
 
-def test_who_read_the_plan_before_it_was_extended_runs_nothing(folder):
+def test_session_with_a_plan_from_before_the_extension_runs_nothing(folder):
     commit_extension(folder, NEW, "new: 1\n", {})
     opening = open_sweep(OLD, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
     with pytest.raises(StoreError, match="synthetic was extended meanwhile; nothing was run"), opening:

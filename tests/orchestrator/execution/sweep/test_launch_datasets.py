@@ -1,4 +1,4 @@
-"""Data is built before workers start: what arms train on, validate with and are confirmed on, each once."""
+"""A launch builds each training, validation and confirm split once, before workers start."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from trainables.task_catalog import task_config
 SMALL = {"name": "listops", "trees": 400, "near_iid_examples": 20, "valid_examples": 20, "test_examples": 10}
 
 
-def plan_on(*tasks, splits=()):
+def make_plan_on(*tasks, splits=()):
     arms = [make_arm(f"arm-{number}") for number in range(len(tasks))]
     arms = [
         replace(arm, settings={**arm.settings, "task": task}) for arm, task in zip(arms, tasks, strict=True)
@@ -26,93 +26,98 @@ def plan_on(*tasks, splits=()):
     return replace(make_plan(arms), confirm=ConfirmPlan(1, (7,), splits))
 
 
-def built(task, data_dir):
+def built_splits(task, data_dir):
     folder = split_path(task_config(task), "train", data_dir).parent
-    return {each.stem for each in folder.glob("*.arrow")} if folder.exists() else set()
+    return {file.stem for file in folder.glob("*.arrow")} if folder.exists() else set()
 
 
-def test_arms_of_one_task_share_its_data(tmp_path):
-    shown = []
-    build_datasets(plan_on(SMALL, dict(SMALL)), tmp_path, lambda *each: shown.append(each))
-    assert built(SMALL, tmp_path) == {"train", "valid"}
-    assert shown == [
+def test_arms_with_the_same_task_share_its_data(tmp_path):
+    progress = []
+    build_datasets(make_plan_on(SMALL, dict(SMALL)), tmp_path, lambda *update: progress.append(update))
+    assert built_splits(SMALL, tmp_path) == {"train", "valid"}
+    assert progress == [
         ("listops", "train", 0, 2),
         ("listops", "valid", 1, 2),
         ("listops", "valid", 2, 2),
     ]
 
 
-def test_whoever_watches_hears_how_far_a_build_is(tmp_path):
-    shown = []
+def test_progress_of_a_build_is_reported(tmp_path):
+    progress = []
     build_datasets(
-        plan_on({**SMALL, "data_seed": 5}), tmp_path, watcher=Watcher(lambda *each: shown.append(each))
+        make_plan_on({**SMALL, "data_seed": 5}),
+        tmp_path,
+        watcher=Watcher(lambda *update: progress.append(update)),
     )
-    assert ("trees", 360, 360) in shown  # those that are trained on; the others are drawn before
-    assert all(done == total for _, done, total in shown)
+    assert ("trees", 360, 360) in progress  # trees for training; other trees are generated before
+    assert all(done == total for _, done, total in progress)
 
 
-def test_every_task_and_confirmed_split_is_built(tmp_path):
-    other = {**SMALL, "data_seed": 1}
-    build_datasets(plan_on(SMALL, other, splits=("near-iid",)), tmp_path)
-    for task in (SMALL, other):
-        assert built(task, tmp_path) == {"train", "valid", "near-iid"}
+def test_every_task_and_confirm_split_is_built(tmp_path):
+    other_task = {**SMALL, "data_seed": 1}
+    build_datasets(make_plan_on(SMALL, other_task, splits=("near-iid",)), tmp_path)
+    for task in (SMALL, other_task):
+        assert built_splits(task, tmp_path) == {"train", "valid", "near-iid"}
 
 
-def test_the_data_of_every_seed_are_built_where_each_has_its_own(tmp_path):
-    made = plan_on({**SMALL, "data_seed": 0}, splits=("near-iid",))
-    made = replace(made, confirm=replace(made.confirm, seeds=(7, 8), resample_data=True))
-    inputs = collect_inputs(made, tmp_path)
-    drawn = [with_data_seed(seed, made.arms[0].settings) for seed in (7, 8)]
-    digests = [{each.digest for each in inputs_for(inputs, settings)} for settings in drawn]
-    assert [len(each) for each in digests] == [3, 3]
+def test_data_of_every_seed_are_built_if_data_are_resampled(tmp_path):
+    plan_ = make_plan_on({**SMALL, "data_seed": 0}, splits=("near-iid",))
+    plan_ = replace(plan_, confirm=replace(plan_.confirm, seeds=(7, 8), resample_data=True))
+    inputs = collect_inputs(plan_, tmp_path)
+    settings_by_seed = [with_data_seed(seed, plan_.arms[0].settings) for seed in (7, 8)]
+    digests = [{item.digest for item in inputs_for(inputs, settings)} for settings in settings_by_seed]
+    assert [len(group) for group in digests] == [3, 3]
     assert not digests[0] & digests[1]
-    assert all(built(settings["task"], tmp_path) == {"train", "valid", "near-iid"} for settings in drawn)
+    assert all(
+        built_splits(settings["task"], tmp_path) == {"train", "valid", "near-iid"}
+        for settings in settings_by_seed
+    )
 
 
-def test_what_is_streamed_is_not_built(tmp_path):
+def test_streamed_split_is_not_built(tmp_path):
     task = {"name": "algorithms", "valid_examples": 5, "test_examples": 5, "test_lengths": [30, 40]}
-    build_datasets(plan_on(task, splits=("length-40",)), tmp_path)
-    assert built(task, tmp_path) == {"valid", "length-40"}
+    build_datasets(make_plan_on(task, splits=("length-40",)), tmp_path)
+    assert built_splits(task, tmp_path) == {"valid", "length-40"}
 
 
-def test_data_that_cannot_be_read_is_a_fault_of_what_was_asked(tmp_path):
+def test_unreadable_data_raise_an_error(tmp_path):
     task = {"name": "logical_inference", "folder": str(tmp_path / "nowhere")}
     message = (
         r"the split train of logical_inference cannot be made: folder must hold the files train0 \.\. train12"
     )
     with pytest.raises(InputError, match=message):
-        build_datasets(plan_on(task), tmp_path)
+        build_datasets(make_plan_on(task), tmp_path)
 
 
-def test_files_that_are_not_there_are_told_before_any_is_read(tmp_path, monkeypatch):
+def test_missing_files_are_reported_before_any_file_is_read(tmp_path, monkeypatch):
     message = r"the data of lra_text cannot be read: folder must hold train/neg, .*put them there"
     with pytest.raises(InputError, match=message):
-        require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
+        require_files(make_plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
     monkeypatch.setattr("trainables.data.files.content_digest", lambda *_: pytest.fail("must not be read"))
     for part in ("train/pos", "train/neg", "test/pos", "test/neg"):
         (tmp_path / "reviews" / part).mkdir(parents=True)
-    require_files(plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "reviews")}))
+    require_files(make_plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "reviews")}))
 
 
-def test_what_arms_read_is_listed_with_digests_of_its_content(tmp_path):
-    plan = plan_on(SMALL, dict(SMALL), splits=("near-iid",))
-    (found,) = collect_inputs(plan, tmp_path).values()
-    assert [(each.name, each.context) for each in found] == [
+def test_inputs_of_arms_are_listed_with_digests_of_their_content(tmp_path):
+    plan = make_plan_on(SMALL, dict(SMALL), splits=("near-iid",))
+    (inputs,) = collect_inputs(plan, tmp_path).values()
+    assert [(item.name, item.context) for item in inputs] == [
         ("listops/train", "train"),
         ("listops/valid", "valid"),
         ("listops/near-iid", "test"),
     ]
-    for each in found:
-        assert (tmp_path / each.place).is_file()
-        split = each.name.rpartition("/")[2]
-        assert each.digest == open_split(task_config(SMALL), split, tmp_path).content_hash
+    for item in inputs:
+        assert (tmp_path / item.place).is_file()
+        split = item.name.rpartition("/")[2]
+        assert item.digest == open_split(task_config(SMALL), split, tmp_path).content_hash
     assert {
-        each.digest for each in inputs_for(collect_inputs(plan, tmp_path), {"task": SMALL}, "search")
-    } == {each.digest for each in found if each.context != "test"}
+        item.digest for item in inputs_for(collect_inputs(plan, tmp_path), {"task": SMALL}, "search")
+    } == {item.digest for item in inputs if item.context != "test"}
 
 
-def test_digests_of_what_was_listed_are_those_of_the_data_themselves(tmp_path):
-    plan = plan_on(SMALL, {**SMALL, "data_seed": 1}, dict(SMALL), splits=("near-iid",))
-    found = split_digests(collect_inputs(plan, tmp_path))
-    assert found == data_digests(plan, Setup(tmp_path))
-    assert [len(each.split(", ")) for each in found.values()] == [2, 2, 2]
+def test_split_digests_equal_digests_of_the_data(tmp_path):
+    plan = make_plan_on(SMALL, {**SMALL, "data_seed": 1}, dict(SMALL), splits=("near-iid",))
+    digests = split_digests(collect_inputs(plan, tmp_path))
+    assert digests == data_digests(plan, Setup(tmp_path))
+    assert [len(group.split(", ")) for group in digests.values()] == [2, 2, 2]

@@ -1,4 +1,4 @@
-"""The folder of a sweep is there whole or not at all, and made once."""
+"""A launch creates the folder of a sweep completely or not at all, and once."""
 
 import json
 import multiprocessing
@@ -29,23 +29,23 @@ def folder(tmp_path):
     return SweepFolder(tmp_path / "all my runs" / "synthetic")
 
 
-def made(folder, plan=PLAN, **more):
-    setup = Setup(Path("data"), **more)
+def publish_sweep(folder, plan=PLAN, **options):
+    setup = Setup(Path("data"), **options)
     publish(plan, folder, "name: synthetic\n", {"commit": "c0ffee"}, setup)
     return setup
 
 
-def test_everything_is_in_it_and_nothing_beside_it(folder):
-    setup = made(folder, workload="m:C", storage="postgresql://u@h/d", tracking_uri="http://h:1")
+def test_folder_contains_all_files_and_nothing_else_is_created(folder):
+    setup = publish_sweep(folder, workload="m:C", storage="postgresql://u@h/d", tracking_uri="http://h:1")
     assert read_launched_plan(folder) == PLAN
     assert read_setup(folder) == replace(setup, data_dir=Path.cwd() / "data")
     assert folder.spec.read_text() == "name: synthetic\n"
     assert json.loads(folder.provenance.read_text()) == {"commit": "c0ffee"}
-    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+    assert [path.name for path in folder.root.parent.iterdir()] == ["synthetic"]
 
 
-def test_urls_are_for_the_owner_alone(folder):
-    made(folder, storage="postgresql://u:secret@h/d")
+def test_urls_are_readable_only_by_the_owner(folder):
+    publish_sweep(folder, storage="postgresql://u:secret@h/d")
     assert (folder.root / launch_folder.SETUP).stat().st_mode & 0o077 == 0
 
 
@@ -53,17 +53,17 @@ def test_urls_are_for_the_owner_alone(folder):
     ("shared", "umask", "mode"), [(False, 0, 0o700), (True, 0, 0o775), (True, 0o077, 0o700)]
 )
 def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, mode):
-    before = os.umask(umask)
+    old_umask = os.umask(umask)
     try:
-        made(folder, shared=shared)
+        publish_sweep(folder, shared=shared)
     finally:
-        os.umask(before)
-    found = [each.stat().st_mode & 0o777 for each in (folder.root, folder.root.parent)]
-    assert found == [mode, mode]
+        os.umask(old_umask)
+    modes = [path.stat().st_mode & 0o777 for path in (folder.root, folder.root.parent)]
+    assert modes == [mode, mode]
 
 
 @pytest.mark.parametrize(
-    ("places", "mode"),
+    ("locations", "mode"),
     [
         ({"tracking_uri": "sqlite:////runs/mlflow.db", "storage": "sqlite:////team.db"}, 0o644),
         ({"tracking_uri": "http://host:5000"}, 0o600),
@@ -71,13 +71,13 @@ def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, 
         ({"storage": "sqlite:////team.db?key=secret"}, 0o600),
     ],
 )
-def test_others_may_read_what_names_files_alone(folder, places, mode):
-    made(folder, **places)
+def test_setup_that_names_only_files_is_readable_by_others(folder, locations, mode):
+    publish_sweep(folder, **locations)
     assert stat.S_IMODE((folder.root / launch_folder.SETUP).stat().st_mode) == mode
 
 
-def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch):
-    made(folder)
+def test_unreadable_setup_is_not_reported_as_damaged(folder, monkeypatch):
+    publish_sweep(folder)
     read = launch_folder.read_regular
 
     def refuse(file):
@@ -90,136 +90,136 @@ def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch)
         NotAllowed, match=r"is readable only for its owner \(.+\): it may hold passwords; run the"
     ):
         read_setup(folder)
-    (found,) = [each for each in sweep_checks.check_files(folder) if each.verdict != "sound"]
-    assert (found.what, found.verdict) == ("files", "unknown")
+    (finding,) = [finding_ for finding_ in sweep_checks.check_files(folder) if finding_.verdict != "sound"]
+    assert (finding.what, finding.verdict) == ("files", "unknown")
     assert listing._read_row(folder, {}).state == "not allowed"
     with pytest.raises(NotAllowed):
         remove._find(folder.name, folder.root.parent, None)
 
 
-def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):
+def test_ledger_is_in_the_folder_by_default(folder):
     assert Setup(Path("data")).ledger_url(folder) == folder.ledger_url
     assert Setup(Path("data"), storage="postgresql://u@h/d").ledger_url(folder) == "postgresql://u@h/d"
 
 
-def test_a_moved_runs_folder_has_its_mlflow_with_it(folder, tmp_path):
+def test_moved_runs_folder_includes_its_mlflow_database(folder, tmp_path):
     runs = folder.root.parent
-    setup = made(
+    setup = publish_sweep(
         folder, tracking_uri=f"sqlite:///{runs}/mlflow.db", storage=f"sqlite:///{tmp_path}/ledger.db"
     )
     assert read_setup(folder).tracking_uri == setup.tracking_uri
     copy = tmp_path / "else" / "where"
     shutil.copytree(runs, copy)
-    found = read_setup(SweepFolder(copy / "synthetic"))
-    assert found.tracking_uri == f"sqlite:///{copy}/mlflow.db"
-    assert found.storage == setup.storage, "of all else each copy has the same"
+    copied_setup = read_setup(SweepFolder(copy / "synthetic"))
+    assert copied_setup.tracking_uri == f"sqlite:///{copy}/mlflow.db"
+    assert copied_setup.storage == setup.storage, "the copy must use the same ledger"
 
 
-def test_files_of_databases_do_not_depend_on_the_working_directory(folder, tmp_path, monkeypatch):
+def test_database_files_do_not_depend_on_the_working_directory(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made(folder, tracking_uri="sqlite:///track.db", storage="sqlite:///ledger.db?timeout=5")
+    publish_sweep(folder, tracking_uri="sqlite:///track.db", storage="sqlite:///ledger.db?timeout=5")
     monkeypatch.chdir("/")
-    found = read_setup(folder)
-    assert found.tracking_uri == f"sqlite:///{tmp_path}/track.db"
-    assert found.storage == f"sqlite:///{tmp_path}/ledger.db?timeout=5"
+    stored_setup = read_setup(folder)
+    assert stored_setup.tracking_uri == f"sqlite:///{tmp_path}/track.db"
+    assert stored_setup.storage == f"sqlite:///{tmp_path}/ledger.db?timeout=5"
 
 
-def test_a_second_launch_is_pointed_to_resume(folder):
-    made(folder)
+def test_second_launch_is_refused_with_advice_to_resume(folder):
+    publish_sweep(folder)
     with pytest.raises(
         InputError, match=r"launched once, and 'synthetic' exists .* `haltsweep resume .*/synthetic.*`"
     ):
-        made(folder)
+        publish_sweep(folder)
 
 
-def test_another_spec_under_the_same_name_is_refused(folder):
-    made(folder)
-    before = folder.plan.read_bytes()
+def test_other_spec_with_the_same_name_is_refused(folder):
+    publish_sweep(folder)
+    plan_bytes = folder.plan.read_bytes()
     with pytest.raises(InputError, match="it was launched from another spec: choose another name"):
-        made(folder, replace(PLAN, spec_digest="another"))
-    assert folder.plan.read_bytes() == before
+        publish_sweep(folder, replace(PLAN, spec_digest="another"))
+    assert folder.plan.read_bytes() == plan_bytes
 
 
-def test_a_folder_of_somebody_else_is_left_alone(folder):
+def test_folder_with_foreign_files_is_left_unchanged(folder):
     folder.root.mkdir(parents=True)
     (folder.root / "thesis.tex").write_text("a year of work")
     with pytest.raises(InputError, match="contains other files; choose another name"):
-        made(folder)
+        publish_sweep(folder)
     assert (folder.root / "thesis.tex").read_text() == "a year of work"
 
 
-def test_an_empty_folder_is_taken(folder):
+def test_empty_folder_is_used(folder):
     folder.root.mkdir(parents=True)
-    made(folder)
+    publish_sweep(folder)
     assert read_launched_plan(folder) == PLAN
 
 
-def test_a_file_in_its_place(folder):
+def test_file_at_the_path_of_the_folder_raises_an_error(folder):
     folder.root.parent.mkdir(parents=True)
     folder.root.write_text("")
     with pytest.raises((InputError, StoreError), match=re.escape(str(folder.root))):
-        made(folder)
+        publish_sweep(folder)
 
 
-def test_a_place_where_no_folder_can_be_is_bad_input(folder):
+def test_location_that_cannot_contain_a_folder_raises_an_error(folder):
     folder.root.parent.parent.mkdir(parents=True, exist_ok=True)
     folder.root.parent.write_text("")
     with pytest.raises(InputError, match=r"in a folder that can be made and written, got .* --runs"):
-        made(folder)
+        publish_sweep(folder)
 
 
-def test_what_cannot_be_written_leaves_nothing(folder, monkeypatch):
-    def full(file, text, mode=0o644):
+def test_failed_write_leaves_no_files(folder, monkeypatch):
+    def fail_with_full_disk(file, text, mode=0o644):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(launch_folder, "write_atomically", full)
+    monkeypatch.setattr(launch_folder, "write_atomically", fail_with_full_disk)
     with pytest.raises(
         StoreError, match=r"could not be made: .*No space left on device; the disk is full: free some space"
     ):
-        made(folder)
+        publish_sweep(folder)
     assert not list(folder.root.parent.iterdir())
 
 
 def _launch(folder, results):
     try:
-        made(folder)
+        publish_sweep(folder)
         results.put("made")
     except InputError:
         results.put("refused")
 
 
-def test_of_many_launches_at_once_one_succeeds(folder):
+def test_one_of_many_simultaneous_launches_succeeds(folder):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    racers = [context.Process(target=_launch, args=(folder, results)) for _ in range(3)]
-    for each in racers:
-        each.start()
-    for each in racers:
-        each.join()
-    assert sorted(results.get() for _ in racers) == ["made", "refused", "refused"]
-    assert [each.name for each in folder.root.parent.iterdir()] == ["synthetic"]
+    processes = [context.Process(target=_launch, args=(folder, results)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert sorted(results.get() for _ in processes) == ["made", "refused", "refused"]
+    assert [path.name for path in folder.root.parent.iterdir()] == ["synthetic"]
 
 
-def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(folder):
+def test_leftovers_of_killed_launches_are_deleted_and_running_launches_are_not(folder):
     folder.root.parent.mkdir(parents=True)
-    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}aa-aa"
-    alive = folder.root.parent / f".synthetic.launching-{process_label()}-bb"
-    for each in (dead, alive):
-        each.mkdir()
-        (each / "spec.yaml").touch()
-    made(folder)
-    assert not dead.exists()
-    assert alive.exists()
+    dead_folder = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}aa-aa"
+    alive_folder = folder.root.parent / f".synthetic.launching-{process_label()}-bb"
+    for path in (dead_folder, alive_folder):
+        path.mkdir()
+        (path / "spec.yaml").touch()
+    publish_sweep(folder)
+    assert not dead_folder.exists()
+    assert alive_folder.exists()
 
 
-def test_what_was_never_launched_cannot_be_resumed(folder):
+def test_folder_without_a_launched_sweep_cannot_be_resumed(folder):
     with pytest.raises(InputError, match=r"contains no launched sweep to resume"):
         read_launched_plan(folder)
 
 
 @pytest.mark.parametrize("text", [None, "{", "{}", '{"data_dir": "d", "unknown": 1}'])
-def test_a_damaged_setup_is_named(folder, text):
-    made(folder)
+def test_damaged_setup_is_named(folder, text):
+    publish_sweep(folder)
     file = folder.root / launch_folder.SETUP
     if text is None:
         file.unlink()
@@ -229,15 +229,15 @@ def test_a_damaged_setup_is_named(folder, text):
             StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"
         ):
             read_setup(folder)
-        (folder.root / "manifest.json").unlink()  # as before there were any
+        (folder.root / "manifest.json").unlink()  # as in sweeps of versions without a manifest
     with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"):
         read_setup(folder)
 
 
 @pytest.mark.parametrize("field", ["data_dir", "workload", "code", "storage", "tracking_uri", "checkpoints"])
 @pytest.mark.parametrize("value", [5, True, [], {"a": 1}, [[[]]], 1e300])
-def test_a_setup_with_a_sound_digest_and_fields_of_another_type_is_named(folder, field, value):
-    made(folder)
+def test_setup_with_a_valid_digest_and_invalid_types_is_named(folder, field, value):
+    publish_sweep(folder)
     file = folder.root / launch_folder.SETUP
     file.write_text(seal_json(unseal_json(file.read_bytes()) | {field: value}))
     with pytest.raises(
@@ -247,8 +247,8 @@ def test_a_setup_with_a_sound_digest_and_fields_of_another_type_is_named(folder,
     assert "\n" not in str(caught.value)
 
 
-def test_a_setup_and_a_manifest_nested_without_end_are_named(folder):
-    made(folder)
+def test_endlessly_nested_setup_and_manifest_are_named(folder):
+    publish_sweep(folder)
     deep = '{"digest": ' + "[" * 100_000 + "]" * 100_000 + "}"
     (folder.root / launch_folder.SETUP).write_text(deep)
     with pytest.raises(StoreError, match=r"launch.json must be as .* nested less deeply"):
@@ -258,8 +258,8 @@ def test_a_setup_and_a_manifest_nested_without_end_are_named(folder):
         read_launched_plan(folder)
 
 
-def test_a_damaged_manifest_is_named(folder):
-    made(folder)
+def test_damaged_manifest_is_named(folder):
+    publish_sweep(folder)
     (folder.root / "manifest.json").write_text('{"files":{}}')
     with pytest.raises(StoreError, match=r"manifest.json must be as haltsweep wrote it, and is damaged"):
         read_launched_plan(folder)

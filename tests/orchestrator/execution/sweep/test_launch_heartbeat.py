@@ -1,4 +1,4 @@
-"""The lease is renewed while nothing else renews it, and its loss is noticed."""
+"""The heartbeat renews the lease, and reports its loss."""
 
 import threading
 
@@ -10,7 +10,7 @@ from orchestrator.ledger.stop_requests import StopRequest
 
 
 class FakeLedger:
-    """Renews until told what to raise."""
+    """A ledger that renews, or raises the next error of a list."""
 
     def __init__(self, *raises):
         self.raises = list(raises)
@@ -29,20 +29,20 @@ class FakeLedger:
         return None
 
 
-def test_it_beats_until_it_is_left():
+def test_heartbeat_renews_until_it_ends():
     ledger = FakeLedger()
     with Heartbeat(ledger, None, period_s=0.001) as heartbeat:
         for _ in range(3):
             assert ledger.called.acquire(timeout=10)
         heartbeat.check()
-    after = ledger.renewed
-    assert after >= 3
+    num_renewed = ledger.renewed
+    assert num_renewed >= 3
     assert threading.active_count() >= 1
-    assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
-    assert ledger.renewed == after
+    assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-heartbeat"]
+    assert ledger.renewed == num_renewed
 
 
-def test_a_lost_lease_is_told_at_the_next_check():
+def test_lost_lease_is_raised_at_the_next_check():
     ledger = FakeLedger(None, LeaseLost("process 7 took it"))
     with Heartbeat(ledger, None, period_s=0.001) as heartbeat:
         for _ in range(2):
@@ -53,7 +53,7 @@ def test_a_lost_lease_is_told_at_the_next_check():
     assert ledger.renewed == 1
 
 
-def test_an_outage_that_passes_is_survived():
+def test_heartbeat_survives_a_short_outage():
     ledger = FakeLedger(StoreError("the database is away"))
     with Heartbeat(ledger, None, period_s=0.001) as heartbeat:
         for _ in range(3):
@@ -62,38 +62,38 @@ def test_an_outage_that_passes_is_survived():
     assert ledger.renewed >= 1
 
 
-class AskedLedger(FakeLedger):
-    """Answers a look for requests with what comes next, and then with the last for ever."""
+class StopAskedLedger(FakeLedger):
+    """A ledger that answers requests for a stop in turn, and repeats the last answer."""
 
     def __init__(self, *answers):
         super().__init__()
         self.answers = list(answers)
-        self.looked = threading.Semaphore(0)
+        self.stop_checks = threading.Semaphore(0)
 
     def stop_asked(self, lease):
-        self.looked.release()
+        self.stop_checks.release()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, StoreError):
             raise answer
         return answer
 
 
-SOON, NOW = (StopRequest("somebody", 1.0, at_once=at_once) for at_once in (False, True))
+STOP_LATER, STOP_NOW = (StopRequest("somebody", 1.0, at_once=at_once) for at_once in (False, True))
 
 
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
         ((None,), []),
-        ((None, SOON), [SOON]),
-        ((NOW,), [NOW, NOW]),  # as Ctrl-C twice
-        ((SOON, SOON, NOW), [SOON, NOW]),
-        ((StoreError("away"), SOON), [SOON]),
+        ((None, STOP_LATER), [STOP_LATER]),
+        ((STOP_NOW,), [STOP_NOW, STOP_NOW]),  # like Ctrl-C pressed twice
+        ((STOP_LATER, STOP_LATER, STOP_NOW), [STOP_LATER, STOP_NOW]),
+        ((StoreError("away"), STOP_LATER), [STOP_LATER]),
     ],
 )
-def test_a_request_to_stop_is_told_as_often_as_ctrl_c_would_be_pressed(answers, expected):
-    ledger, heard = AskedLedger(*answers), []
-    with Heartbeat(ledger, None, on_stop=heard.append, look_s=0.001):
+def test_stop_request_is_reported_like_ctrl_c(answers, expected):
+    ledger, requests = StopAskedLedger(*answers), []
+    with Heartbeat(ledger, None, on_stop=requests.append, look_s=0.001):
         for _ in range(len(answers) + 4):
-            assert ledger.looked.acquire(timeout=10)
-    assert heard == expected
+            assert ledger.stop_checks.acquire(timeout=10)
+    assert requests == expected

@@ -1,4 +1,4 @@
-"""A sweep from launch to finish: what is told, what is left, what is refused. Crashes are in tests/faults."""
+"""A sweep from launch to finish: its result, its files and refused launches. Crashes are in tests/faults."""
 
 import shutil
 import sqlite3
@@ -37,35 +37,35 @@ def setup(tmp_path):
     return Setup(tmp_path / "data", PATH)
 
 
-def small(**more):
-    return make_plan(2, trials_per_arm=2, seeds=(7,), **more)
+def small_plan(**options):
+    return make_plan(2, trials_per_arm=2, seeds=(7,), **options)
 
 
-def events(folder):
+def read_events(folder):
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         return list(ledger.events())
 
 
-def test_a_sweep_runs_to_its_end_and_lets_go(folder, setup):
-    finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
+def test_sweep_runs_to_its_end_and_releases_the_lease(folder, setup):
+    finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
     assert finish.exit_code == 0
-    written = events(folder)
-    assert written[0].kind is EventKind.OPENED
-    assert written[0].payload["provenance"]["python"]
-    assert (written[-1].kind, written[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
+    all_events = read_events(folder)
+    assert all_events[0].kind is EventKind.OPENED
+    assert all_events[0].payload["provenance"]["python"]
+    assert (all_events[-1].kind, all_events[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
-    assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-heartbeat"]
 
 
-def test_a_confirm_trial_without_a_winner_shows_in_the_exit_code(folder, setup):
+def test_confirm_trial_without_a_winner_sets_the_exit_code(folder, setup):
     arms = [make_arm("one", fault="diverge", fault_at=2), make_arm("two")]
     finish = run_sweep(make_plan(arms, trials_per_arm=2, seeds=(7,)), folder, setup, SPEC, driver="inline")
     assert finish.exit_code == 1
 
 
-def test_a_search_without_a_winner_shows_in_the_exit_code(folder, setup):
+def test_search_without_a_winner_sets_the_exit_code(folder, setup):
     plan = make_plan([make_arm("one", fault="raise"), make_arm("two")], trials_per_arm=2, seeds=())
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
     assert (finish.counts, finish.exit_code) == (
@@ -93,78 +93,78 @@ def test_exit_codes(finish, code):
     assert finish.exit_code == code
 
 
-def test_it_is_watched_from_the_first_moment_to_the_last(folder, setup):
-    seen = []
-    run_sweep(small(), folder, setup, SPEC, driver="inline", watch=Listeners(on_change=seen.append))
-    assert [each.arm for each in seen[0].arms] == ["arm-0", "arm-1"]
-    assert sum(each.ended for each in seen[0].arms) == 0
-    assert sum(each.ended for each in seen[-1].arms) == 6
-    assert seen[-1].held_open_s >= 0
-    assert not seen[-1].draining
+def test_listener_receives_snapshots_from_start_to_end(folder, setup):
+    snapshots = []
+    run_sweep(small_plan(), folder, setup, SPEC, driver="inline", watch=Listeners(on_change=snapshots.append))
+    assert [arm.arm for arm in snapshots[0].arms] == ["arm-0", "arm-1"]
+    assert sum(arm.ended for arm in snapshots[0].arms) == 0
+    assert sum(arm.ended for arm in snapshots[-1].arms) == 6
+    assert snapshots[-1].held_open_s >= 0
+    assert not snapshots[-1].draining
 
 
-def interrupting(monkeypatch, changes, times=1):
-    """Ctrl-C after so many recorded changes."""
+def interrupt_after(monkeypatch, num_changes, times=1):
+    """Interrupt this process after `num_changes` recorded changes."""
     import os
     import signal
 
     original = launch.run_inline
 
-    def run_inline(*arguments, on_change, **more):
+    def run_inline(*arguments, on_change, **options):
         count = 0
 
-        def changed():
+        def count_change():
             nonlocal count
             count += 1
-            if count == changes:
+            if count == num_changes:
                 for _ in range(times):
                     os.kill(os.getpid(), signal.SIGINT)
             on_change()
 
-        original(*arguments, on_change=changed, **more)
+        original(*arguments, on_change=count_change, **options)
 
     monkeypatch.setattr(launch, "run_inline", run_inline)
 
 
-def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypatch, tmp_path):
-    shown = []
+def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch, tmp_path):
+    effects = []
     with monkeypatch.context() as patch:
-        interrupting(patch, changes=5)
-        with interrupts(shown.append):
-            finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
-    assert (finish.interrupted, finish.exit_code, shown) == (True, 130, [SignalEffect.DRAIN])
+        interrupt_after(patch, num_changes=5)
+        with interrupts(effects.append):
+            finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+    assert (finish.interrupted, finish.exit_code, effects) == (True, 130, [SignalEffect.DRAIN])
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
-    assert events(folder)[-1].payload == {"reason": "interrupted"}
+    assert read_events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
     assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
 
 
-def test_a_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
+def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
     with monkeypatch.context() as patch:
-        interrupting(patch, changes=5, times=2)
-        finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
+        interrupt_after(patch, num_changes=5, times=2)
+        finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     assert (finish.interrupted, finish.exit_code) == (True, 130)
-    assert events(folder)[-1].kind is EventKind.CLOSED
+    assert read_events(folder)[-1].kind is EventKind.CLOSED
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
     assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
 
 
-def test_the_budget_ends_a_sweep_without_an_interrupt(folder, setup):
-    plan = small(wall_clock_hours=0.0)
+def test_spent_budget_ends_a_sweep_without_an_interrupt(folder, setup):
+    plan = small_plan(wall_clock_hours=0.0)
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
     assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
     assert finish.spent == "the budget of 0 hours of wall clock is used up"
-    assert events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
+    assert read_events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
 
 
-def test_what_cannot_be_imported_is_refused_before_anything_is_made(folder, setup):
+def test_workload_that_cannot_be_imported_is_refused_before_files_are_written(folder, setup):
     with pytest.raises(InputError, match="got 'nowhere:Nothing'"):
-        run_sweep(small(), folder, replace(setup, workload="nowhere:Nothing"), SPEC, driver="inline")
+        run_sweep(small_plan(), folder, replace(setup, workload="nowhere:Nothing"), SPEC, driver="inline")
     assert not folder.root.exists()
 
 
-def test_files_that_are_not_there_are_refused_before_anything_is_made(folder, tmp_path):
+def test_missing_data_files_are_refused_before_files_are_written(folder, tmp_path):
     arm = make_arm("one")
     task = {"name": "lra_image", "folder": str(tmp_path / "nowhere")}
     plan = make_plan([replace(arm, settings={**arm.settings, "task": task})], seeds=(7,))
@@ -175,14 +175,14 @@ def test_files_that_are_not_there_are_refused_before_anything_is_made(folder, tm
     assert not any(tmp_path.iterdir())
 
 
-def test_a_file_store_for_mlflow_ends_before_a_trial_begins(folder, setup):
+def test_file_store_of_mlflow_is_refused_before_the_first_trial(folder, setup):
     with pytest.raises(InputError, match="is a file store"):
-        run_sweep(small(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
+        run_sweep(small_plan(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
     assert not folder.root.exists()
 
 
-def test_two_sessions_at_once_are_refused(folder, setup):
-    run_sweep(small(), folder, setup, SPEC, driver="inline")
+def test_second_session_at_the_same_time_is_refused(folder, setup):
+    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         lease = ledger.claim(Holder.current())
         with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
@@ -190,24 +190,24 @@ def test_two_sessions_at_once_are_refused(folder, setup):
         ledger.release(lease)
 
 
-def test_a_session_that_lost_its_lease_stops_and_writes_nothing(folder, setup, monkeypatch):
+def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monkeypatch):
     original = launch.run_inline
 
-    def run_inline(recorder, *arguments, **more):
-        with Ledger.open(folder.ledger_url, folder.name) as other:
+    def run_inline(recorder, *arguments, **options):
+        with Ledger.open(folder.ledger_url, folder.name) as other_ledger:
             thief = replace(Holder.current(), pid=1, host="elsewhere")
-            other.claim(thief, on_fenced=lambda _: None)
-        original(recorder, *arguments, **more)
+            other_ledger.claim(thief, on_fenced=lambda _: None)
+        original(recorder, *arguments, **options)
 
     monkeypatch.setattr(launch, "run_inline", run_inline)
     with pytest.raises(LeaseLost, match="it was taken by process 1 on host 'elsewhere'"):
-        run_sweep(small(), folder, setup, SPEC, driver="inline")
-    assert [each.kind for each in events(folder)] == [EventKind.OPENED]
+        run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+    assert [event.kind for event in read_events(folder)] == [EventKind.OPENED]
 
 
-def test_a_copy_that_shares_the_ledger_of_its_original_is_not_resumed(folder, setup, tmp_path):
+def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_path):
     setup = replace(setup, storage=f"sqlite:///{tmp_path}/team.db")
-    run_sweep(small(), folder, setup, SPEC, driver="inline")
+    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
     with pytest.raises(InputError, match=f"is a copy of {folder.root}: both use .*team.db; use that folder"):
         resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
@@ -215,35 +215,35 @@ def test_a_copy_that_shares_the_ledger_of_its_original_is_not_resumed(folder, se
     assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
 
 
-def test_a_ledger_that_vanished_is_not_made_anew(folder, setup):
-    run_sweep(small(), folder, setup, SPEC, driver="inline")
+def test_missing_ledger_is_not_recreated(folder, setup):
+    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     folder.ledger.unlink()
     with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is not; restore"):
         resume_sweep(folder, driver="inline")
     assert not folder.ledger.exists()
 
 
-def test_a_ledger_that_was_emptied_is_not_made_anew(folder, setup):
-    run_sweep(small(), folder, setup, SPEC, driver="inline")
+def test_emptied_ledger_is_not_recreated(folder, setup):
+    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     folder.ledger.write_bytes(b"")
     with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is empty; restore"):
         resume_sweep(folder, driver="inline")
     assert folder.ledger.read_bytes() == b""
 
 
-@pytest.mark.parametrize("killed", ["before the ledger", "in an empty file", "before the first table"])
-def test_a_sweep_that_never_began_is_begun_by_resume(folder, setup, killed):
-    launch.publish(small(), folder, SPEC, {}, setup)
-    if killed != "before the ledger":
+@pytest.mark.parametrize("moment", ["before the ledger", "in an empty file", "before the first table"])
+def test_resume_starts_a_sweep_that_was_killed_before_its_first_event(folder, setup, moment):
+    launch.publish(small_plan(), folder, SPEC, {}, setup)
+    if moment != "before the ledger":
         folder.ledger.write_bytes(b"")
-    if killed == "before the first table":
+    if moment == "before the first table":
         with closing(sqlite3.connect(folder.ledger)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
     assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
 
 
 def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
-    """One step takes longer than the lease lasts: the heartbeat renews it."""
+    """One step takes longer than the lease lasts; the heartbeat renews the lease."""
     renewed = threading.Event()
     original = Ledger.renew
 
@@ -255,7 +255,7 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
 
     monkeypatch.setattr(Ledger, "renew", renew)
     monkeypatch.setattr(
-        open_sweep, "Heartbeat", lambda *held, **more: HEARTBEAT(*held, period_s=0.01, **more)
+        open_sweep, "Heartbeat", lambda *arguments, **options: HEARTBEAT(*arguments, period_s=0.01, **options)
     )
     arm = make_arm("slow", sleep_s=0.05)
     plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
@@ -267,8 +267,8 @@ def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
 HEARTBEAT = open_sweep.Heartbeat
 
 
-def test_what_this_machine_has_no_room_for_is_refused_before_anything_is_made(folder, setup):
-    greedy = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
+def test_trial_larger_than_this_machine_is_refused_before_files_are_written(folder, setup):
+    plan = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
     with pytest.raises(InputError, match="a trial must fit on one node: it needs cpus=100000"):
-        run_sweep(greedy, folder, setup, "")
+        run_sweep(plan, folder, setup, "")
     assert not folder.root.exists()

@@ -1,4 +1,4 @@
-"""A launch that fails before its first trial leaves nothing, whatever the cause, and can be done again."""
+"""A launch that fails before its first trial leaves no files, whatever the cause, and can be repeated."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PLAN = make_plan(1, trials_per_arm=1, seeds=())
 
 @pytest.fixture
 def folder(tmp_path):
-    return SweepFolder(tmp_path / "made" / "runs" / "synthetic")
+    return SweepFolder(tmp_path / "new" / "runs" / "synthetic")
 
 
 @pytest.fixture(params=["embedded", "sqlite", "postgresql"])
@@ -42,11 +42,11 @@ def setup(request, tmp_path):
         yield Setup(tmp_path / "data", PATH, storage=storage)
 
 
-def go(folder, setup, plan=PLAN, **more):
-    return run_sweep(plan, folder, setup, "", driver="inline", **more)
+def launch_sweep(folder, setup, plan=PLAN, **options):
+    return run_sweep(plan, folder, setup, "", driver="inline", **options)
 
 
-def assert_nothing_is_left(folder, setup):
+def assert_no_files(folder, setup):
     assert not folder.root.parent.exists() or not list(folder.root.parent.iterdir())
     if setup.storage is not None:
         assert not has_sweep(setup.storage, folder.name)
@@ -56,35 +56,35 @@ def assert_nothing_is_left(folder, setup):
     "error",
     [ExecutorError("no cluster"), InputError("no room"), MemoryError("no memory"), StoreError("no disk")],
 )
-def test_whatever_fails_before_the_first_trial_leaves_nothing(folder, setup, monkeypatch, error):
+def test_failure_before_the_first_trial_leaves_no_files(folder, setup, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", fail)
         with pytest.raises(type(error), match=str(error)):
-            go(folder, setup)
-    assert_nothing_is_left(folder, setup)
-    assert not folder.root.parent.exists(), "the launch had made it"
-    assert go(folder, setup).exit_code == 0
+            launch_sweep(folder, setup)
+    assert_no_files(folder, setup)
+    assert not folder.root.parent.exists(), "the launch created the folder of runs"
+    assert launch_sweep(folder, setup).exit_code == 0
 
 
-def test_an_interrupt_before_the_first_trial_leaves_nothing(folder, setup, monkeypatch):
-    def interrupted(*_, stop, **__):
+def test_interrupt_before_the_first_trial_leaves_no_files(folder, setup, monkeypatch):
+    def interrupt(*_, stop, **__):
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.wait(10)
 
     with monkeypatch.context() as patch:
-        patch.setattr(launch, "run_inline", interrupted)
-        shown = "interrupted before the first trial of 'synthetic': no files remain; launch it again"
-        with pytest.raises(Withdrawn, match=shown) as raised:
-            go(folder, setup)
+        patch.setattr(launch, "run_inline", interrupt)
+        message = "interrupted before the first trial of 'synthetic': no files remain; launch it again"
+        with pytest.raises(Withdrawn, match=message) as raised:
+            launch_sweep(folder, setup)
     assert raised.value.exit_code == 130
-    assert_nothing_is_left(folder, setup)
-    assert go(folder, setup).exit_code == 0
+    assert_no_files(folder, setup)
+    assert launch_sweep(folder, setup).exit_code == 0
 
 
-def test_what_fails_later_is_kept(folder, setup, monkeypatch):
+def test_later_failure_keeps_the_sweep(folder, setup, monkeypatch):
     def fail(recorder, *_, **__):
         assert recorder.ask() is not None
         raise StoreError("no disk")
@@ -92,13 +92,13 @@ def test_what_fails_later_is_kept(folder, setup, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", fail)
         with pytest.raises(StoreError, match="no disk"):
-            go(folder, setup)
+            launch_sweep(folder, setup)
     with pytest.raises(InputError, match="a sweep is launched once, and 'synthetic' exists"):
-        go(folder, setup)
+        launch_sweep(folder, setup)
     assert resume_sweep(folder, driver="inline").exit_code == 0
 
 
-def test_a_resumed_sweep_is_never_taken_back(folder, setup, monkeypatch):
+def test_failed_resume_keeps_the_sweep(folder, setup, monkeypatch):
     publish(PLAN, folder, "", {}, setup)
 
     def fail(*_, **__):
@@ -111,8 +111,8 @@ def test_a_resumed_sweep_is_never_taken_back(folder, setup, monkeypatch):
     assert folder.plan.exists()
 
 
-def killed_launch(folder, setup, holder, *, with_ledger=True):
-    """What is left of a launch by `holder` that was killed before its first trial."""
+def write_killed_launch(folder, setup, holder, *, with_ledger=True):
+    """Write the files of a launch by `holder` that was killed before its first trial."""
     publish(PLAN, folder, "", {}, setup)
     (folder.root / LAUNCHER).write_text(json.dumps(asdict(holder)))
     if with_ledger:
@@ -124,79 +124,79 @@ DEAD_HERE = replace(Holder.current(), process_started_at=1.0)
 
 
 @pytest.mark.parametrize("with_ledger", [True, False])
-def test_what_a_killed_launch_left_is_cleared_by_the_next(folder, setup, with_ledger):
-    killed_launch(folder, setup, DEAD_HERE, with_ledger=with_ledger)
-    other = replace(PLAN, spec_digest="another")
-    assert go(folder, setup, other).exit_code == 0
+def test_leftovers_of_a_killed_launch_are_cleared_by_the_next_launch(folder, setup, with_ledger):
+    write_killed_launch(folder, setup, DEAD_HERE, with_ledger=with_ledger)
+    other_plan = replace(PLAN, spec_digest="another")
+    assert launch_sweep(folder, setup, other_plan).exit_code == 0
 
 
-def test_a_launch_that_lives_is_not_cleared_away(folder, setup):
-    alive = Holder.current()
-    parent = replace(alive, pid=os.getppid(), process_started_at=birth_of(os.getppid()))
-    killed_launch(folder, setup, parent, with_ledger=False)
+def test_running_launch_is_not_cleared(folder, setup):
+    this_process = Holder.current()
+    parent = replace(this_process, pid=os.getppid(), process_started_at=start_time_of(os.getppid()))
+    write_killed_launch(folder, setup, parent, with_ledger=False)
     with pytest.raises(InputError, match=rf"process {os.getppid()} on .* is launching 'synthetic'; wait for"):
-        go(folder, setup)
+        launch_sweep(folder, setup)
     assert folder.plan.exists()
 
 
-def birth_of(pid):
+def start_time_of(pid):
     from trainables.process_identity import process_start
 
     return process_start(pid)
 
 
-def test_a_launch_on_another_machine_is_believed_for_days(folder, setup):
-    killed_launch(folder, setup, DEAD, with_ledger=False)
+def test_launch_on_another_machine_is_presumed_alive_for_days(folder, setup):
+    write_killed_launch(folder, setup, DEAD, with_ledger=False)
     with pytest.raises(InputError, match=r"if that process is gone launch with --take-over"):
-        go(folder, setup)
-    then = time.time() - SILENCE_S - 60
+        launch_sweep(folder, setup)
+    old_time = time.time() - SILENCE_S - 60
     for path in (*folder.root.rglob("*"), folder.root):
-        os.utime(path, (then, then))
-    assert go(folder, setup).exit_code == 0
+        os.utime(path, (old_time, old_time))
+    assert launch_sweep(folder, setup).exit_code == 0
 
 
-def test_a_launch_on_another_machine_can_be_taken_over(folder, setup):
-    killed_launch(folder, setup, DEAD, with_ledger=False)
-    assert go(folder, setup, on_fenced=lambda _: None).exit_code == 0
+def test_launch_on_another_machine_can_be_taken_over(folder, setup):
+    write_killed_launch(folder, setup, DEAD, with_ledger=False)
+    assert launch_sweep(folder, setup, on_fenced=lambda _: None).exit_code == 0
 
 
-def test_a_launch_that_was_taken_over_does_not_delete_the_folder_of_the_other(folder, setup):
-    killed_launch(folder, setup, DEAD_HERE, with_ledger=False)
+def test_launch_that_was_taken_over_keeps_the_new_folder(folder, setup):
+    write_killed_launch(folder, setup, DEAD_HERE, with_ledger=False)
     undo_launch_folder(folder)
     assert folder.plan.exists()
 
 
-def test_a_sweep_of_that_name_in_the_database_is_not_continued(folder, setup, tmp_path):
+def test_sweep_of_the_same_name_in_the_database_is_not_continued(folder, setup, tmp_path):
     if setup.storage is None:
         setup = replace(setup, storage=f"sqlite:///{tmp_path / 'shared.db'}")
-    assert go(folder, setup).exit_code == 0
-    elsewhere = SweepFolder(tmp_path / "elsewhere" / "synthetic")
+    assert launch_sweep(folder, setup).exit_code == 0
+    other_folder = SweepFolder(tmp_path / "elsewhere" / "synthetic")
     with pytest.raises(
         InputError, match="'synthetic' was launched there from another folder; choose another"
     ):
-        go(elsewhere, setup)
-    assert not elsewhere.root.parent.exists()
+        launch_sweep(other_folder, setup)
+    assert not other_folder.root.parent.exists()
     (summary,) = summaries(setup.storage)
     assert summary.num_ended == 1
 
 
-def test_one_that_is_faster_by_a_moment_keeps_its_rows(folder, tmp_path, monkeypatch):
+def test_rows_of_a_simultaneous_launch_are_kept(folder, tmp_path, monkeypatch):
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     setup = Setup(tmp_path / "data", PATH, storage=url)
     with Ledger.open(url, "synthetic", create=True) as ledger:
         ledger.claim(Holder.current())
         monkeypatch.setattr(launch, "refuse_foreign", lambda *_: None)
         with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
-            go(folder, setup)
+            launch_sweep(folder, setup)
         assert ledger.held()
     assert not folder.root.exists()
 
 
 @pytest.mark.parametrize("damage", ["launch.json", LAUNCHER, "plan.json"])
-def test_what_only_a_person_can_judge_is_left_alone(folder, setup, damage):
-    killed_launch(folder, setup, DEAD_HERE)
+def test_unclear_leftovers_are_kept(folder, setup, damage):
+    write_killed_launch(folder, setup, DEAD_HERE)
     (folder.root / "checkpoints").mkdir()
     (folder.root / damage).write_text("{}")
     with pytest.raises((InputError, StoreError), match=r"synthetic|plan"):
-        go(folder, setup)
+        launch_sweep(folder, setup)
     assert (folder.root / "checkpoints").exists()

@@ -1,4 +1,4 @@
-"""What is written, when, by whom; and what is not."""
+"""The recorder writes the events of attempts, replies, ends and stops to the ledger."""
 
 import time
 from dataclasses import replace
@@ -23,160 +23,181 @@ STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
 CRASH = Outcome(OutcomeKind.CRASHED, "KeyError")
 
 
-def at(step, value=0.5, seconds=None):
+def measurement_at(step, value=0.5, seconds=None):
     return Measurement(step, float(step) if seconds is None else seconds, {"valid/score": value})
 
 
-def kinds(log, trial_id=None):
-    return [each.kind.value for each in log.written if trial_id in {None, each.trial_id}]
+def event_kinds(log, trial_id=None):
+    return [event.kind.value for event in log.written if trial_id in {None, event.trial_id}]
 
 
-def test_opening_says_who_and_what():
+def test_opening_writes_time_and_spec_digest():
     log, plan = MemoryLog(), make_plan()
     record(plan, log, clock=Clock(77.0))
     (event,) = log.written
     assert (event.kind, event.at, event.payload["spec_digest"]) == (EventKind.OPENED, 77.0, plan.spec_digest)
 
 
-def test_an_attempt_is_written_before_it_is_handed_out():
+def test_attempt_is_written_before_it_starts():
     log = MemoryLog()
     recorder = record(make_plan(), log)
     attempt = recorder.ask()
-    assert kinds(log, attempt.trial_id) == ["asked", "started"]
+    assert event_kinds(log, attempt.trial_id) == ["asked", "started"]
     assert log.batches == [1, 3]
 
 
-def test_a_reply_is_one_transaction(tmp_path):
+def test_reply_is_one_transaction(tmp_path):
     log = MemoryLog()
     recorder = record(make_plan(), log, root=tmp_path)
     attempt = recorder.ask()
-    before = len(log.batches)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE)) == Continue()
-    assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "checkpointed", "ended"]
-    assert len(log.batches) == before + 1
-    (saved,) = log.of(EventKind.CHECKPOINTED)
-    assert saved.payload == {"step": 3, "path": f"checkpoints/{attempt.trial_id}/step-000000003"}
+    count_before = len(log.batches)
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE)) == Continue()
+    assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "checkpointed", "ended"]
+    assert len(log.batches) == count_before + 1
+    (checkpoint_event,) = log.of(EventKind.CHECKPOINTED)
+    assert checkpoint_event.payload == {"step": 3, "path": f"checkpoints/{attempt.trial_id}/step-000000003"}
 
 
-def test_data_are_written_before_any_trial_and_every_record_has_them():
+def test_data_digests_are_written_before_any_trial_and_are_in_every_record():
     log, plan = MemoryLog(), make_plan()
     recorder = record(plan, log)
     recorder.data_are_there({})
     recorder.data_are_there({"listops/train": "11aa"})
     recorder.ask()
-    assert kinds(log) == ["opened", "read", "asked", "started"]
-    (found,) = records(log.written, plan)
-    assert found.provenance["data"] == {"listops/train": "11aa"}
+    assert event_kinds(log) == ["opened", "read", "asked", "started"]
+    (trial_record,) = records(log.written, plan)
+    assert trial_record.provenance["data"] == {"listops/train": "11aa"}
 
 
-def test_examples_are_written_with_their_measurement_and_once(tmp_path):
+def test_examples_are_written_once_with_their_measurement(tmp_path):
     log = MemoryLog()
     recorder = record(make_plan(), log, root=tmp_path)
     attempt = recorder.ask()
-    shown = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
-    recorder.record(attempt.trial_id, attempt.token, Reply(shown))
-    recorder.record(attempt.trial_id, attempt.token, Reply(shown, 3, DONE))
-    assert kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
-    (kept,) = log.of(EventKind.KEPT)
-    assert kept.payload == {"step": 3, "examples": [{"number": 1}]}
+    with_examples = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
+    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples))
+    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples, 3, DONE))
+    assert event_kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
+    (examples_event,) = log.of(EventKind.KEPT)
+    assert examples_event.payload == {"step": 3, "examples": [{"number": 1}]}
 
 
-def test_replies_taken_together_are_one_transaction_and_checkpoints_outlive_it(tmp_path):
+def test_grouped_replies_are_one_transaction_and_checkpoints_remain_until_its_end(tmp_path):
     log = MemoryLog()
     recorder = record(make_plan(), log, root=tmp_path)
     attempt = recorder.ask()
-    before = len(log.batches)
+    count_before = len(log.batches)
     (attempt.checkpoints / "step-000000002").mkdir(parents=True)
     with recorder.together():
-        for reply in (Reply(at(1)), Reply(at(2), 2), Reply(at(3), ended=DONE)):
+        for reply in (
+            Reply(measurement_at(1)),
+            Reply(measurement_at(2), 2),
+            Reply(measurement_at(3), ended=DONE),
+        ):
             assert recorder.record(attempt.trial_id, attempt.token, reply) == Continue()
-        assert len(log.batches) == before, "nothing is written yet"
-        assert attempt.checkpoints.exists(), "a crash now must find the checkpoint"
-    assert kinds(log, attempt.trial_id)[2:] == ["measured", "measured", "checkpointed", "measured", "ended"]
-    assert len(log.batches) == before + 1
+        assert len(log.batches) == count_before, "events must be written at the end of the group"
+        assert attempt.checkpoints.exists(), "a crash at this moment needs the checkpoint"
+    assert event_kinds(log, attempt.trial_id)[2:] == [
+        "measured",
+        "measured",
+        "checkpointed",
+        "measured",
+        "ended",
+    ]
+    assert len(log.batches) == count_before + 1
     assert not attempt.checkpoints.exists()
 
 
-def test_the_three_parts_of_a_reply_can_come_alone():
+def test_reply_may_contain_a_measurement_a_checkpoint_or_an_end_alone():
     log = MemoryLog()
     recorder = record(make_plan(), log)
     attempt = recorder.ask()
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1))) == Continue()
+    assert (
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1))) == Continue()
+    )
     assert recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=1)) == Continue()
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
-def test_a_job_holds_what_the_workload_needs(tmp_path):
+def test_job_contains_the_arguments_of_the_workload(tmp_path):
     plan = make_plan(1, trials_per_arm=0, seeds=(7,), posthoc=({"model.shift": 1.0},))
     recorder = record(plan, MemoryLog(), root=tmp_path)
     confirm = recorder.ask()
     job = confirm.job(tmp_path / "data")
     assert job == Job(confirm.trial.settings, 7, "confirm", ("test",), tmp_path / "data", None)
-    recorder.record(confirm.trial_id, 1, Reply(at(1), ended=DONE))
+    recorder.record(confirm.trial_id, 1, Reply(measurement_at(1), ended=DONE))
     folder = SweepFolder(tmp_path)
-    reread = recorder.ask()
-    assert reread.checkpoints == folder.checkpoint(reread.trial_id)
-    assert reread.job(tmp_path).source == folder.checkpoint(confirm.trial_id) / "step-000000001"
+    posthoc = recorder.ask()
+    assert posthoc.checkpoints == folder.checkpoint(posthoc.trial_id)
+    assert posthoc.job(tmp_path).source == folder.checkpoint(confirm.trial_id) / "step-000000001"
 
 
-def test_steps_that_are_recorded_are_dropped():
+def test_repeated_steps_are_dropped():
     log, plan = MemoryLog(), make_plan(1)
-    first = record(plan, log).ask()
+    first_attempt = record(plan, log).ask()
     recorder = record(plan, log)
-    again = recorder.ask()
-    assert again.trial == first.trial
+    second = recorder.ask()
+    assert second.trial == first_attempt.trial
     for step, value in [(1, 0.1), (2, 0.2), (2, 9.0), (1, 9.0), (3, 0.3)]:
-        assert recorder.record(again.trial_id, again.token, Reply(measurement=at(step, value))) == Continue()
+        assert (
+            recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(step, value)))
+            == Continue()
+        )
     measured = [
-        (each.payload["step"], each.payload["metrics"]["valid/score"]) for each in log.of(EventKind.MEASURED)
+        (event.payload["step"], event.payload["metrics"]["valid/score"])
+        for event in log.of(EventKind.MEASURED)
     ]
     assert measured == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
-def test_a_superseded_attempt_is_told_to_stop_and_writes_nothing():
+def test_superseded_attempt_is_stopped_and_writes_nothing():
     log, plan = MemoryLog(), make_plan(1)
     recorder = record(plan, log)
-    old = recorder.ask()
-    recorder.record_death(old.trial_id, "node gone", DeathCause.TRIAL)
-    new = recorder.ask()
-    assert (new.trial, new.token) == (old.trial, old.token + 1)
-    before = len(log.written)
-    decision = recorder.record(old.trial_id, old.token, Reply(at(1), 1, DONE))
+    old_attempt = recorder.ask()
+    recorder.record_death(old_attempt.trial_id, "node gone", DeathCause.TRIAL)
+    new_attempt = recorder.ask()
+    assert (new_attempt.trial, new_attempt.token) == (old_attempt.trial, old_attempt.token + 1)
+    count_before = len(log.written)
+    decision = recorder.record(old_attempt.trial_id, old_attempt.token, Reply(measurement_at(1), 1, DONE))
     assert decision == Stop(OutcomeKind.STOPPED, "attempt 1 was superseded by attempt 2")
-    assert len(log.written) == before
-    assert recorder.record(new.trial_id, new.token, Reply(measurement=at(1))) == Continue()
+    assert len(log.written) == count_before
+    assert (
+        recorder.record(new_attempt.trial_id, new_attempt.token, Reply(measurement=measurement_at(1)))
+        == Continue()
+    )
 
 
-def test_a_lost_worker_that_turns_up_is_heard_while_nobody_superseded_it():
+def test_lost_worker_that_reports_again_is_accepted_until_it_is_superseded():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
     recorder.record_death(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
-    recorder.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
     assert recorder.ask().trial_id != attempt.trial_id
 
 
-def test_nothing_is_written_after_the_end():
+def test_replies_after_the_end_are_not_written():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
-    before = len(log.written)
-    assert isinstance(recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1))), Stop)
+    count_before = len(log.written)
+    assert isinstance(
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1))), Stop
+    )
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
     assert recorder.record_death(attempt.trial_id, "late", DeathCause.TRIAL).kind is OutcomeKind.CRASHED
-    assert len(log.written) == before
+    assert len(log.written) == count_before
 
 
-def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
+def test_lost_worker_is_retried_until_its_trial_crashes():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=2))
     recorder = record(plan, log)
     trial_id = recorder.ask().trial_id
     assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-    assert recorder.record_death(trial_id, "told twice", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-    recorder = record(plan, log)  # the count outlives the session
+    assert recorder.record_death(trial_id, "repeated report", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    recorder = record(plan, log)  # a new session keeps the count
     assert recorder.ask().trial_id == trial_id
     assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     assert recorder.ask().token == 3
@@ -185,47 +206,47 @@ def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
         OutcomeKind.CRASHED, "worker died, time 3 of at most 3 without progress: SIGKILL"
     )
     assert log.outcomes() == {trial_id: OutcomeKind.CRASHED}
-    assert [each.payload["lost"] for each in log.of(EventKind.ENDED)] == [True] * 3
+    assert [event.payload["lost"] for event in log.of(EventKind.ENDED)] == [True] * 3
 
 
 def kill(recorder, trial_id):
     return recorder.record_death(trial_id, "SIGKILL", DeathCause.OUTSIDE)
 
 
-def test_an_innocent_trial_is_killed_any_number_of_times_while_others_make_progress():
+def test_killed_trial_is_retried_while_other_trials_make_progress():
     log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=(), resources=Resources(retries=0))
     recorder = record(plan, log)
-    innocent, other = recorder.ask(), recorder.ask()
+    killed, other_trial = recorder.ask(), recorder.ask()
     for step in range(1, 5 * MOST_KILLS):
-        assert kill(recorder, innocent.trial_id).kind is OutcomeKind.STOPPED
-        recorder.record(other.trial_id, other.token, Reply(measurement=at(step)))
-        again = recorder.ask()
-        assert (again.trial_id, again.token) == (innocent.trial_id, innocent.token + step)
-    recorder.record(again.trial_id, again.token, Reply(at(1), ended=DONE))
-    recorder.record(other.trial_id, other.token, Reply(ended=DONE))
+        assert kill(recorder, killed.trial_id).kind is OutcomeKind.STOPPED
+        recorder.record(other_trial.trial_id, other_trial.token, Reply(measurement=measurement_at(step)))
+        second = recorder.ask()
+        assert (second.trial_id, second.token) == (killed.trial_id, killed.token + step)
+    recorder.record(second.trial_id, second.token, Reply(measurement_at(1), ended=DONE))
+    recorder.record(other_trial.trial_id, other_trial.token, Reply(ended=DONE))
     assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
     assert recorder.finished
 
 
-def test_a_trial_that_is_killed_again_and_again_lets_others_go_first():
+def test_repeatedly_killed_trial_starts_after_other_trials():
     log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=())
     recorder = record(plan, log)
-    innocent = recorder.ask()
+    killed = recorder.ask()
     for _ in range(MOST_KILLS - 1):
-        kill(recorder, innocent.trial_id)
-        assert recorder.ask().trial_id == innocent.trial_id
-    kill(recorder, innocent.trial_id)
-    other = recorder.ask()
-    assert other.trial_id != innocent.trial_id
-    assert recorder.ask() is None, "it waits for the other one"
+        kill(recorder, killed.trial_id)
+        assert recorder.ask().trial_id == killed.trial_id
+    kill(recorder, killed.trial_id)
+    other_trial = recorder.ask()
+    assert other_trial.trial_id != killed.trial_id
+    assert recorder.ask() is None, "the killed trial must wait for the other trial"
     assert not recorder.draining
-    recorder.record(other.trial_id, other.token, Reply(at(1), ended=DONE))
-    assert recorder.ask().trial_id == innocent.trial_id
+    recorder.record(other_trial.trial_id, other_trial.token, Reply(measurement_at(1), ended=DONE))
+    assert recorder.ask().trial_id == killed.trial_id
 
 
-def killed_alone(**more):
-    """A sweep whose only trial is killed each time."""
-    log, plan = MemoryLog(), replace(make_plan(1, trials_per_arm=1, seeds=()), **more)
+def kill_only_trial(**plan_fields):
+    """Kill the only trial of a sweep each time it starts; return recorder, log and plan."""
+    log, plan = MemoryLog(), replace(make_plan(1, trials_per_arm=1, seeds=()), **plan_fields)
     recorder, count = record(plan, log), 0
     while (attempt := recorder.ask()) is not None:
         kill(recorder, attempt.trial_id)
@@ -234,49 +255,51 @@ def killed_alone(**more):
     return recorder, log, plan
 
 
-def test_a_sweep_of_which_nothing_is_left_but_killed_trials_stops_and_can_be_resumed():
-    recorder, log, plan = killed_alone(continue_on_error=False)
+def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
+    recorder, log, plan = kill_only_trial(continue_on_error=False)
     assert recorder.draining
     assert not recorder.finished
     recorder.close()
-    (closed,) = log.of(EventKind.CLOSED)
-    (asked,) = log.of(EventKind.ASKED)
-    assert closed.payload["reason"] == "error"
-    assert asked.trial_id in closed.payload["why"]
-    assert "SIGKILL" in closed.payload["why"]
+    (close_event,) = log.of(EventKind.CLOSED)
+    (ask_event,) = log.of(EventKind.ASKED)
+    assert close_event.payload["reason"] == "error"
+    assert ask_event.trial_id in close_event.payload["why"]
+    assert "SIGKILL" in close_event.payload["why"]
     assert log.outcomes() == {}
     resumed = record(plan, log)
     attempt = resumed.ask()
-    resumed.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    resumed.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
     assert resumed.finished
 
 
-def test_where_errors_do_not_stop_the_sweep_its_killed_trials_have_crashed():
-    recorder, log, _ = killed_alone(continue_on_error=True)
+def test_killed_trials_crash_if_the_sweep_continues_on_errors():
+    recorder, log, _ = kill_only_trial(continue_on_error=True)
     assert recorder.finished
     assert list(log.outcomes().values()) == [OutcomeKind.CRASHED]
 
 
-def test_losses_count_in_a_row_without_progress(tmp_path):
+def test_losses_without_progress_are_counted(tmp_path):
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
     recorder = record(plan, log, root=tmp_path)
     for step in range(1, 5):
         attempt = recorder.ask()
         recorder.record(
-            attempt.trial_id, attempt.token, Reply(at(step), checkpoint=step if step > 2 else None)
+            attempt.trial_id,
+            attempt.token,
+            Reply(measurement_at(step), checkpoint=step if step > 2 else None),
         )
         assert (
             recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
         )
     attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(4)))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(4)))
     recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=4))
     assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.CRASHED, (
-        "that was there before"
+        "a repeated step is no progress"
     )
 
 
-def test_interruptions_and_killed_sessions_are_not_lost_workers():
+def test_interruptions_and_killed_sessions_do_not_count_as_losses():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
     for _ in range(4):
         attempt = record(plan, log).ask()
@@ -289,74 +312,81 @@ def test_interruptions_and_killed_sessions_are_not_lost_workers():
     assert log.outcomes() == {}
 
 
-def test_a_stop_that_was_decided_is_written_when_the_session_that_decided_it_died():
+def test_pending_stop_of_a_dead_session_is_written_by_the_next():
     plan = make_plan(1, trials_per_arm=1, seeds=(7,), resources=Resources(minutes=1.0))
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
+    decision = recorder.record(
+        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
+    )
     assert isinstance(decision, Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
-    assert resumed.finished, "its only winner is gone, so the confirm trial is unrunnable and recorded"
+    assert resumed.finished, "without a winner, the confirm trial must be recorded as unrunnable"
     assert len(log.outcomes()) == len(plan.trials)
 
 
-def test_a_stop_that_was_decided_outlives_a_lost_worker_and_an_interruption():
-    for lose in (True, False):
+def test_pending_stop_survives_a_lost_worker_and_an_interruption():
+    for is_lost in (True, False):
         log = MemoryLog()
         recorder = record(make_plan(1, resources=Resources(minutes=1.0, retries=0)), log)
         attempt = recorder.ask()
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
-        if lose:
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0)))
+        if is_lost:
             recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
         else:
             recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
         assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
-def test_what_a_worker_does_after_a_stop_was_decided_is_not_recorded():
+def test_work_after_a_stop_decision_is_not_recorded():
     log = MemoryLog()
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
     attempt = recorder.ask()
-    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
-    before = len(log.written)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(at(2), 2)) == decision
-    assert len(log.written) == before
-    recorder.record(attempt.trial_id, attempt.token, Reply(at(3), 3, DONE))
-    assert kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
+    decision = recorder.record(
+        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
+    )
+    count_before = len(log.written)
+    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(2), 2)) == decision
+    assert len(log.written) == count_before
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE))
+    assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
-def test_a_trial_that_ends_with_the_report_that_would_stop_it_has_finished():
+def test_trial_that_ends_with_its_last_report_before_a_stop_finishes():
     log = MemoryLog()
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
     attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(at(1, seconds=90.0), 1, DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1, seconds=90.0), 1, DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
-def test_a_worker_that_missed_its_stop_hears_it_again():
+def test_stop_is_sent_again_to_a_worker_that_missed_it():
     recorder = record(make_plan(1, resources=Resources(minutes=1.0)), MemoryLog())
     attempt = recorder.ask()
-    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0)))
+    decision = recorder.record(
+        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
+    )
     assert (
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1, seconds=90.0))) == decision
+        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0)))
+        == decision
     )
 
 
-def test_doomed_trials_are_recorded_like_any_other():
+def test_trials_without_a_winner_are_recorded():
     plan = make_plan([make_arm("bad", fault="raise")], trials_per_arm=2, posthoc=({"model.shift": 1.0},))
     log = MemoryLog()
     recorder = record(plan, log)
     run_in_turn(recorder)
     assert recorder.finished
-    assert log.outcomes() == {each.trial_id: OutcomeKind.CRASHED for each in plan.trials}
-    unrunnable = next(each.trial_id for each in plan.trials if each.phase == "posthoc")
-    assert kinds(log, unrunnable) == ["asked", "ended"]
+    assert log.outcomes() == {trial.trial_id: OutcomeKind.CRASHED for trial in plan.trials}
+    unrunnable = next(trial.trial_id for trial in plan.trials if trial.phase == "posthoc")
+    assert event_kinds(log, unrunnable) == ["asked", "ended"]
 
 
-def test_what_an_end_makes_unrunnable_is_written_with_it():
+def test_end_and_resulting_unrunnable_trials_are_one_transaction():
     plan = make_plan(1, trials_per_arm=1, seeds=(7,))
     log = MemoryLog()
     recorder = record(plan, log)
@@ -364,137 +394,145 @@ def test_what_an_end_makes_unrunnable_is_written_with_it():
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
     assert recorder.finished
     assert len(log.outcomes()) == 2
-    assert log.batches[-2:] == [3, 6], "one transaction for one end and what follows from it"
+    assert log.batches[-2:] == [3, 6], "an end and its consequences must be one transaction"
 
 
-def test_draining_hands_out_nothing_and_stops_what_runs():
+def test_draining_starts_nothing_and_stops_running_trials():
     recorder = record(make_plan(1), MemoryLog())
     attempt = recorder.ask()
     recorder.drain("the sweep was asked to stop")
     assert recorder.draining == "the sweep was asked to stop"
-    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=at(1)))
+    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1)))
     assert decision == Stop(OutcomeKind.STOPPED, "the sweep was asked to stop")
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=decision.outcome))
     assert recorder.ask() is None
 
 
-def test_a_trial_that_ends_while_draining_has_ended():
+def test_trial_that_ends_while_draining_is_finished():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
     recorder.drain("the sweep was asked to stop")
-    recorder.record(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
-def test_the_budget_counts_time_held_open_over_sessions():
+def test_budget_counts_the_time_of_all_sessions():
     plan = make_plan(1, trials_per_arm=9, wall_clock_hours=1.0)
     log, clock = MemoryLog(), Clock(0.0)
     recorder = record(plan, log, clock=clock)
-    first = recorder.ask()
+    first_attempt = recorder.ask()
     clock.now = 3000.0
-    assert recorder.record(first.trial_id, first.token, Reply(measurement=at(1))) == Continue()
+    assert (
+        recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
+        == Continue()
+    )
     recorder.close()
     clock.now = 90000.0
     recorder = record(plan, log, clock=clock)
     assert recorder.held_open_s() == 3000.0
-    again = recorder.ask()
+    second = recorder.ask()
     clock.now += 599.0
-    assert recorder.record(again.trial_id, again.token, Reply(measurement=at(2))) == Continue()
+    assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(2))) == Continue()
     clock.now += 1.0
     reason = "the budget of 1 hours of wall clock is used up"
-    assert recorder.record(again.trial_id, again.token, Reply(measurement=at(3))) == Stop(
+    assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(3))) == Stop(
         OutcomeKind.STOPPED, reason
     )
     assert recorder.ask() is None
     recorder.close()
-    assert [each.payload["reason"] for each in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
+    assert [event.payload["reason"] for event in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
 
 
-def test_setting_the_clock_uses_up_no_budget(monkeypatch):
+def test_changed_system_clock_uses_no_budget(monkeypatch):
     plan, log = make_plan(1, trials_per_arm=9, wall_clock_hours=1.0), MemoryLog()
     recorder = Recorder(plan, log, log.claim(), NOWHERE)
-    first = recorder.ask()
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() + 40 * 24 * 3600)
-    assert recorder.record(first.trial_id, first.token, Reply(measurement=at(1))) == Continue()
+    first_attempt = recorder.ask()
+    original_time = time.time
+    monkeypatch.setattr(time, "time", lambda: original_time() + 40 * 24 * 3600)
+    assert (
+        recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
+        == Continue()
+    )
     assert recorder.held_open_s() < 600
-    again = Recorder(plan, log, log.claim(), NOWHERE)
-    monkeypatch.setattr(time, "time", now)
-    assert again.ask() is not None
-    assert again.held_open_s() < 600
-    assert not again.draining
+    second = Recorder(plan, log, log.claim(), NOWHERE)
+    monkeypatch.setattr(time, "time", original_time)
+    assert second.ask() is not None
+    assert second.held_open_s() < 600
+    assert not second.draining
 
 
-def test_closing_a_finished_sweep_says_done_once():
+def test_closing_a_finished_sweep_twice_writes_one_event():
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=1), log)
     run_in_turn(recorder)
     recorder.close()
     recorder.close()
-    assert [each.payload["reason"] for each in log.of(EventKind.CLOSED)] == ["done"]
+    assert [event.payload["reason"] for event in log.of(EventKind.CLOSED)] == ["done"]
 
 
-def test_a_reason_can_be_given_to_close():
+def test_close_writes_the_given_reason():
     log = MemoryLog()
     record(make_plan(1), log).close("disk full")
     assert log.written[-1].payload == {"reason": "disk full"}
 
 
-def test_who_lost_the_lease_writes_nothing_more():
+def test_session_without_its_lease_writes_nothing():
     log, plan = MemoryLog(), make_plan(1)
-    old = record(plan, log)
-    attempt = old.ask()
+    old_recorder = record(plan, log)
+    attempt = old_recorder.ask()
     record(plan, log)
-    before = list(log.written)
+    count_before = list(log.written)
     with pytest.raises(LeaseLost, match="only token 2 may write, got 1"):
-        old.record(attempt.trial_id, attempt.token, Reply(measurement=at(1)))
-    assert log.written == before
+        old_recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1)))
+    assert log.written == count_before
 
 
-def checkpoint(root, attempt, step=1):
+def write_checkpoint(root, attempt, step=1):
     folder = SweepFolder(root).checkpoint(attempt.trial_id) / f"step-{step:09d}"
     folder.mkdir(parents=True)
     return folder.parent
 
 
-def test_checkpoints_of_ended_trials_go_but_for_confirmed_ones(tmp_path):
+def test_checkpoints_of_ended_trials_are_deleted_unless_confirmed(tmp_path):
     recorder = record(make_plan(1, trials_per_arm=2, seeds=(7, 8)), MemoryLog(), root=tmp_path)
-    searched = list(attempts(recorder))
-    folders = [checkpoint(tmp_path, each) for each in searched]
-    recorder.record(searched[0].trial_id, 1, Reply(at(1), 1, DONE))
-    assert [each.exists() for each in folders] == [False, True]
-    recorder.record(searched[1].trial_id, 1, Reply(ended=STOPPED))
+    search_attempts = list(attempts(recorder))
+    folders = [write_checkpoint(tmp_path, attempt) for attempt in search_attempts]
+    recorder.record(search_attempts[0].trial_id, 1, Reply(measurement_at(1), 1, DONE))
+    assert [folder.exists() for folder in folders] == [False, True]
+    recorder.record(search_attempts[1].trial_id, 1, Reply(ended=STOPPED))
     assert folders[1].exists()
-    recorder.record(recorder.ask().trial_id, 2, Reply(at(1), 1, DONE))
-    confirmed = list(attempts(recorder))
-    folders = [checkpoint(tmp_path, each) for each in confirmed]
-    recorder.record(confirmed[0].trial_id, 1, Reply(at(1), 1, DONE))
-    recorder.record(confirmed[1].trial_id, 1, Reply(ended=CRASH))
-    assert [each.exists() for each in folders] == [True, False]
+    recorder.record(recorder.ask().trial_id, 2, Reply(measurement_at(1), 1, DONE))
+    confirm_attempts = list(attempts(recorder))
+    folders = [write_checkpoint(tmp_path, attempt) for attempt in confirm_attempts]
+    recorder.record(confirm_attempts[0].trial_id, 1, Reply(measurement_at(1), 1, DONE))
+    recorder.record(confirm_attempts[1].trial_id, 1, Reply(ended=CRASH))
+    assert [folder.exists() for folder in folders] == [True, False]
 
 
-def test_checkpoints_a_killed_session_left_behind_go_at_the_next_opening(tmp_path):
+def test_leftover_checkpoints_of_a_killed_session_are_deleted_at_the_next_start(tmp_path):
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=0))
     recorder = record(plan, log, root=tmp_path)
     ended, running = recorder.ask(), recorder.ask()
-    recorder.record(ended.trial_id, 1, Reply(at(1), ended=DONE))
-    left, needed = checkpoint(tmp_path, ended), checkpoint(tmp_path, running)
+    recorder.record(ended.trial_id, 1, Reply(measurement_at(1), ended=DONE))
+    leftover, needed = write_checkpoint(tmp_path, ended), write_checkpoint(tmp_path, running)
     record(plan, log, root=tmp_path)
-    assert (left.exists(), needed.exists()) == (False, True)
+    assert (leftover.exists(), needed.exists()) == (False, True)
 
 
-def test_progress_is_the_conductors():
+def test_progress_is_that_of_the_conductor():
     recorder = record(make_plan(2, trials_per_arm=2), MemoryLog())
     worker = Worker(recorder, recorder.ask())
     worker.advance()
-    assert [(each.arm, each.running, each.seconds) for each in recorder.progress()] == [
+    assert [
+        (arm_progress.arm, arm_progress.running, arm_progress.seconds) for arm_progress in recorder.progress()
+    ] == [
         ("arm-0", 1, 0.5),
         ("arm-1", 0, 0.0),
     ]
 
 
-def test_a_log_with_events_of_no_trial_is_fine():
+def test_log_may_contain_events_without_a_trial():
     log = MemoryLog([Event(EventKind.OPENED, 0.0), Event(EventKind.CLOSED, 1.0, None, {"reason": "done"})])
     attempt = record(make_plan(1), log).ask()
     assert measurement(attempt.trial, 1).step == 1

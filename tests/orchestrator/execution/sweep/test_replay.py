@@ -1,4 +1,4 @@
-"""Whatever happens to sessions and workers, the ledger carries the sweep to the same end."""
+"""The ledger leads a sweep to the same end whatever happens to its sessions and workers."""
 
 from collections import Counter
 
@@ -27,8 +27,8 @@ ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 TPE = {"name": "tpe", "n_startup_trials": 2}
 
 
-def full_plan(sampler=TPE, stopper=ASHA):
-    """Every phase, an arm that fails now and then, and one that always does."""
+def make_full_plan(sampler=TPE, stopper=ASHA):
+    """Make a plan with every phase, an arm that fails sometimes, and an arm that always fails."""
     arms = [
         make_arm("sound", SPACE),
         make_arm("weak", SPACE, fault="diverge", fault_at=4),
@@ -40,38 +40,38 @@ def full_plan(sampler=TPE, stopper=ASHA):
 
 
 @pytest.fixture(scope="module")
-def undisturbed():
-    """Log of a whole sequential run."""
+def undisturbed_log():
+    """Return the log of a complete sequential run."""
     log = MemoryLog()
-    run_in_turn(record(full_plan(), log))
+    run_in_turn(record(make_full_plan(), log))
     return log
 
 
-def test_the_undisturbed_run_shows_every_kind_of_ending(undisturbed):
-    plan = full_plan()
-    assert set(undisturbed.outcomes()) == {each.trial_id for each in plan.trials}
+def test_undisturbed_run_contains_every_kind_of_end(undisturbed_log):
+    plan = make_full_plan()
+    assert set(undisturbed_log.outcomes()) == {trial.trial_id for trial in plan.trials}
     kinds = {OutcomeKind.FINISHED, OutcomeKind.PRUNED, OutcomeKind.DIVERGED, OutcomeKind.CRASHED}
-    assert kinds <= set(undisturbed.outcomes().values())
+    assert kinds <= set(undisturbed_log.outcomes().values())
 
 
-def test_a_session_that_died_after_any_transaction_is_continued_to_the_same_end(undisturbed):
-    expected = content(undisturbed.written)
-    for cut in [0, *undisturbed.batches]:
-        log = MemoryLog(undisturbed.written[:cut])
-        run_in_turn(record(full_plan(), log))
+def test_session_continues_after_a_kill_behind_any_transaction(undisturbed_log):
+    expected = content(undisturbed_log.written)
+    for cut in [0, *undisturbed_log.batches]:
+        log = MemoryLog(undisturbed_log.written[:cut])
+        run_in_turn(record(make_full_plan(), log))
         assert content(log.written) == expected, f"cut after {cut} events"
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc"])
-def test_any_prefix_at_all_leads_to_the_same_trials(sampler):
-    """Even one that no transaction leaves behind."""
-    plan = full_plan(sampler, stopper=None)
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    for cut in range(0, len(whole.written), 3):
-        log = MemoryLog(whole.written[:cut])
+def test_session_continues_from_any_prefix_of_the_log(sampler):
+    """The prefixes include some that end within a transaction."""
+    plan = make_full_plan(sampler, stopper=None)
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    for cut in range(0, len(complete_log.written), 3):
+        log = MemoryLog(complete_log.written[:cut])
         run_in_turn(record(plan, log))
-        assert content(log.written) == content(whole.written), f"cut after {cut} events"
+        assert content(log.written) == content(complete_log.written), f"cut after {cut} events"
 
 
 LATTICE = Space(
@@ -85,43 +85,43 @@ LATTICE = Space(
 
 
 @pytest.mark.parametrize("sampler", ["grid", "bruteforce", "tests.support.specs.samplers.Nearby"])
-def test_searches_of_a_lattice_are_continued_to_the_same_end(sampler):
+def test_searches_of_a_grid_continue_to_the_same_end(sampler):
     arms = [make_arm("sound", LATTICE), make_arm("weak", LATTICE, fault="diverge", fault_at=4)]
     plan = make_plan(arms, trials_per_arm=16, sampler=sampler, stopper=ASHA)
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    searched = {each.trial_id for each in plan.trials if each.phase == "search"}
-    asked = [each for each in whole.of(EventKind.ASKED) if each.trial_id in searched]
-    drawn = [str(each.payload["assignment"]) for each in asked]
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    searched = {trial.trial_id for trial in plan.trials if trial.phase == "search"}
+    ask_events = [event for event in complete_log.of(EventKind.ASKED) if event.trial_id in searched]
+    combinations = [str(event.payload["assignment"]) for event in ask_events]
     if sampler != "tests.support.specs.samplers.Nearby":
-        assert set(Counter(drawn).values()) == {2}, "each combination once an arm"
-    for cut in [0, *whole.batches][::5]:
-        log = MemoryLog(whole.written[:cut])
+        assert set(Counter(combinations).values()) == {2}, "each arm must try each combination once"
+    for cut in [0, *complete_log.batches][::5]:
+        log = MemoryLog(complete_log.written[:cut])
         run_in_turn(record(plan, log))
-        assert content(log.written) == content(whole.written), f"cut after {cut} events"
+        assert content(log.written) == content(complete_log.written), f"cut after {cut} events"
 
 
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 25), min_size=1, max_size=6))
 @examples(25)
-def test_many_deaths_in_a_row_change_nothing(undisturbed, lives):
-    """Each session writes so many transactions and dies."""
+def test_many_killed_sessions_change_nothing(undisturbed_log, lives):
+    """Each session writes a number of transactions and is killed."""
     log = MemoryLog()
     for life in lives:
         session = MemoryLog(log.written)
-        run_in_turn(record(full_plan(), session))
+        run_in_turn(record(make_full_plan(), session))
         log = MemoryLog(session.written[: session.batches[min(life, len(session.batches)) - 1]])
-    run_in_turn(record(full_plan(), log))
-    assert content(log.written) == content(undisturbed.written)
+    run_in_turn(record(make_full_plan(), log))
+    assert content(log.written) == content(undisturbed_log.written)
 
 
-class Sweep:
-    """A sweep whose workers and sessions do what a list of numbers says."""
+class SimulatedSweep:
+    """A sweep whose workers and sessions act as a list of numbers says."""
 
     def __init__(self) -> None:
-        self.plan = full_plan(stopper=ASHA)
+        self.plan = make_full_plan(stopper=ASHA)
         self.log = MemoryLog()
-        self.handed_out = Counter()
+        self.num_attempts = Counter()
         self.open()
 
     def open(self) -> None:
@@ -129,43 +129,45 @@ class Sweep:
         self.workers: dict[str, Worker] = {}
         self.stale: list[Worker] = []
 
-    def ask(self) -> bool:
-        attempt = self.recorder.ask()
+    def start_trial(self) -> bool:
+        attempt = self.recorder.start_trial()
         if attempt is None:
             return False
-        assert attempt.trial_id not in self.workers, "no trial is handed out while it runs"
-        assert attempt.trial_id not in self.log.outcomes(), "no trial is handed out after its end"
-        self.handed_out[attempt.trial_id] += 1
-        assert attempt.token == self.handed_out[attempt.trial_id], "tokens count attempts"
+        assert attempt.trial_id not in self.workers, "a running trial must not start again"
+        assert attempt.trial_id not in self.log.outcomes(), "an ended trial must not start again"
+        self.num_attempts[attempt.trial_id] += 1
+        assert attempt.token == self.num_attempts[attempt.trial_id], "tokens must count attempts"
         self.workers[attempt.trial_id] = Worker(self.recorder, attempt)
         return True
 
-    def act(self, action: str, which: int) -> None:
-        chosen = sorted(self.workers)[which % len(self.workers)] if self.workers else None
-        if action == "ask" or chosen is None:
-            self.ask()
+    def act(self, action: str, index: int) -> None:
+        trial_id = sorted(self.workers)[index % len(self.workers)] if self.workers else None
+        if action == "ask" or trial_id is None:
+            self.start_trial()
         elif action == "advance":
-            if self.workers[chosen].advance():
-                del self.workers[chosen]
+            if self.workers[trial_id].advance():
+                del self.workers[trial_id]
         elif action == "stop":
-            self.workers.pop(chosen).stop()
+            self.workers.pop(trial_id).stop()
         elif action == "lose":
-            self.recorder.record_death(chosen, "node gone", DeathCause.TRIAL)
-            self.stale.append(self.workers.pop(chosen))
+            self.recorder.record_death(trial_id, "node gone", DeathCause.TRIAL)
+            self.stale.append(self.workers.pop(trial_id))
         elif action == "stale" and self.stale:
-            self.speak_late(self.stale[which % len(self.stale)])
+            self.advance_stale_worker(self.stale[index % len(self.stale)])
         elif action == "die":
             self.open()
 
-    def speak_late(self, worker: Worker) -> None:
+    def advance_stale_worker(self, worker: Worker) -> None:
         trial_id = worker.attempt.trial_id
-        superseded = worker.attempt.token != self.handed_out[trial_id] or trial_id in self.log.outcomes()
-        before = len(self.log.written)
+        is_superseded = worker.attempt.token != self.num_attempts[trial_id] or trial_id in self.log.outcomes()
+        num_events = len(self.log.written)
         worker.advance()
-        assert not (superseded and len(self.log.written) > before), "who was superseded may not write"
+        assert not (is_superseded and len(self.log.written) > num_events), (
+            "a superseded worker must not write"
+        )
 
     def finish(self) -> None:
-        while self.workers or self.ask():
+        while self.workers or self.start_trial():
             trial_id = next(iter(self.workers))
             if self.workers[trial_id].advance():
                 del self.workers[trial_id]
@@ -179,57 +181,63 @@ ACTIONS = st.tuples(
 
 @given(st.lists(ACTIONS, max_size=60))
 @examples(25)
-def test_every_trial_ends_exactly_once_whatever_happens(actions):
-    sweep = Sweep()
-    for action, which in actions:
-        sweep.act(action, which)
+def test_every_trial_ends_exactly_once(actions):
+    sweep = SimulatedSweep()
+    for action, index in actions:
+        sweep.act(action, index)
     sweep.finish()
     assert sweep.recorder.finished
-    ends = [each for each in sweep.log.of(EventKind.ENDED) if OutcomeKind(each.payload["kind"]).final]
-    assert sorted(each.trial_id for each in ends) == sorted(each.trial_id for each in sweep.plan.trials)
-    asked = Counter(each.trial_id for each in sweep.log.of(EventKind.ASKED))
-    assert set(asked.values()) == {1}, "one assignment a trial, for ever"
+    end_events = [
+        event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).final
+    ]
+    assert sorted(event.trial_id for event in end_events) == sorted(
+        trial.trial_id for trial in sweep.plan.trials
+    )
+    num_asked = Counter(event.trial_id for event in sweep.log.of(EventKind.ASKED))
+    assert set(num_asked.values()) == {1}, "each trial must be asked for once"
     progress = sweep.recorder.progress()
-    assert [each.ended for each in progress] == [each.planned for each in progress]
-    for trial_id in asked:
-        steps = [each.payload["step"] for each in sweep.log.of(EventKind.MEASURED, trial_id)]
+    assert [arm_progress.ended for arm_progress in progress] == [
+        arm_progress.planned for arm_progress in progress
+    ]
+    for trial_id in num_asked:
+        steps = [event.payload["step"] for event in sweep.log.of(EventKind.MEASURED, trial_id)]
         assert steps == sorted(set(steps))
 
 
 @given(st.lists(ACTIONS, max_size=40))
 @examples(15)
-def test_a_rebuilt_conductor_decides_like_the_one_that_lived(actions):
-    """After any history, a new session asks for the same trials as the old one would."""
-    sweep = Sweep()
-    for action, which in actions:
-        sweep.act(action, which)
+def test_restored_conductor_decides_like_the_original(actions):
+    """After any history, a new session starts the same trials as the old session would start."""
+    sweep = SimulatedSweep()
+    for action, index in actions:
+        sweep.act(action, index)
     for worker in list(sweep.workers.values()):
         worker.stop()
-    rebuilt = record(sweep.plan, MemoryLog(sweep.log.written))
-    lived = {each.trial_id: each.trial for each in iter(sweep.recorder.ask, None)}
-    assert {each.trial_id: each.trial for each in iter(rebuilt.ask, None)} == lived
+    restored = record(sweep.plan, MemoryLog(sweep.log.written))
+    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.start_trial, None)}
+    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.start_trial, None)} == expected
 
 
-def test_retries_are_not_endless():
+def test_retries_are_limited():
     plan = make_plan(1, trials_per_arm=2, seeds=(), resources=Resources(retries=1))
     log = MemoryLog()
     recorder = record(plan, log)
-    while (attempt := recorder.ask()) is not None:
+    while (attempt := recorder.start_trial()) is not None:
         recorder.record_death(attempt.trial_id, "out of host memory", DeathCause.TRIAL)
     assert recorder.finished
     assert len(log.of(EventKind.STARTED)) == 4
 
 
-@pytest.mark.parametrize("most_x", [0.5, -1.0])
-def test_infeasible_trials_are_replaced_alike_after_any_cut(most_x):
-    arms = [make_arm("some", SPACE, fault="infeasible", most_x=most_x), make_arm("sound", SPACE)]
+@pytest.mark.parametrize("max_x", [0.5, -1.0])
+def test_infeasible_trials_are_replaced_equally_after_any_cut(max_x):
+    arms = [make_arm("some", SPACE, fault="infeasible", most_x=max_x), make_arm("sound", SPACE)]
     plan = make_plan(arms, trials_per_arm=3, sampler=TPE)
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    kinds = Counter(whole.outcomes().values())
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    kinds = Counter(complete_log.outcomes().values())
     assert kinds[OutcomeKind.INFEASIBLE] > 0
     assert kinds.total() - kinds[OutcomeKind.INFEASIBLE] == len(plan.trials)
-    for cut in [0, *whole.batches]:
-        log = MemoryLog(whole.written[:cut])
+    for cut in [0, *complete_log.batches]:
+        log = MemoryLog(complete_log.written[:cut])
         run_in_turn(record(plan, log))
-        assert content(log.written) == content(whole.written), f"cut after {cut} events"
+        assert content(log.written) == content(complete_log.written), f"cut after {cut} events"

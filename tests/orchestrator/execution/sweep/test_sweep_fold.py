@@ -1,4 +1,4 @@
-"""Snapshots: what a session restores from one is what it would fold from all events."""
+"""A snapshot restores the same state as a fold of all events."""
 
 import zlib
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from tests.support.sweeps.driving import Worker, run_in_turn
 from tests.support.sweeps.repeated import repeated_plan
 
 
-def plan_of(sampler: str = "random", scope: str = "last") -> Plan:
-    """Every phase; arms whose trials diverge, crash or are infeasible, beside a sound one."""
+def make_phases_plan(sampler: str = "random", scope: str = "last") -> Plan:
+    """Make a plan with every phase and arms whose trials diverge, crash, are infeasible or finish."""
     arms = [
         make_arm("sound"),
         make_arm("weak", fault="diverge", fault_at=4),
@@ -38,8 +38,8 @@ def plan_of(sampler: str = "random", scope: str = "last") -> Plan:
     )
 
 
-def repeats_of(sampler: str = "random") -> Plan:
-    """Repeated searches that may end early, a control, and an arm whose later repeats a look may skip."""
+def make_repeats_plan(sampler: str = "random") -> Plan:
+    """Make a plan with repeated searches that may end early, a control, and repeats that a look may skip."""
     limits = Limits(each_arm=ArmLimits(no_improvement=1))
     answer = AnswerPlan(("valid/score",), None, 0.05, 2)
     plan = repeated_plan(
@@ -56,14 +56,14 @@ def repeats_of(sampler: str = "random") -> Plan:
 
 
 PLANS = {
-    "last": plan_of(),
-    "best": plan_of(scope="best"),
-    "mean": plan_of(scope="mean-of-last-2"),
-    "repeats": repeats_of(),
+    "last": make_phases_plan(),
+    "best": make_phases_plan(scope="best"),
+    "mean": make_phases_plan(scope="mean-of-last-2"),
+    "repeats": make_repeats_plan(),
 }
 
 
-def folded(plan: Plan, events: Sequence[Event]) -> SweepFold:
+def fold_events(plan: Plan, events: Sequence[Event]) -> SweepFold:
     fold = SweepFold(plan)
     for event in events:
         fold.hear(event)
@@ -71,58 +71,63 @@ def folded(plan: Plan, events: Sequence[Event]) -> SweepFold:
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_a_restored_state_is_the_folded_one_after_any_event(plan: Plan) -> None:
+def test_restored_state_equals_the_fold_after_any_event(plan: Plan) -> None:
     log = MemoryLog()
     run_in_turn(record(plan, log))
     for cut in range(0, len(log.written), len(log.written) // 25):
-        before = folded(plan, log.written[:cut])
-        restored = SweepFold.restored(plan, cut, before.content())
+        prefix_fold = fold_events(plan, log.written[:cut])
+        restored = SweepFold.restored(plan, cut, prefix_fold.content())
         assert restored is not None
-        assert restored.content() == before.content()
+        assert restored.content() == prefix_fold.content()
         for event in log.written[cut:]:
             restored.hear(event)
-        assert restored.content() == folded(plan, log.written).content()
+        assert restored.content() == fold_events(plan, log.written).content()
 
 
-def test_a_sweep_with_repeats_skips_what_looks_and_limits_make_unnecessary() -> None:
-    """So that the tests here are of all that a state holds."""
+def test_repeats_plan_has_skipped_trials() -> None:
+    """The plan must exercise every part of the state."""
     plan, log = PLANS["repeats"], MemoryLog()
     run_in_turn(record(plan, log))
-    skipped = [each for each in records(log.written, plan) if each.outcome is OutcomeKind.SKIPPED]
-    assert {"search", "confirm"} <= {each.phase for each in skipped}
-    assert {each.repeat for each in skipped} >= {0, 3}
+    skipped = [
+        trial_record
+        for trial_record in records(log.written, plan)
+        if trial_record.outcome is OutcomeKind.SKIPPED
+    ]
+    assert {"search", "confirm"} <= {trial_record.phase for trial_record in skipped}
+    assert {trial_record.repeat for trial_record in skipped} >= {0, 3}
 
 
-class Session:
+class SnapshotSession:
     """The newest session of a sweep, with or without snapshots, and its workers."""
 
-    def __init__(self, plan: Plan, *, keeps_snapshots: bool) -> None:
+    def __init__(self, plan: Plan, *, has_snapshots: bool) -> None:
         self.plan, self.log = plan, MemoryLog()
-        self._every = 1 if keeps_snapshots else None
+        self._every = 1 if has_snapshots else None
         self.open()
 
     def open(self) -> None:
-        """Start a session where the one before was killed."""
+        """Start a session after the previous session was killed."""
         self.recorder = record(self.plan, self.log, snapshot_every=self._every)
         self.workers: list[Worker] = []
 
-    def act(self, act: int) -> None:
-        """0 kills the session; 1 and 2 lose a worker; 3 retries; 4 stops a worker; others go on."""
-        if act == 0:
+    def act(self, action: int) -> None:
+        """Act by number: 0 kills the session; 1 and 2 lose a worker; 3 retries; 4 stops a worker; others
+        continue."""
+        if action == 0:
             self.open()
-        elif act == 3:
+        elif action == 3:
             self.recorder.close("interrupted")
             self.open()
             failed = choose(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
             self.recorder.retry(failed[:1], lambda *_: False)
-        elif act in {1, 2, 4} and self.workers:
+        elif action in {1, 2, 4} and self.workers:
             worker = self.workers.pop(0)
-            if act == 4:
+            if action == 4:
                 worker.stop()
             else:
-                cause = DeathCause.TRIAL if act == 1 else DeathCause.OUTSIDE
+                cause = DeathCause.TRIAL if action == 1 else DeathCause.OUTSIDE
                 self.recorder.record_death(worker.attempt.trial_id, "killed", cause)
-        elif act > 6 and (attempt := self.recorder.ask()) is not None:
+        elif action > 6 and (attempt := self.recorder.ask()) is not None:
             self.workers.append(Worker(self.recorder, attempt))
         elif self.workers and self.workers[0].advance():
             self.workers.pop(0)
@@ -130,66 +135,68 @@ class Session:
 
 @examples(20)
 @given(st.lists(st.integers(0, 12), max_size=80), st.sampled_from(["random", "tpe"]), st.booleans())
-def test_sessions_that_keep_snapshots_write_what_others_write(
-    acts: list[int], sampler: str, has_repeats: bool
+def test_sessions_with_snapshots_write_the_same_events(
+    actions: list[int], sampler: str, has_repeats: bool
 ) -> None:
-    plan = repeats_of(sampler) if has_repeats else plan_of(sampler)
-    keeping, folding = (Session(plan, keeps_snapshots=each) for each in (True, False))
-    for act in acts:
-        keeping.act(act)
-        folding.act(act)
-        assert keeping.log.written == folding.log.written
-        check(plan, keeping.log)
-    for each in (keeping, folding):
-        each.open()
-        run_in_turn(each.recorder)
-    assert keeping.log.written == folding.log.written
-    assert keeping.recorder.finished
+    plan = make_repeats_plan(sampler) if has_repeats else make_phases_plan(sampler)
+    with_snapshots, without_snapshots = (
+        SnapshotSession(plan, has_snapshots=has_snapshots) for has_snapshots in (True, False)
+    )
+    for action in actions:
+        with_snapshots.act(action)
+        without_snapshots.act(action)
+        assert with_snapshots.log.written == without_snapshots.log.written
+        check_snapshot(plan, with_snapshots.log)
+    for session in (with_snapshots, without_snapshots):
+        session.open()
+        run_in_turn(session.recorder)
+    assert with_snapshots.log.written == without_snapshots.log.written
+    assert with_snapshots.recorder.finished
 
 
-def check(plan: Plan, log: MemoryLog) -> None:
+def check_snapshot(plan: Plan, log: MemoryLog) -> None:
     if log.kept is not None:
-        expected = folded(plan, log.written[: log.kept.seq])
+        expected = fold_events(plan, log.written[: log.kept.seq])
         assert zlib.decompress(log.kept.content) == zlib.decompress(expected.content())
 
 
 @pytest.mark.parametrize("plan", [PLANS["last"], PLANS["repeats"]], ids=["last", "repeats"])
-def test_a_session_that_starts_from_a_snapshot_reads_no_event_before_it(plan: Plan) -> None:
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    for cut in whole.batches[:: len(whole.batches) // 20]:
-        log = MemoryLog(whole.written[:cut])
+def test_session_with_a_snapshot_reads_no_earlier_event(plan: Plan) -> None:
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    for cut in complete_log.batches[:: len(complete_log.batches) // 20]:
+        log = MemoryLog(complete_log.written[:cut])
         record(plan, log, snapshot_every=1)
         assert log.kept is not None
         events = log.events
         log.events = lambda after=0, log=log, events=events: (  # type: ignore[method-assign]
-            events(after) if after >= log.kept.seq else pytest.fail("all events were read")
+            events(after) if after >= log.kept.seq else pytest.fail("the session must not read all events")
         )
         run_in_turn(record(plan, log, snapshot_every=1))
-        assert content(log.written) == content(whole.written)
+        assert content(log.written) == content(complete_log.written)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda kept: replace(kept, content=b"{}"),
-        lambda kept: replace(kept, content=kept.content[:-9]),
-        lambda kept: replace(kept, content=zlib.compress(b"[0,null,0]\n")),
-        lambda kept: replace(kept, made_for="another plan"),
+        lambda stored: replace(stored, content=b"{}"),
+        lambda stored: replace(stored, content=stored.content[:-9]),
+        lambda stored: replace(stored, content=zlib.compress(b"[0,null,0]\n")),
+        lambda stored: replace(stored, made_for="another plan"),
     ],
 )
-def test_a_snapshot_that_cannot_be_used_is_ignored(change) -> None:
-    plan, whole = plan_of(), MemoryLog()
-    run_in_turn(record(plan, whole))
-    log = MemoryLog(whole.written[: whole.batches[40]])
+def test_unusable_snapshot_is_ignored(change) -> None:
+    plan, complete_log = make_phases_plan(), MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    log = MemoryLog(complete_log.written[: complete_log.batches[40]])
     record(plan, log, snapshot_every=1)
     assert log.kept is not None
     log.kept = change(log.kept)
     run_in_turn(record(plan, log, snapshot_every=1))
-    assert content(log.written) == content(whole.written)
+    assert content(log.written) == content(complete_log.written)
 
 
-def test_a_snapshot_is_made_for_one_plan_and_one_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {snapshot_key(plan_of()), snapshot_key(make_plan(2)), snapshot_key(make_plan(3))}
+def test_snapshot_key_depends_on_plan_and_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {snapshot_key(make_phases_plan()), snapshot_key(make_plan(2)), snapshot_key(make_plan(3))}
     monkeypatch.setattr(sweep_fold, "FORMAT", sweep_fold.FORMAT + 1)
-    assert len(known | {snapshot_key(plan_of())}) == 4
+    assert len(keys | {snapshot_key(make_phases_plan())}) == 4

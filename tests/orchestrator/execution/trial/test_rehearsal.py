@@ -1,4 +1,4 @@
-"""One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
+"""The rehearsal takes one step of every arm, leaves no files, and explains failures."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -44,13 +44,15 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[SpecFile, Plan]:
     return source, plan(source)
 
 
-def changed(made: Plan, arm: str, path: str, value: Any) -> Plan:
-    """A plan that no planner would pass."""
+def change_arm(plan_: Plan, arm: str, path: str, value: Any) -> Plan:
+    """Change a setting of an arm to a value that the planner would refuse."""
     arms = [
-        replace(one, settings=with_value(one.settings, path, value)) if one.name == arm else one
-        for one in made.arms
+        replace(each_arm, settings=with_value(each_arm.settings, path, value))
+        if each_arm.name == arm
+        else each_arm
+        for each_arm in plan_.arms
     ]
-    return replace(made, arms=tuple(arms))
+    return replace(plan_, arms=tuple(arms))
 
 
 Step = tuple[Mapping[str, Any], Measurement]
@@ -58,32 +60,33 @@ Step = tuple[Mapping[str, Any], Measurement]
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
-    """Settings that were trained, and measurements."""
-    taken: list[Step] = []
+    """Record the trained settings and their measurements."""
+    recorded: list[Step] = []
     take_step = rehearsal.take_step
 
-    def note(settings: Mapping[str, Any]) -> Measurement:
-        taken.append((settings, take_step(settings)))
-        return taken[-1][1]
+    def record_step(settings: Mapping[str, Any]) -> Measurement:
+        recorded.append((settings, take_step(settings)))
+        return recorded[-1][1]
 
-    monkeypatch.setattr(rehearsal, "take_step", note)
-    return taken
+    monkeypatch.setattr(rehearsal, "take_step", record_step)
+    return recorded
 
 
-def test_every_arm_takes_one_step_on_its_own_settings(
+def test_every_arm_takes_one_step_with_its_settings(
     planned: tuple[SpecFile, Plan], steps: list[Step]
 ) -> None:
     rehearsal.rehearse(*planned)
     arms = planned[1].arms
     assert [settings for settings, _ in steps] == [arm.settings for arm in arms]
     assert len(arms) == 6
-    assert {measured.step for _, measured in steps} == {1}
-    losses = [measured.metrics["train/loss"] for _, measured in steps]
-    # Ten classes, initial weights: a loss near log 10 shows that the task's own head and labels were used.
+    assert {measurement.step for _, measurement in steps} == {1}
+    losses = [measurement.metrics["train/loss"] for _, measurement in steps]
+    # With ten classes and initial weights, a loss near log 10 shows that the head and labels of the task were
+    # used.
     assert all(1.0 < loss < 5.0 for loss in losses)
 
 
-def test_nothing_is_left_behind(
+def test_rehearsal_leaves_no_files(
     planned: tuple[SpecFile, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -91,69 +94,75 @@ def test_nothing_is_left_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Plan]) -> None:
-    source, made = planned
-    made = changed(made, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
-    made = changed(made, f"token-halt{CELL}", "train.ponder_weight", 1e39)
+def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile, Plan]) -> None:
+    source, plan_ = planned
+    plan_ = change_arm(plan_, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
+    plan_ = change_arm(plan_, f"token-halt{CELL}", "train.ponder_weight", 1e39)
     with pytest.raises(PlanError) as caught:
-        rehearsal.rehearse(source, made)
-    first, second = map(str, caught.value.faults)
+        rehearsal.rehearse(source, plan_)
+    first_fault, second_fault = map(str, caught.value.faults)
     file = source.document.origin.file
-    assert first.startswith(
+    assert first_fault.startswith(
         f"{file}:3: baseline: baseline{CELL}: one training step must end well, got diverged: "
     )
-    assert second.startswith(f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well")
+    assert second_fault.startswith(
+        f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well"
+    )
 
 
-def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
-    tmp_path: Path, steps: list[Step]
-) -> None:
-    """How many examples there are changes no step; the length of the longest, and with it the shape, may."""
+def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[Step]) -> None:
+    """The number of examples changes no step; the length of the longest example changes the shape and may."""
     file = tmp_path / "gates.yaml"
     sizes = SPEC.replace("grid:", "contexts:").replace(
         "model.max_layers: [2, 3]", "task.valid_examples: [10, 20]"
     )
     file.write_text(sizes)
     source = read_spec(file)
-    made = plan(source)
-    assert len(made.arms) == 6
-    rehearsal.rehearse(source, made)
-    assert [settings for settings, _ in steps] == [arm.settings for arm in made.arms[::2]]
-    for arm in made.arms[:2]:
-        made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
+    plan_ = plan(source)
+    assert len(plan_.arms) == 6
+    rehearsal.rehearse(source, plan_)
+    assert [settings for settings, _ in steps] == [arm.settings for arm in plan_.arms[::2]]
+    for arm in plan_.arms[:2]:
+        plan_ = change_arm(plan_, arm.name, "train.ponder_weight", 1e39)  # beyond float32
     with pytest.raises(PlanError) as caught:
-        rehearsal.rehearse(source, made)
-    shown = [str(fault).partition(": one training step must end well")[0] for fault in caught.value.faults]
-    assert [one.rpartition(": ")[2] for one in shown] == [arm.name for arm in made.arms[:2]]
+        rehearsal.rehearse(source, plan_)
+    arm_texts = [
+        str(fault).partition(": one training step must end well")[0] for fault in caught.value.faults
+    ]
+    assert [arm_text.rpartition(": ")[2] for arm_text in arm_texts] == [arm.name for arm in plan_.arms[:2]]
 
 
-@pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
-def test_half_precision_of_a_gpu_is_left_to_gpus(
+@pytest.mark.parametrize(("gpus", "precision", "expected"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
+def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(
     planned: tuple[SpecFile, Plan],
     steps: list[Step],
     monkeypatch: pytest.MonkeyPatch,
     gpus: float,
-    asked: str,
-    used: str,
+    precision: str,
+    expected: str,
 ) -> None:
-    """A spec for GPUs can be tested without one; what this machine would train is trained as it is."""
+    """A spec for GPUs can be rehearsed without one; a sweep for CPUs is rehearsed unchanged."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    source, made = planned
-    arm = made.arms[0]
-    made = replace(
-        changed(made, arm.name, "train.precision", asked),
-        resources=made.resources.model_copy(update={"gpus": gpus}),
+    source, plan_ = planned
+    arm = plan_.arms[0]
+    plan_ = replace(
+        change_arm(plan_, arm.name, "train.precision", precision),
+        resources=plan_.resources.model_copy(update={"gpus": gpus}),
     )
-    rehearsal.rehearse(source, replace(made, arms=made.arms[:1]))
-    assert [settings["train"] for settings, _ in steps] == [{**arm.settings["train"], "precision": used}]
+    rehearsal.rehearse(source, replace(plan_, arms=plan_.arms[:1]))
+    assert [settings["train"] for settings, _ in steps] == [{**arm.settings["train"], "precision": expected}]
 
 
-def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_raises_is_reported(
+    planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    made = changed(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
+    plan_ = change_arm(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
     with pytest.raises(PlanError, match=r"got crashed: .*precision 'fp16' needs a CUDA device") as caught:
-        rehearsal.rehearse(planned[0], made)
-    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), "the innermost place is told"
+        rehearsal.rehearse(planned[0], plan_)
+    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), (
+        "the message must name the innermost location"
+    )
 
 
 CUSTOM = """\
@@ -175,24 +184,26 @@ search:
 
 
 @pytest.fixture
-def reports_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[FirstReport]]]:
-    """First reports of the arms of a training function with the given lines."""
+def first_reports_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., list[FirstReport]]]:
+    """Return the first reports of all arms, whose training function has the given lines."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*lines: str, spec: str = CUSTOM) -> list[FirstReport]:
+    def rehearse_lines(*lines: str, spec: str = CUSTOM) -> list[FirstReport]:
         body = "".join(f"    {line}\n" for line in lines)
         (tmp_path / "rehearsed.py").write_text(f"import time\n\n\ndef train(settings, trial):\n{body}")
         (tmp_path / "custom.yaml").write_text(spec)
         return list(rehearsal.first_reports(plan(read_spec(tmp_path / "custom.yaml"))))
 
     with forgotten(tmp_path):
-        yield run
+        yield rehearse_lines
 
 
 def test_arms_with_an_equal_first_report_are_compared_in_the_second(
-    reports_of: Callable[..., list[FirstReport]],
+    first_reports_of: Callable[..., list[FirstReport]],
 ) -> None:
-    baseline, momentum, wide = reports_of(
+    baseline, momentum, wide = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0, "seconds": time.perf_counter()})',
         'trial.report(2, {"valid/loss": 1.0 - settings["momentum"], "seconds": time.perf_counter()})',
     )
@@ -202,30 +213,30 @@ def test_arms_with_an_equal_first_report_are_compared_in_the_second(
     assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 2)
 
 
-def test_arms_that_report_once_are_compared_in_this_report(
-    reports_of: Callable[..., list[FirstReport]],
+def test_arms_with_one_report_are_compared_in_this_report(
+    first_reports_of: Callable[..., list[FirstReport]],
 ) -> None:
-    _, momentum, wide = reports_of('trial.report(1, {"valid/loss": settings["momentum"]})')
+    _, momentum, wide = first_reports_of('trial.report(1, {"valid/loss": settings["momentum"]})')
     assert momentum.equal == ()
     assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 1)
 
 
-def test_an_arm_that_fails_in_the_second_report_has_an_error(
-    reports_of: Callable[..., list[FirstReport]],
+def test_arm_that_fails_in_the_second_report_has_an_error(
+    first_reports_of: Callable[..., list[FirstReport]],
 ) -> None:
-    baseline, momentum, wide = reports_of(
+    baseline, momentum, wide = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0})', 'trial.report(2, {"valid/loss": 1 / settings["momentum"]})'
     )
     assert "ZeroDivisionError" in baseline.error
     assert (momentum.error, wide.error) == ("", baseline.error)
 
 
-@pytest.mark.parametrize(("spec", "measured"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])
-def test_custom_code_runs_as_the_first_trials_of_the_sweep(
-    reports_of: Callable[..., list[FirstReport]], spec: str, measured: tuple[str, ...]
+@pytest.mark.parametrize(("spec", "splits"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])
+def test_custom_code_is_rehearsed_like_the_first_trials_of_the_sweep(
+    first_reports_of: Callable[..., list[FirstReport]], spec: str, splits: tuple[str, ...]
 ) -> None:
-    (report, *_) = reports_of(
+    (report, *_) = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0} | {f"{split}/loss": 1.0 for split in trial.splits})',
         spec=spec.replace("  momentum: {why: acts late, set: {momentum: 0.5}}\n", ""),
     )
-    assert report.metrics.keys() == {"valid/loss", *(f"{split}/loss" for split in measured)}
+    assert report.metrics.keys() == {"valid/loss", *(f"{split}/loss" for split in splits)}

@@ -1,4 +1,4 @@
-"""What is told to a worker arrives as it was."""
+"""A job arrives unchanged at its worker."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,32 +23,32 @@ values = st.recursive(
     splits=st.lists(st.text(), max_size=3).map(tuple),
     source=st.none() | st.just(Path("/sweep/checkpoints/ab cd")),
 )
-def test_an_attempt_survives_the_journey(settings, seed, phase, splits, source):
+def test_encoded_attempt_is_decoded_unchanged(settings, seed, phase, splits, source):
     planned = PlannedTrial("id", "arm", phase, 0, seed)
     attempt = Attempt(Trial(planned, {}, settings, splits), 1, Path("/sweep/checkpoints/id"), source)
-    orders = JobEncoder(
+    encoder = JobEncoder(
         "module:Class", 30.0, 1.0, 0.25, Path("/data"), keep=("*.pt",), working_folder="shared"
     )
-    shown = decode(orders.encode(attempt))
-    job = replace(attempt.job(Path("/data")), folder=shown.scratch / "files")
-    assert shown == WorkerJob(
+    decoded = decode(encoder.encode(attempt))
+    job = replace(attempt.job(Path("/data")), folder=decoded.scratch / "files")
+    assert decoded == WorkerJob(
         *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), job),
         log=Path("/sweep/logs/id/attempt-1.log"),
-        scratch=shown.scratch,
-        kept=shown.kept,
+        scratch=decoded.scratch,
+        kept=decoded.kept,
         keep=("*.pt",),
         working_folder="shared",
         launch_folder=Path.cwd(),
     )
-    assert shown.scratch.is_relative_to("/sweep")
-    assert shown.kept.is_relative_to("/sweep")
+    assert decoded.scratch.is_relative_to("/sweep")
+    assert decoded.kept.is_relative_to("/sweep")
 
 
 def test_relative_paths_are_made_absolute():
-    """A worker has another working directory."""
+    """The working directory of a worker differs."""
     trial = Trial(PlannedTrial("id", "arm", "search", 0, 1), {}, {})
     attempt = Attempt(trial, 1, Path("runs/s/checkpoints/id"), Path("runs/s/checkpoints/x"))
-    shown = decode(JobEncoder("m:C", 1.0, 1.0, 0.0, Path("data")).encode(attempt))
-    assert shown.checkpoints == Path.cwd() / "runs/s/checkpoints/id"
-    assert shown.job.source == Path.cwd() / "runs/s/checkpoints/x"
-    assert shown.job.data_dir == Path.cwd() / "data"
+    decoded = decode(JobEncoder("m:C", 1.0, 1.0, 0.0, Path("data")).encode(attempt))
+    assert decoded.checkpoints == Path.cwd() / "runs/s/checkpoints/id"
+    assert decoded.job.source == Path.cwd() / "runs/s/checkpoints/x"
+    assert decoded.job.data_dir == Path.cwd() / "data"

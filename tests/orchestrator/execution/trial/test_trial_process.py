@@ -1,4 +1,4 @@
-"""Trials of one session: each begins as the first did, whatever those before did to their process."""
+"""Every trial of a session starts in the same process state, whatever earlier trials changed."""
 
 import itertools
 import signal
@@ -16,12 +16,12 @@ from tests.support.processes.logs import MemoryLog, record
 from tests.support.specs.plans import make_arm, make_plan
 
 NUMBERS = itertools.count()
-"""Modules have names of their own: what this process has imported stays imported."""
+"""Modules have unique names, because this process keeps imported modules."""
 
 
 @pytest.fixture
-def launch(tmp_path, monkeypatch):
-    """The folder from which everything is launched."""
+def launch_folder(tmp_path, monkeypatch):
+    """Create the folder from which sweeps are launched."""
     folder = tmp_path / "launch"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
@@ -30,28 +30,32 @@ def launch(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def sweep(launch, tmp_path):
-    """Runs trials of one arm whose training code is given."""
+def run_trials(launch_folder, tmp_path):
+    """Return a function that runs trials of one arm with the given training code."""
 
-    def run(code, trials=3, **more):
+    def run_code(code, num_trials=3, **options):
         name = f"study_{next(NUMBERS)}"
-        (launch / f"{name}.py").write_text(code)
-        plan = make_plan([make_arm("arm")], trials_per_arm=trials, seeds=(), resources=Resources(retries=0))
+        (launch_folder / f"{name}.py").write_text(code)
+        plan = make_plan(
+            [make_arm("arm")], trials_per_arm=num_trials, seeds=(), resources=Resources(retries=0)
+        )
         log = MemoryLog()
         recorder = record(plan, log, root=tmp_path / "runs" / "study")
-        run_inline(recorder, f"{name}:train", data_dir=tmp_path / "data", launch_folder=launch, **more)
+        run_inline(
+            recorder, f"{name}:train", data_dir=tmp_path / "data", launch_folder=launch_folder, **options
+        )
         assert recorder.finished
         return log
 
-    return run
+    return run_code
 
 
 def scores(log):
-    return [each.payload["metrics"]["valid/score"] for each in log.of(EventKind.MEASURED)]
+    return [event.payload["metrics"]["valid/score"] for event in log.of(EventKind.MEASURED)]
 
 
-def ends(log):
-    return [(each.payload["kind"], each.payload["reason"]) for each in log.of(EventKind.ENDED)]
+def trial_ends(log):
+    return [(event.payload["kind"], event.payload["reason"]) for event in log.of(EventKind.ENDED)]
 
 
 CHANGES = {
@@ -68,12 +72,12 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_process_reaches_no_other_trial(sweep, change):
-    begin, seen, make = CHANGES[change]
-    report = f"trial.report(1, {{'valid/score': float({seen})}})"
-    code = f"{begin}\ndef train(settings, trial):\n    {report}\n    {make}\n"
-    log = sweep(code, trials=2)
-    assert [kind for kind, _ in ends(log)] == [OutcomeKind.FINISHED] * 2
+def test_change_of_the_process_affects_no_other_trial(run_trials, change):
+    setup, changed, change_code = CHANGES[change]
+    report = f"trial.report(1, {{'valid/score': float({changed})}})"
+    code = f"{setup}\ndef train(settings, trial):\n    {report}\n    {change_code}\n"
+    log = run_trials(code, num_trials=2)
+    assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.FINISHED] * 2
     assert scores(log) == [0.0, 0.0]
 
 
@@ -88,14 +92,14 @@ def train(settings, trial):
 """
 
 
-def test_global_generators_begin_with_the_seed_of_the_trial(sweep):
-    first, second = scores(sweep(DRAWS)), scores(sweep(DRAWS))
-    assert first == second
-    assert len(set(first)) == 3, "trials of a search have seeds of their own"
+def test_global_generators_start_with_the_seed_of_the_trial(run_trials):
+    first_scores, second_scores = scores(run_trials(DRAWS)), scores(run_trials(DRAWS))
+    assert first_scores == second_scores
+    assert len(set(first_scores)) == 3, "trials of a search must have different seeds"
 
 
-def test_files_at_relative_paths_are_read_and_written_by_each_trial_alone(sweep, launch):
-    (launch / "numbers.txt").write_text("0.25")
+def test_files_at_relative_paths_are_separate_for_each_trial(run_trials, launch_folder):
+    (launch_folder / "numbers.txt").write_text("0.25")
     code = """
 from pathlib import Path
 
@@ -104,23 +108,23 @@ def train(settings, trial):
     Path("best.txt").write_text("1")
     trial.report(1, {"valid/score": score})
 """
-    assert scores(sweep(code)) == [0.25] * 3
-    assert not (launch / "best.txt").exists()
+    assert scores(run_trials(code)) == [0.25] * 3
+    assert not (launch_folder / "best.txt").exists()
 
 
-def test_in_a_shared_working_folder_trials_write_to_the_launch_folder(sweep, launch):
+def test_trials_with_a_shared_working_folder_write_to_the_launch_folder(run_trials, launch_folder):
     code = """
 def train(settings, trial):
     with open("log.txt", "a") as file:
         file.write("x")
     trial.report(1, {"valid/score": float(len(open("log.txt").read()))})
 """
-    assert scores(sweep(code, working_folder="shared")) == [1.0, 2.0, 3.0]
-    assert (launch / "log.txt").read_text() == "xxx"
+    assert scores(run_trials(code, working_folder="shared")) == [1.0, 2.0, 3.0]
+    assert (launch_folder / "log.txt").read_text() == "xxx"
 
 
-def test_a_trial_that_reads_and_overwrites_a_file_of_the_launch_folder_has_crashed(sweep, launch):
-    (launch / "best.txt").write_text("0")
+def test_trial_that_reads_and_overwrites_a_file_of_the_launch_folder_crashes(run_trials, launch_folder):
+    (launch_folder / "best.txt").write_text("0")
     code = """
 import time
 
@@ -130,17 +134,17 @@ def train(settings, trial):
     open("best.txt", "w").write("1")
     trial.report(2, {"valid/score": 0.5})
 """
-    for kind, reason in ends(sweep(code)):
+    for kind, reason in trial_ends(run_trials(code)):
         assert kind == OutcomeKind.CRASHED
         assert "best.txt" in reason
         assert "resources.working_folder: shared" in reason
-    assert (launch / "best.txt").read_text() == "0"
+    assert (launch_folder / "best.txt").read_text() == "0"
 
 
-def test_files_that_match_keep_outlive_the_trial(sweep, launch, tmp_path):
-    (launch / "launched.pt").write_text("0")
-    (launch / "deep").mkdir()
-    (launch / "deep" / "launched.csv").write_text("0")
+def test_files_that_match_keep_remain_after_the_trial(run_trials, launch_folder, tmp_path):
+    (launch_folder / "launched.pt").write_text("0")
+    (launch_folder / "deep").mkdir()
+    (launch_folder / "deep" / "launched.csv").write_text("0")
     code = """
 from pathlib import Path
 
@@ -151,39 +155,39 @@ def train(settings, trial):
     Path("large.bin").write_text("3")
     trial.report(1, {"valid/score": 0.5})
 """
-    log = sweep(code, keep=("*.pt", "deep/*.csv"))
+    log = run_trials(code, keep=("*.pt", "deep/*.csv"))
     root = tmp_path / "runs" / "study"
-    for each in log.of(EventKind.ENDED):
-        kept = root / "kept" / each.trial_id
-        names = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
-        assert names == {"weights.pt", "deep/curve.csv", "inside.pt"}, "neither others nor copies"
-    assert not list((root / "scratch").glob("*/*")), "nothing else is left"
+    for event in log.of(EventKind.ENDED):
+        kept_folder = root / "kept" / event.trial_id
+        names = {str(path.relative_to(kept_folder)) for path in kept_folder.rglob("*") if path.is_file()}
+        assert names == {"weights.pt", "deep/curve.csv", "inside.pt"}, "only matching files must remain"
+    assert not list((root / "scratch").glob("*/*")), "no other file must remain"
 
 
-def test_what_trials_print_is_in_their_logs_and_nowhere_else(sweep, tmp_path, capfd):
+def test_output_of_trials_is_only_in_their_logs(run_trials, tmp_path, capfd):
     code = "def train(settings, trial):\n    print('hello'); trial.report(1, {'valid/score': 0.5})\n"
     (tmp_path / "runs" / "study").mkdir(parents=True)
-    log = sweep(code)
+    log = run_trials(code)
     logs = [path.read_text() for path in (tmp_path / "runs" / "study" / "logs").rglob("*.log")]
     assert logs == ["hello\n"] * len(log.of(EventKind.ENDED))
     assert "hello" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(
-    ("deed", "kind", "shown"),
+    ("statement", "kind", "message"),
     [
         ("os._exit(7)", OutcomeKind.CRASHED, "exit code 7"),
         ("sys.exit(2)", OutcomeKind.CRASHED, "SystemExit: 2"),
         ("os.abort()", OutcomeKind.CRASHED, "SIGABRT"),
     ],
 )
-def test_the_end_of_a_process_is_the_end_of_its_trial_alone(sweep, deed, kind, shown):
-    log = sweep(f"import os, sys\ndef train(settings, trial):\n    {deed}\n", trials=2)
-    assert [each for each, _ in ends(log)] == [kind] * 2
-    assert all(shown in reason for _, reason in ends(log))
+def test_death_of_a_process_ends_only_its_trial(run_trials, statement, kind, message):
+    log = run_trials(f"import os, sys\ndef train(settings, trial):\n    {statement}\n", num_trials=2)
+    assert [end_kind for end_kind, _ in trial_ends(log)] == [kind] * 2
+    assert all(message in reason for _, reason in trial_ends(log))
 
 
-def test_a_trial_has_as_many_threads_as_cores(sweep):
+def test_trial_has_as_many_threads_as_cores(run_trials):
     code = """
 import os
 import torch
@@ -192,11 +196,11 @@ def train(settings, trial):
     assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
     trial.report(1, {"valid/score": float(torch.get_num_threads())})
 """
-    assert scores(sweep(code, trials=1, cpus=3.0)) == [3.0]
-    assert scores(sweep(code, trials=1, cpus=0.5)) == [1.0]
+    assert scores(run_trials(code, num_trials=1, cpus=3.0)) == [3.0]
+    assert scores(run_trials(code, num_trials=1, cpus=0.5)) == [1.0]
 
 
-def test_an_import_that_starts_threads_works(sweep):
+def test_import_that_starts_threads_is_supported(run_trials):
     code = """
 import threading, time
 threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
@@ -206,16 +210,16 @@ def train(settings, trial):
     COUNT.append(1)
     trial.report(1, {"valid/score": float(len(COUNT)), "valid/threads": float(threading.active_count())})
 """
-    log = sweep(code, trials=2)
+    log = run_trials(code, num_trials=2)
     assert scores(log) == [1.0, 1.0]
-    assert {each.payload["metrics"]["valid/threads"] for each in log.of(EventKind.MEASURED)} == {2.0}
+    assert {event.payload["metrics"]["valid/threads"] for event in log.of(EventKind.MEASURED)} == {2.0}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="others have no real-time signals")
-def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
-    died = cause_of_death(ChildEnded(-(signal.SIGRTMIN + 1)))
-    assert died.outcome is None
-    assert str(signal.SIGRTMIN + 1) in died.reason
+@pytest.mark.skipif(sys.platform != "linux", reason="real-time signals need Linux")
+def test_trial_ended_by_a_signal_without_a_name_may_run_again():
+    death = cause_of_death(ChildEnded(-(signal.SIGRTMIN + 1)))
+    assert death.outcome is None
+    assert str(signal.SIGRTMIN + 1) in death.reason
 
 
 @pytest.mark.parametrize(
@@ -232,7 +236,7 @@ def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
         (ChildEnded(-signal.SIGKILL, is_oom_kill=True), DeathCause.MEMORY),
     ],
 )
-def test_whose_fault_the_death_of_a_process_is(ended, cause):
+def test_cause_of_death_depends_on_how_the_process_ended(ended, cause):
     assert cause_of_death(ended).cause is cause
 
 
@@ -246,7 +250,7 @@ def train(settings, trial):
     deaths.write_text("x" * (count + 1))
     if count < 6:
         {death}
-        raise RuntimeError("a library's own word for it")
+        raise RuntimeError("an error of a library")
     trial.report(1, {{"valid/score": float(count)}})
 """
 """A trial that a signal ends six times before its first report."""
@@ -260,16 +264,14 @@ def train(settings, trial):
         "signal.signal(signal.SIGTERM, print); os.kill(os.getpid(), signal.SIGTERM); return",
     ],
 )
-def test_a_trial_that_is_preempted_more_often_than_it_is_retried_finishes(
-    sweep, tmp_path, monkeypatch, death
-):
+def test_preempted_trial_finishes_beyond_its_retries(run_trials, tmp_path, monkeypatch, death):
     monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
-    log = sweep(PREEMPTED.format(death=death), trials=1)
-    assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED] * 6 + [OutcomeKind.FINISHED]
+    log = run_trials(PREEMPTED.format(death=death), num_trials=1)
+    assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.STOPPED] * 6 + [OutcomeKind.FINISHED]
     assert scores(log) == [6.0]
 
 
-def test_a_trial_that_a_signal_asks_to_return_early_goes_on_afterwards(sweep, tmp_path, monkeypatch):
+def test_trial_asked_to_return_early_by_a_signal_continues_afterwards(run_trials, tmp_path, monkeypatch):
     monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
     code = """
 import os, signal
@@ -286,6 +288,6 @@ def train(settings, trial):
         if is_asked_to_end:
             return
 """
-    log = sweep(code, trials=1)
-    assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED, OutcomeKind.FINISHED]
+    log = run_trials(code, num_trials=1)
+    assert [kind for kind, _ in trial_ends(log)] == [OutcomeKind.STOPPED, OutcomeKind.FINISHED]
     assert scores(log) == [0.5, 1.0, 1.5]

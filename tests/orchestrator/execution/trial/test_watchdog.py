@@ -1,10 +1,10 @@
-"""How long a trial may be silent."""
+"""The limit of a trial's silence."""
 
 from orchestrator.execution.trial.watchdog import GRACE_S, silence_limit
 from orchestrator.spec.section import Resources
 
 
-def test_the_limit_is_that_of_the_trial_and_a_grace():
+def test_silence_limit_is_the_time_limit_and_a_grace():
     assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
 
 

@@ -1,4 +1,4 @@
-"""Every seeded mutant of a spec is refused or noted; no published arm is."""
+"""The ablation check refuses every mutant of a spec or adds a note, and accepts published arms."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -15,7 +15,14 @@ from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.types import ArmCheck
-from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, full, one_arm, spec
+from tests.orchestrator.plan.small_specs import (
+    ARMS,
+    SEARCH,
+    make_baseline,
+    make_full_spec,
+    make_one_arm_spec,
+    make_spec,
+)
 from tests.support.specs.planned import plan
 
 GUT: Mapping[str, Mapping[str, Any]] = {
@@ -57,7 +64,7 @@ UT: Mapping[str, Mapping[str, Any]] = {
     "keys-from-states": {"model.kv": "states"},
     "global-halt": {"model.halt.unit": "sequence"},
 }
-UT_BASELINE = baseline(gate=False, pooling="mean", halt={"unit": "token", "transition": False})
+UT_BASELINE = make_baseline(gate=False, pooling="mean", halt={"unit": "token", "transition": False})
 
 
 def arms_of(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -65,25 +72,25 @@ def arms_of(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def proofs() -> dict[str, ArmCheck]:
-    return {check.arm: check for check in plan(spec(arms=arms_of(GUT))).proofs}
+def arm_checks() -> dict[str, ArmCheck]:
+    return {check.arm: check for check in plan(make_spec(arms=arms_of(GUT))).proofs}
 
 
 @pytest.mark.parametrize("name", sorted(GUT))
-def test_no_false_alarm_for_arms_of_the_gated_universal_transformer(
-    name: str, proofs: dict[str, ArmCheck]
+def test_arms_of_the_gated_universal_transformer_are_accepted(
+    name: str, arm_checks: dict[str, ArmCheck]
 ) -> None:
-    assert proofs[name].evidence
+    assert arm_checks[name].evidence
 
 
-def test_no_false_alarm_for_arms_of_the_universal_transformer() -> None:
-    found = plan(spec(baseline=UT_BASELINE, arms=arms_of(UT))).proofs
-    assert all(each.evidence for each in found[1:])
+def test_arms_of_the_universal_transformer_are_accepted() -> None:
+    checks = plan(make_spec(baseline=UT_BASELINE, arms=arms_of(UT))).proofs
+    assert all(check.evidence for check in checks[1:])
 
 
-def test_no_false_alarm_for_an_arm_without_training_of_its_halting() -> None:
-    found = plan(one_arm({"train.ponder_weight": 0.5}, baseline=UT_BASELINE)).proofs
-    assert "gradient" in found[1].evidence
+def test_arm_without_training_of_its_halting_is_accepted() -> None:
+    checks = plan(make_one_arm_spec({"train.ponder_weight": 0.5}, baseline=UT_BASELINE)).proofs
+    assert "gradient" in checks[1].evidence
 
 
 @pytest.mark.parametrize(
@@ -98,52 +105,58 @@ def test_no_false_alarm_for_an_arm_without_training_of_its_halting() -> None:
         ("deeper", "FLOPs"),
     ],
 )
-def test_evidence_is_what_the_arm_changes(name: str, evidence: str, proofs: dict[str, ArmCheck]) -> None:
-    assert evidence in proofs[name].evidence
+def test_evidence_names_the_change_of_the_arm(
+    name: str, evidence: str, arm_checks: dict[str, ArmCheck]
+) -> None:
+    assert evidence in arm_checks[name].evidence
 
 
-def test_compute_only_arms_change_neither_loss_nor_gradient(proofs: dict[str, ArmCheck]) -> None:
+def test_compute_only_arms_change_neither_loss_nor_gradient(arm_checks: dict[str, ArmCheck]) -> None:
     for name in ("upperbound", "published-break"):
-        assert not {"loss", "gradient", "weights"} & set(proofs[name].evidence), proofs[name].evidence
-        assert proofs[name].loss == proofs["baseline"].loss
+        assert not {"loss", "gradient", "weights"} & set(arm_checks[name].evidence), arm_checks[name].evidence
+        assert arm_checks[name].loss == arm_checks["baseline"].loss
 
 
-def test_proof_shows_module_tree_parameters_and_flops(proofs: dict[str, ArmCheck]) -> None:
-    base, gate, wide = proofs["baseline"], proofs["no-gate"], proofs["wide-gate"]
-    assert gate.module_tree_removed == ("encoder.block.gate: FeedForward",)
-    assert gate.module_tree_added == ()
-    assert gate.parameters == base.parameters - (2 * 16 * 32 + 32 + 16)
-    assert gate.flops_max < base.flops_max
-    assert any("encoder.block.gate.inner.weight 64x16" in line for line in wide.module_tree_added)
-    assert proofs["upperbound"].flops_min == base.flops_max
-    assert proofs["no-halt-upperbound"].module_tree_removed == ("encoder.halt: HaltingProbability",)
+def test_check_contains_module_tree_parameters_and_flops(arm_checks: dict[str, ArmCheck]) -> None:
+    baseline_check, gate_check, wide_check = (
+        arm_checks["baseline"],
+        arm_checks["no-gate"],
+        arm_checks["wide-gate"],
+    )
+    assert gate_check.module_tree_removed == ("encoder.block.gate: FeedForward",)
+    assert gate_check.module_tree_added == ()
+    assert gate_check.parameters == baseline_check.parameters - (2 * 16 * 32 + 32 + 16)
+    assert gate_check.flops_max < baseline_check.flops_max
+    assert any("encoder.block.gate.inner.weight 64x16" in line for line in wide_check.module_tree_added)
+    assert arm_checks["upperbound"].flops_min == baseline_check.flops_max
+    assert arm_checks["no-halt-upperbound"].module_tree_removed == ("encoder.halt: HaltingProbability",)
 
 
-def typo(random_: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
-    """Drops a letter of a path."""
-    name = random_.choice(sorted(arms))
+def misspell_path(generator: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
+    """Delete a letter of a path."""
+    name = generator.choice(sorted(arms))
     ((path, value),) = arms[name]["set"].items()
-    place = random_.randrange(len("model."), len(path))
-    wrong = path[:place] + path[place + 1 :]
-    return {**arms, name: {**arms[name], "set": {wrong: value}}}
+    position = generator.randrange(len("model."), len(path))
+    misspelt = path[:position] + path[position + 1 :]
+    return {**arms, name: {**arms[name], "set": {misspelt: value}}}
 
 
-def wrong_value(random_: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
-    """Gives a field a value of another type."""
-    name = random_.choice(sorted(arms))
+def set_wrong_value(generator: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
+    """Set a field to a value of another type."""
+    name = generator.choice(sorted(arms))
     ((path, _),) = arms[name]["set"].items()
-    return {**arms, name: {**arms[name], "set": {path: random_.choice(["fasle", 7, 0.5])}}}
+    return {**arms, name: {**arms[name], "set": {path: generator.choice(["fasle", 7, 0.5])}}}
 
 
-def swapped(random_: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
-    """Two arms have each other's changes."""
-    one, other = random_.sample(sorted(arms), 2)
-    return {**arms, one: arms[other], other: arms[one]}
+def swap_arms(generator: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
+    """Exchange the changes of two arms."""
+    first_arm, second_arm = generator.sample(sorted(arms), 2)
+    return {**arms, first_arm: arms[second_arm], second_arm: arms[first_arm]}
 
 
-def without_effect(random_: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
-    """A field that nothing reads here, or that says what is so already."""
-    path, value = random_.choice(
+def add_arm_without_effect(generator: random.Random, arms: dict[str, Any]) -> dict[str, Any]:
+    """Add an arm that sets an unused field, or sets a field to its present value."""
+    path, value = generator.choice(
         [
             ("model.head_width", 8),
             ("model.feedforward_width", 32),
@@ -156,100 +169,102 @@ def without_effect(random_: random.Random, arms: dict[str, Any]) -> dict[str, An
 
 
 MUTATIONS: list[Callable[[random.Random, dict[str, Any]], dict[str, Any]]] = [
-    typo,
-    wrong_value,
-    without_effect,
+    misspell_path,
+    set_wrong_value,
+    add_arm_without_effect,
 ]
 
 
-@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_mutant_is_refused(mutate: Callable[..., dict[str, Any]], seed: int) -> None:
     arms = mutate(random.Random(seed), {name: dict(arm) for name, arm in ARMS.items()})
     without_search = {name: {**arm, "drop": []} for name, arm in arms.items()}
     with pytest.raises(PlanError):
-        plan(spec(arms=without_search))
+        plan(make_spec(arms=without_search))
 
 
-def test_the_unspoilt_arms_are_not_refused() -> None:
-    found = plan(spec(arms={name: {**arm, "drop": []} for name, arm in ARMS.items()}))
-    assert len(found.arms) == 5
-    assert not any(check.notes for check in found.proofs)
+def test_original_arms_are_accepted() -> None:
+    sweep_plan = plan(make_spec(arms={name: {**arm, "drop": []} for name, arm in ARMS.items()}))
+    assert len(sweep_plan.arms) == 5
+    assert not any(check.notes for check in sweep_plan.proofs)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_what_only_words_speak_against_is_noted_and_planned(
+def test_mutant_that_contradicts_only_its_name_gets_a_note(
     seed: int,
 ) -> None:
-    arms = swapped(random.Random(seed), {name: dict(arm) for name, arm in ARMS.items()})
-    found = plan(spec(arms={name: {**arm, "drop": []} for name, arm in arms.items()}))
-    assert any(check.notes for check in found.proofs)
+    arms = swap_arms(random.Random(seed), {name: dict(arm) for name, arm in ARMS.items()})
+    sweep_plan = plan(make_spec(arms={name: {**arm, "drop": []} for name, arm in arms.items()}))
+    assert any(check.notes for check in sweep_plan.proofs)
 
 
-def test_swapped_names_are_noted() -> None:
-    (note,) = plan(one_arm({"model.halt.transition": False}, name="minus-gate")).proofs[1].notes
+def test_name_that_contradicts_the_change_gets_a_note() -> None:
+    (note,) = plan(make_one_arm_spec({"model.halt.transition": False}, name="minus-gate")).proofs[1].notes
     assert "removes gate, but the arm changes model.halt.transition" in note
 
 
-def test_a_field_that_only_shows_away_from_the_initial_weights_counts() -> None:
-    """With two layers neither threshold is reached at the initial probability of about a half."""
-    found = plan(one_arm({"model.halt.threshold": 0.99}, baseline=baseline(max_layers=2))).proofs[1]
-    assert found.evidence
+def test_effect_away_from_the_initial_weights_counts() -> None:
+    """With two layers, neither threshold is reached at the initial probability of about one half."""
+    check = plan(
+        make_one_arm_spec({"model.halt.threshold": 0.99}, baseline=make_baseline(max_layers=2))
+    ).proofs[1]
+    assert check.evidence
 
 
-def test_an_arm_that_changes_more_than_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model whose settings rewrite each other behind the spec's back."""
+def test_arm_that_changes_more_than_it_declares_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may change other settings without the spec's knowledge."""
     from trainables.models import universal
 
-    class Sly(universal.Config):
+    class RewritingConfig(universal.Config):
         def model_dump(self, **options: Any) -> dict[str, Any]:
             return super().model_dump(**options) | ({} if self.gate else {"width": 8})
 
-    monkeypatch.setattr(universal, "Config", Sly)
+    monkeypatch.setattr(universal, "Config", RewritingConfig)
     with pytest.raises(PlanError, match=r"arms\.arm\.set\.model\.gate.*model\.width goes from 16 to 8"):
-        planner.plan(one_arm({"model.gate": False}))
+        planner.plan(make_one_arm_spec({"model.gate": False}))
 
 
-def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "objective", lambda output, config: output.loss.sum() * torch.inf)
     with pytest.raises(PlanError, match="must begin with a finite loss and gradient, got loss=inf"):
-        planner.plan(spec())
+        planner.plan(make_spec())
 
 
-def test_flash_in_32_bits_is_refused() -> None:
+def test_flash_attention_in_32_bits_is_refused() -> None:
     with pytest.raises(PlanError, match=r"model\.attention: must not be flash with train\.precision fp32"):
-        plan(spec(baseline=baseline(attention="flash")))
+        plan(make_spec(baseline=make_baseline(attention="flash")))
 
 
-def test_shared_weights_and_dropout_are_paired() -> None:
-    """What makes a difference of one bit mean something: the same settings twice agree exactly."""
-    faults = Faults(spec())
-    (one,) = resolve(spec(), faults)
-    first, second = Probe(), Probe()
-    for asked in (LEARNS, LEARNS_MOVED, *READS):
-        assert first.measure(one.system, asked) == second.measure(one.system, asked)
-    assert first.measure(one.system, READS[0]) != first.measure(one.system, READS[1])
+def test_probes_of_equal_settings_are_exactly_equal() -> None:
+    """Only exact equality makes a difference of one bit meaningful."""
+    faults = Faults(make_spec())
+    (arm,) = resolve(make_spec(), faults)
+    first_probe, second_probe = Probe(), Probe()
+    for probe_pass in (LEARNS, LEARNS_MOVED, *READS):
+        assert first_probe.measure(arm.system, probe_pass) == second_probe.measure(arm.system, probe_pass)
+    assert first_probe.measure(arm.system, READS[0]) != first_probe.measure(arm.system, READS[1])
 
 
-def test_a_dimension_without_effect_is_refused() -> None:
+def test_dimension_without_effect_is_refused() -> None:
     arms = {**ARMS, "no-halt": {**ARMS["no-halt"], "drop": ["model.halt.threshold"]}}
     message = r"arms\.no-halt: searches train\.ponder_weight, which changes nothing in no-halt: add"
     with pytest.raises(PlanError, match=message):
-        plan(full(arms=arms))
+        plan(make_full_spec(arms=arms))
 
 
 DROPOUT = {"also": {"model.dropout": {"float": [0.0, 0.3]}}, "trials_per_arm": 2}
 
 
-def test_a_dimension_that_the_code_ignores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arm's own value lies between the ends, and all three are built alike."""
-    build, asked = probe.build_model, set()
+def test_dimension_ignored_by_the_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arm's value is between the ends of the range, and models of all three values are equal."""
+    build, dropouts = probe.build_model, set()
 
-    def deaf(config: Any, *rest: Any) -> Any:
-        asked.add(config.dropout)
-        return build(config.model_copy(update={"dropout": 0.1}), *rest)
+    def build_without_dropout(config: Any, *arguments: Any) -> Any:
+        dropouts.add(config.dropout)
+        return build(config.model_copy(update={"dropout": 0.1}), *arguments)
 
-    monkeypatch.setattr(probe, "build_model", deaf)
+    monkeypatch.setattr(probe, "build_model", build_without_dropout)
     with pytest.raises(PlanError, match=r"varies model\.dropout, which changes nothing in baseline"):
-        planner.plan(full(arms={}, posthoc={}, search={**SEARCH, "spaces": [], **DROPOUT}))
-    assert asked == {0.0, 0.1, 0.3}
+        planner.plan(make_full_spec(arms={}, posthoc={}, search={**SEARCH, "spaces": [], **DROPOUT}))
+    assert dropouts == {0.0, 0.1, 0.3}

@@ -1,4 +1,4 @@
-"""What building the models of own code shows, and what it does not."""
+"""The ablation check builds and compares models of custom code."""
 
 import random
 
@@ -45,16 +45,16 @@ NOTE = "note: {why: nothing reads it, set: {note: b}}"
 
 
 @pytest.fixture
-def planned(tmp_path, monkeypatch):
+def plan_custom_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with forgotten(tmp_path):
 
-        def made(code=PLAIN, other=NOTE):
+        def make_plan(code=PLAIN, other=NOTE):
             (tmp_path / "mine.py").write_text(HEAD + code + OPTS_IN, encoding="utf-8")
             (tmp_path / "mine.yaml").write_text(SPEC.replace("OTHER", other), encoding="utf-8")
             return plan_file(tmp_path / "mine.yaml")[1]
 
-        yield made
+        yield make_plan
 
 
 def evidence(plan):
@@ -62,9 +62,9 @@ def evidence(plan):
 
 
 @pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
-def test_what_build_draws_from_a_global_generator_tells_no_arms_apart(planned, draws):
-    before = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
-    found = planned(f"""
+def test_global_random_draws_in_build_do_not_distinguish_arms(plan_custom_code, draws):
+    states = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
+    sweep_plan = plan_custom_code(f"""
 class Scaled(nn.Linear):
     def __init__(self, *sizes):
         super().__init__(*sizes)
@@ -75,36 +75,38 @@ class Scaled(nn.Linear):
 def build(settings):
     return nn.Sequential(nn.Linear(4, 4), nn.Dropout(settings["dropout"]), Scaled(4, 2))
 """)
-    assert evidence(found) == {"baseline": (), "minus-dropout": ("outputs", "gradient"), "note": ()}
-    assert plan_warnings(found) == []
-    assert (random.getstate(), np.random.get_state()[2]) == before  # noqa: NPY002
+    assert evidence(sweep_plan) == {"baseline": (), "minus-dropout": ("outputs", "gradient"), "note": ()}
+    assert plan_warnings(sweep_plan) == []
+    assert (random.getstate(), np.random.get_state()[2]) == states  # noqa: NPY002
 
 
-def test_a_model_that_is_another_each_time_proves_nothing(planned):
-    found = planned(PLAIN.replace("drop = [", "torch.seed(); drop = ["))
-    assert evidence(found) == {"baseline": (), "minus-dropout": (), "note": ()}
-    [shown] = plan_warnings(found)
-    assert shown.startswith("Warning: baseline: the model of build(settings), run on example(settings), comp")
+def test_model_that_changes_at_every_build_proves_nothing(plan_custom_code):
+    sweep_plan = plan_custom_code(PLAIN.replace("drop = [", "torch.seed(); drop = ["))
+    assert evidence(sweep_plan) == {"baseline": (), "minus-dropout": (), "note": ()}
+    [warning] = plan_warnings(sweep_plan)
+    assert warning.startswith(
+        "Warning: baseline: the model of build(settings), run on example(settings), comp"
+    )
 
 
-def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
-    found = planned(
+def test_outputs_that_are_not_finite_equal_each_other_with_one_warning(plan_custom_code):
+    sweep_plan = plan_custom_code(
         PLAIN.replace("return nn.Sequential(", "return nn.Sequential(nn.LayerNorm(4, eps=float('nan')), ")
     )
-    assert evidence(found)["note"] == ()
-    [shown] = plan_warnings(found)
-    assert shown.startswith("Warning: baseline: the output of its model on example(settings)")
+    assert evidence(sweep_plan)["note"] == ()
+    [warning] = plan_warnings(sweep_plan)
+    assert warning.startswith("Warning: baseline: the output of its model on example(settings)")
 
 
-def test_lazy_modules_without_an_example_are_asked_for_one(planned):
+def test_lazy_modules_without_an_example_raise_an_error(plan_custom_code):
     code = PLAIN.replace("nn.Linear(4, ", "nn.LazyLinear(") + "\nexample = None\n"
     with pytest.raises(PlanError, match=r"got 0\.weight without a shape: write example"):
-        planned(code)
+        plan_custom_code(code)
 
 
 @pytest.mark.parametrize("kind", ["Out(y)", "torch.complex(y, y)", "{'classes': (9 * y).long()}"])
-def test_all_that_a_model_returns_is_compared(planned, kind):
-    found = planned(f"""
+def test_all_outputs_of_a_model_are_compared(plan_custom_code, kind):
+    sweep_plan = plan_custom_code(f"""
 @dataclass
 class Out:
     values: object
@@ -120,5 +122,5 @@ class Net(nn.Module):
 def build(settings):
     return Net(settings["dropout"])
 """)
-    assert "outputs" in evidence(found)["minus-dropout"]
-    assert evidence(found)["note"] == ()
+    assert "outputs" in evidence(sweep_plan)["minus-dropout"]
+    assert evidence(sweep_plan)["note"] == ()

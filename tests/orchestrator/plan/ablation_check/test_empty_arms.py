@@ -1,6 +1,6 @@
-"""Arms that say they change something and do not: all refused, or named where they only measure otherwise.
+"""Arms without an effect are refused; arms that only change measurements get a note.
 
-Each group is planned at once over one baseline, so that every lie must be told apart from its neighbours.
+Each group of arms is planned over one baseline, so that faults of neighbouring arms must be distinguished.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ SPARSE = {
     "feedforward": {"experts": 4, "active": 2, "width": 16},
 }
 WRITER = {"name": "transformer", "width": 16, "heads": 2, "layers": 1}
-FOREVER = {"train.clip": 1.0e9}
+HUGE_CLIP = {"train.clip": 1.0e9}
 NEVER_WRITES: Mapping[str, Mapping[str, Any]] = {
     "beam": {"train.beam_size": 4},
     "wide-beam": {"train.beam_size": 64},
@@ -51,7 +51,7 @@ SAME_RATES: Mapping[str, Mapping[str, Any]] = {
     "cosine-all-held": {"train.schedule": "cosine", "train.hold_steps": 100},
     "cosine-warm-and-held": {"train.schedule": "cosine", "train.warmup_steps": 1, "train.hold_steps": 99},
 }
-NUDGED: Mapping[str, Mapping[str, Any]] = {
+TINY_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "rate-in-its-last-digits": {"train.lr": 5.00000000001e-4},
     "betas-in-their-last-digits": {"train.betas": [0.9, 0.98000000000001]},
     "eps-in-its-last-digits": {"train.eps": 1.00000000001e-8},
@@ -60,7 +60,7 @@ NUDGED: Mapping[str, Mapping[str, Any]] = {
     "threshold-in-its-last-digits": {"model.halt.threshold": 0.9990000000001},
     "dropout-in-its-last-digits": {"model.dropout": 0.1000000000001},
 }
-RUN_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+EVALUATION_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "eval-batch": {"train.eval_batch_size": 16},
     "eval-tokens": {"train.eval_tokens": 1024},
     "eval-both": {"train.eval_batch_size": 256, "train.eval_tokens": 4096},
@@ -87,19 +87,19 @@ UNREAD_TESTS: Mapping[str, Mapping[str, Any]] = {
 NO_HALT = {**UNIVERSAL, "halt": None}
 
 
-def system(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> dict[str, Any]:
+def make_settings(task: Any = LISTOPS, model: Any = UNIVERSAL, train: Any = TRAIN) -> dict[str, Any]:
     return {"task": task, "model": model, "train": train}
 
 
 GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tuple[str, ...]]] = {
     "universal": (
-        system(),
+        make_settings(),
         {
             **NEVER_WRITES,
             **TWO_VALIDATIONS,
             **SAME_RATES,
-            **RUN_OTHERWISE,
-            **NUDGED,
+            **EVALUATION_CHANGES,
+            **TINY_CHANGES,
             **UNREAD_TESTS,
             "auxiliary": {"train.auxiliary_weight": 0.5},
             "valid-all": {"train.valid_examples": 1000},
@@ -113,22 +113,22 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         },
         ("near-iid",),
     ),
-    "universal measured once": (system(train=ONCE), ONE_VALIDATION, ("near-iid",)),
+    "universal measured once": (make_settings(train=ONCE), ONE_VALIDATION, ("near-iid",)),
     "universal without gate and halt": (
-        system(model={**NO_HALT, "gate": False}, train={**TRAIN, "clip": None, "weight_decay": 0.0}),
+        make_settings(model={**NO_HALT, "gate": False}, train={**TRAIN, "clip": None, "weight_decay": 0.0}),
         {
             "ponder": {"train.ponder_weight": 1.0},
             "no-ponder": {"train.ponder_weight": 0.0},
             "exit": {"model.early_exit": "none"},
             "exit-batch": {"model.early_exit": "batch"},
-            "clip": FOREVER,
+            "clip": HUGE_CLIP,
             "clip-too": {"train.clip": 1.0e7},
             "decay": {"train.weight_decay": 1.0e-6},
         },
         ("near-iid",),
     ),
     "temporal latent bottleneck": (
-        system({"name": "logical_inference"}, CHUNKED),
+        make_settings({"name": "logical_inference"}, CHUNKED),
         {
             **NEVER_WRITES,
             **TWO_VALIDATIONS,
@@ -139,12 +139,12 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         (),
     ),
     "sparse universal transformer": (
-        system(model=SPARSE, train=ONCE),
+        make_settings(model=SPARSE, train=ONCE),
         {**ONE_VALIDATION, "layout": {"model.kernel": "math"}, "beam": {"train.beam_size": 2}},
         ("near-iid",),
     ),
     "written answers": (
-        system(STRINGS, {"name": "transformer", "width": 16, "heads": 2, "layers": 1}),
+        make_settings(STRINGS, {"name": "transformer", "width": 16, "heads": 2, "layers": 1}),
         {
             "greedy-penalty": {"train.length_penalty": 1.0},
             "greedy-penalty-and-length": {"train.length_penalty": 0.6, "train.decode_length_max": 26},
@@ -158,7 +158,7 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         ("near-iid",),
     ),
     "written answers by a beam": (
-        system(STRINGS, WRITER, {**TRAIN, "beam_size": 4}),
+        make_settings(STRINGS, WRITER, {**TRAIN, "beam_size": 4}),
         {
             "penalty-of-none": {"train.length_penalty": 1.0e-12},
             "decode-all": {"train.decode_examples": None},
@@ -168,99 +168,99 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         ("near-iid",),
     ),
 }
-NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
+NOTED_ARMS: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "report-often": (
-        system(train={**TRAIN, "select": "last"}),
+        make_settings(train={**TRAIN, "select": "last"}),
         {"train.report_every": 10},
         "only its measurements differ",
     ),
     "fewer-written": (
-        system(STRINGS, WRITER),
+        make_settings(STRINGS, WRITER),
         {"train.decode_examples": 50},
         "only its measurements differ",
     ),
     "half": (
-        system(),
+        make_settings(),
         {"model.gate": False, "train.beam_size": 4},
         "setting train.beam_size has no effect next to the other changes",
     ),
     "half-of-a-schedule": (
-        system(),
+        make_settings(),
         {"train.lr": 1.0e-3, "train.schedule": "warmup"},
         "setting train.schedule has no effect next to the other changes",
     ),
 }
-LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
+EMPTY_ARMS = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
 
 
-def spec_of(
-    settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], splits: Any = (), **more: Any
+def make_arms_spec(
+    settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], splits: Any = (), **parts: Any
 ) -> Spec:
     return Spec.model_validate(
         {
             "name": "lies",
-            "question": "Is it told?",
+            "question": "Is it reported?",
             "baseline": settings,
             "arms": {name: {"why": "as it says", "set": dict(sets)} for name, sets in arms.items()},
             "confirm": {"seeds": [1, 2, 3], "splits": list(splits)},
-            **more,
+            **parts,
         }
     )
 
 
-_told: dict[str, frozenset[str]] = {}
+_refused_arms: dict[str, frozenset[str]] = {}
 
 
-def refused(group: str) -> frozenset[str]:
-    """The arms of a group that are told to change nothing."""
-    if group not in _told:
+def refused_arms(group: str) -> frozenset[str]:
+    """Return the arms of a group that are refused because they change nothing."""
+    if group not in _refused_arms:
         settings, arms, splits = GROUPS[group]
-        with pytest.raises(PlanError) as caught:
-            plan(spec_of(settings, arms, splits))
-        lies = [fault for fault in caught.value.faults if "changes nothing against baseline" in fault.message]
-        assert len(lies) == len(caught.value.faults), caught.value
-        _told[group] = frozenset(fault.path.split(".")[1] for fault in lies)
-    return _told[group]
+        with pytest.raises(PlanError) as error:
+            plan(make_arms_spec(settings, arms, splits))
+        empty = [fault for fault in error.value.faults if "changes nothing against baseline" in fault.message]
+        assert len(empty) == len(error.value.faults), error.value
+        _refused_arms[group] = frozenset(fault.path.split(".")[1] for fault in empty)
+    return _refused_arms[group]
 
 
-@pytest.mark.parametrize(("group", "name"), LIES)
-def test_an_arm_that_changes_nothing_is_refused(group: str, name: str) -> None:
-    assert name in refused(group)
+@pytest.mark.parametrize(("group", "name"), EMPTY_ARMS)
+def test_arm_that_changes_nothing_is_refused(group: str, name: str) -> None:
+    assert name in refused_arms(group)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_an_arm_that_only_measures_otherwise_or_half_of_which_is_idle_is_named(name: str) -> None:
-    settings, sets, shown = NAMED[name]
-    notes = plan(spec_of(settings, {name: sets}, ("near-iid",))).proofs[1].notes
-    assert any(shown in note for note in notes), notes
+@pytest.mark.parametrize("name", NOTED_ARMS)
+def test_arm_that_changes_only_measurements_or_has_an_idle_half_gets_a_note(name: str) -> None:
+    settings, sets, expected = NOTED_ARMS[name]
+    notes = plan(make_arms_spec(settings, {name: sets}, ("near-iid",))).proofs[1].notes
+    assert any(expected in note for note in notes), notes
 
 
-def test_who_looks_for_faults_alone_finds_the_same_without_notes() -> None:
-    settings, sets, _ = NAMED[next(iter(NAMED))]
-    asked = spec_of(settings, {"arm": sets}, ("near-iid",))
-    noted, bare = plan(asked), planner.plan(asked, probe=probing.Probe(faults_only=True))
-    assert any(check.notes for check in noted.proofs)
-    assert bare.proofs == tuple(replace(check, notes=()) for check in noted.proofs)
-    lie = spec_of(settings, {"lie": {"train.beam_size": 4}}, ("near-iid",))
+def test_check_of_faults_alone_finds_the_same_without_notes() -> None:
+    settings, sets, _ = NOTED_ARMS[next(iter(NOTED_ARMS))]
+    arms_spec = make_arms_spec(settings, {"arm": sets}, ("near-iid",))
+    noted_plan, bare_plan = plan(arms_spec), planner.plan(arms_spec, probe=probing.Probe(faults_only=True))
+    assert any(check.notes for check in noted_plan.proofs)
+    assert bare_plan.proofs == tuple(replace(check, notes=()) for check in noted_plan.proofs)
+    empty_spec = make_arms_spec(settings, {"lie": {"train.beam_size": 4}}, ("near-iid",))
     with pytest.raises(PlanError, match="changes nothing against baseline"):
-        planner.plan(lie, probe=probing.Probe(faults_only=True))
+        planner.plan(empty_spec, probe=probing.Probe(faults_only=True))
 
 
 @pytest.mark.parametrize(
     "sets", [{"train.select": "last"}, {"train.average_best": 3}, {"train.select_by": "loss"}]
 )
-def test_weights_are_selected_for_nobody_where_nothing_is_confirmed(sets: Mapping[str, Any]) -> None:
-    written = spec_of(system(), {"arm": sets}).model_dump(by_alias=True)
+def test_selection_of_weights_without_confirm_trials_is_no_arm(sets: Mapping[str, Any]) -> None:
+    content = make_arms_spec(make_settings(), {"arm": sets}).model_dump(by_alias=True)
     search = {
         "also": {"train.lr": {"float": [1.0e-4, 1.0e-3]}},
         "trials_per_arm": 2,
         "objectives": [{"metric": "valid/accuracy", "goal": "max"}],
     }
     with pytest.raises(PlanError, match="changes nothing against baseline"):
-        plan(Spec.model_validate({**written, "confirm": None, "search": search}))
+        plan(Spec.model_validate({**content, "confirm": None, "search": search}))
 
 
-TWINS = (
+EQUAL_ARMS = (
     ({"train.lr": 1.0e-3}, {"train.lr": 1.0e-3, "train.beam_size": 4}),
     ({"model.gate": False}, {"model.gate": False, "model.head_width": 8}),
     ({"train.schedule": "cosine"}, {"train.schedule": "cosine", "train.patience": 5}),
@@ -268,13 +268,15 @@ TWINS = (
 )
 
 
-@pytest.mark.parametrize(("one", "other"), TWINS)
-def test_two_arms_that_behave_alike_are_refused(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    with pytest.raises(PlanError, match=r"arms\.other: behaves like one although its settings differ"):
-        plan(spec_of(system(), {"one": one, "other": other}, ("near-iid",)))
+@pytest.mark.parametrize(("first", "second"), EQUAL_ARMS)
+def test_two_arms_with_equal_behaviour_are_refused(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> None:
+    with pytest.raises(PlanError, match=r"arms\.second: behaves like first although its settings differ"):
+        plan(make_arms_spec(make_settings(), {"first": first, "second": second}, ("near-iid",)))
 
 
-HONEST: Mapping[str, Mapping[str, Any]] = {
+EFFECTIVE_ARMS: Mapping[str, Mapping[str, Any]] = {
     "last-of-two": {"train.select": "last"},
     "by-loss": {"train.select_by": "loss"},
     "patient": {"train.report_every": 10, "train.patience": 1},
@@ -289,10 +291,10 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def test_arms_that_do_what_they_say_are_not_refused() -> None:
-    found = plan(spec_of(system(), HONEST, ("near-iid",)))
-    assert all(check.evidence for check in found.proofs[1:])
-    assert not any(check.notes for check in found.proofs)
+def test_arms_with_an_effect_are_accepted() -> None:
+    sweep_plan = plan(make_arms_spec(make_settings(), EFFECTIVE_ARMS, ("near-iid",)))
+    assert all(check.evidence for check in sweep_plan.proofs[1:])
+    assert not any(check.notes for check in sweep_plan.proofs)
 
 
 LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}
@@ -306,10 +308,8 @@ LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}
     ],
     ids=["a norm elsewhere, by another name", "the weight of a cost that is learned from"],
 )
-def test_what_differs_beside_names_and_constant_costs_is_not_refused(
-    task: Any, model: Any, sets: Any
-) -> None:
-    evidence = plan(spec_of(system(task, model), {"other": sets})).proofs[1].evidence
+def test_arm_with_another_norm_or_cost_is_accepted(task: Any, model: Any, sets: Any) -> None:
+    evidence = plan(make_arms_spec(make_settings(task, model), {"other": sets})).proofs[1].evidence
     assert {"loss", "gradient"} <= set(evidence)
 
 
@@ -317,13 +317,19 @@ CHUNKS_OF_DEPTH = {"name": "gutlb", "width": 16, "heads": 2, "max_layers": 3}
 
 
 @pytest.mark.parametrize("sets", [{"model.halt.threshold": 0.9985}, {"model.early_exit": "batch"}])
-def test_what_shows_in_few_of_many_examples_is_not_refused(sets: Mapping[str, Any]) -> None:
-    assert "layers run" in plan(spec_of(system(model=CHUNKS_OF_DEPTH), {"other": sets})).proofs[1].evidence
+def test_effect_on_few_examples_is_accepted(sets: Mapping[str, Any]) -> None:
+    assert (
+        "layers run"
+        in plan(make_arms_spec(make_settings(model=CHUNKS_OF_DEPTH), {"other": sets})).proofs[1].evidence
+    )
 
 
 @pytest.mark.parametrize("model", [UNIVERSAL, {**SPARSE, "max_layers": 6}], ids=["one logit", "two logits"])
 @pytest.mark.parametrize("threshold", [0.995, 0.98])
-def test_a_threshold_that_some_sum_falls_short_of_is_not_refused(model: Any, threshold: float) -> None:
-    """At first every layer of the sparse model halts with 1/2: 0.98 and 0.999 are reached by the same one."""
-    found = plan(spec_of(system(model=model), {"lower": {"model.halt.threshold": threshold}}))
-    assert "layers run" in found.proofs[1].evidence
+def test_threshold_above_some_sums_is_accepted(model: Any, threshold: float) -> None:
+    """Initially every layer of the sparse model halts with probability 1/2, so one layer reaches both 0.98
+    and 0.999."""
+    sweep_plan = plan(
+        make_arms_spec(make_settings(model=model), {"lower": {"model.halt.threshold": threshold}})
+    )
+    assert "layers run" in sweep_plan.proofs[1].evidence

@@ -1,4 +1,4 @@
-"""1 and 1.0 are one number wherever settings are compared, True is none; and no fault is told for another."""
+"""Settings are compared by value: 1 equals 1.0, and True equals no number."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan
 from orchestrator.spec.types import CustomSpec
 from search_spaces.dimensions import equality_key
-from tests.orchestrator.plan.small import BASELINE, baseline, one_arm, spec
+from tests.orchestrator.plan.small_specs import BASELINE, make_baseline, make_one_arm_spec, make_spec
 from tests.support.specs.planned import plan as plan_quickly
 from tests.support.training_code.own_code import BONUS, forgotten
 
@@ -20,7 +20,7 @@ WRITTEN_OUT = {"unit": "token", "threshold": 0.999}
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "expected"),
     [
         (1, 1.0, True),
         (True, 1, False),
@@ -32,16 +32,16 @@ WRITTEN_OUT = {"unit": "token", "threshold": 0.999}
         (None, False, False),
     ],
 )
-def test_what_is_the_same_has_one_key(one: Any, other: Any, same: bool) -> None:
-    assert (equality_key(one) == equality_key(other)) is same
+def test_equal_values_have_equal_keys(first: Any, second: Any, expected: bool) -> None:
+    assert (equality_key(first) == equality_key(second)) is expected
 
 
-def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> None:
-    asked = spec(
+def test_grid_cells_with_equal_settings_are_refused() -> None:
+    grid_spec = make_spec(
         grid={"model.halt": [UNIT, WRITTEN_OUT]}, arms={"arm": {"why": "x", "set": {"train.lr": 0.01}}}
     )
     with pytest.raises(PlanError) as caught:
-        plan_quickly(asked)
+        plan_quickly(grid_spec)
     (fault,) = caught.value.faults
     assert fault.path == "grid.model.halt"
     assert fault.message.endswith(
@@ -49,33 +49,33 @@ def test_cells_of_a_grid_that_are_one_system_as_they_are_read_are_refused() -> N
     )
 
 
-def test_cells_that_differ_in_one_field_of_a_part_are_not() -> None:
-    asked = spec(grid={"model.halt": [UNIT, {**WRITTEN_OUT, "threshold": 0.5}, None]})
-    assert len(plan_quickly(asked).arms) == 3
+def test_grid_cells_that_differ_in_one_field_are_accepted() -> None:
+    grid_spec = make_spec(grid={"model.halt": [UNIT, {**WRITTEN_OUT, "threshold": 0.5}, None]})
+    assert len(plan_quickly(grid_spec).arms) == 3
 
 
 @pytest.fixture
-def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Training code that says nothing of its settings."""
+def plain_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Write training code that does not declare its settings."""
     (tmp_path / "plain_own.py").write_text(BONUS)
     with forgotten(tmp_path):
         monkeypatch.syspath_prepend(tmp_path)
         yield
 
 
-def own(base: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> CustomSpec:
-    written = {
+def make_custom_spec(make_baseline: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> CustomSpec:
+    content = {
         "name": "own",
-        "question": "Is it told?",
+        "question": "Is it reported?",
         "trainable": "plain_own:train",
-        "baseline": base,
-        "arms": {f"arm-{place}": {"why": "as it says", "set": sets} for place, sets in enumerate(arms)},
+        "baseline": make_baseline,
+        "arms": {f"arm-{number}": {"why": "as it says", "set": sets} for number, sets in enumerate(arms)},
         "confirm": {"seeds": [1, 2]},
     }
-    return CustomSpec.model_validate({**written, **parts}, context={"own": True})
+    return CustomSpec.model_validate({**content, **parts}, context={"own": True})
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize(
     ("base", "sets"),
     [
@@ -84,53 +84,53 @@ def own(base: dict[str, Any], *arms: dict[str, Any], **parts: Any) -> CustomSpec
         ({"part": {"a": 0}}, {"part.a": 0.0}),
     ],
 )
-def test_the_same_number_written_otherwise_is_no_arm_of_own_code(base: Any, sets: Any) -> None:
+def test_number_written_differently_is_no_arm_of_custom_code(base: Any, sets: Any) -> None:
     with pytest.raises(PlanError, match=r"arms\.arm-0\.set\S*: must differ from the baseline"):
-        plan(own(base, sets))
+        plan(make_custom_spec(base, sets))
 
 
-@pytest.mark.usefixtures("plain")
-def test_two_arms_of_own_code_are_not_told_apart_by_how_a_number_is_written() -> None:
+@pytest.mark.usefixtures("plain_code")
+def test_custom_arms_that_differ_only_in_number_format_are_refused() -> None:
     with pytest.raises(PlanError, match=r"arms\.arm-1: has the same settings as arm-0"):
-        plan(own({"width": 4}, {"width": 8}, {"width": 8.0}))
+        plan(make_custom_spec({"width": 4}, {"width": 8}, {"width": 8.0}))
 
 
-@pytest.mark.usefixtures("plain")
-def test_nor_are_readings() -> None:
+@pytest.mark.usefixtures("plain_code")
+def test_reevaluation_that_differs_only_in_number_format_is_refused() -> None:
     with (Path(sys.path[0]) / "plain_own.py").open("a") as code:
         code.write(
             "\n\ndef evaluate(settings, folder):\n    return {}\n\nhaltsweep = {'evaluate': evaluate}\n"
         )
     with pytest.raises(PlanError, match=r"posthoc\.bonus\[0\]: must differ from what is trained: 1\.0"):
-        plan(own({"bonus": 1}, posthoc={"bonus": [1.0]}))
-    assert plan(own({"bonus": 1}, posthoc={"bonus": [1.5]})).posthoc
+        plan(make_custom_spec({"bonus": 1}, posthoc={"bonus": [1.0]}))
+    assert plan(make_custom_spec({"bonus": 1}, posthoc={"bonus": [1.5]})).posthoc
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize(
     ("base", "sets"), [({"width": 1}, {"width": True}), ({"part": {"a": 1}}, {"part": {"a": True}})]
 )
-def test_a_switch_is_no_number(base: Any, sets: Any) -> None:
-    assert len(plan(own(base, sets)).arms) == 2
+def test_boolean_is_no_number(base: Any, sets: Any) -> None:
+    assert len(plan(make_custom_spec(base, sets)).arms) == 2
 
 
 FAULTY: dict[str, Any] = {
     "task": {**BASELINE, "task": {"name": "listops", "trees": -5}},
     "train": {**BASELINE, "train": {**BASELINE["train"], "lr": -1}},
-    "model": baseline(width=-1),
+    "model": make_baseline(width=-1),
 }
 
 
 @pytest.mark.parametrize("part", FAULTY)
-def test_what_defaults_hold_is_not_missed_where_another_setting_is_wrong(part: str) -> None:
+def test_fault_of_one_part_hides_no_default_of_another(part: str) -> None:
     arms = {"arm": {"why": "because", "set": {"model.halt.unit": "token"}}}
-    for asked in ({"arms": arms}, {"grid": {"model.halt.threshold": [0.5, 0.9]}}):
+    for grid_spec in ({"arms": arms}, {"grid": {"model.halt.threshold": [0.5, 0.9]}}):
         with pytest.raises(PlanError) as caught:
-            plan_quickly(spec(baseline=FAULTY[part], **asked))
+            plan_quickly(make_spec(baseline=FAULTY[part], **grid_spec))
         assert [fault.path.split(".")[:2] for fault in caught.value.faults] == [["baseline", part]]
 
 
-def test_what_is_nowhere_is_told_beside_another_fault() -> None:
+def test_unknown_path_is_reported_next_to_another_fault() -> None:
     with pytest.raises(PlanError) as caught:
-        plan_quickly(one_arm({"model.hallt.unit": "token"}, baseline=FAULTY["task"]))
+        plan_quickly(make_one_arm_spec({"model.hallt.unit": "token"}, baseline=FAULTY["task"]))
     assert any("model.hallt.unit does not exist" in fault.message for fault in caught.value.faults)

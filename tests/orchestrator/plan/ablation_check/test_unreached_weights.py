@@ -1,4 +1,4 @@
-"""Weights that no gradient reaches are named, in large models too; those that learn later are not."""
+"""Weights that no gradient reaches are named; weights that learn later are not."""
 
 from typing import Any
 
@@ -7,32 +7,37 @@ import torch
 
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
-from tests.orchestrator.plan.ablation_check.test_empty_arms import CHUNKED, SPARSE, spec_of, system
+from tests.orchestrator.plan.ablation_check.test_empty_arms import (
+    CHUNKED,
+    SPARSE,
+    make_arms_spec,
+    make_settings,
+)
 from tests.support.specs.planned import plan
 
 
-def test_a_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = probing.build_model
+def test_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original_build = probing.original_build_model
 
-    def with_idle(config: Any, *rest: Any) -> Any:
-        made = build(config, *rest)
+    def build_with_unused_layer(config: Any, *arguments: Any) -> Any:
+        model = original_build(config, *arguments)
         if not config.gate:
-            made.forgotten = torch.nn.Linear(4, 4, device=next(made.parameters()).device)
-        return made
+            model.forgotten = torch.nn.Linear(4, 4, device=next(model.parameters()).device)
+        return model
 
-    monkeypatch.setattr(probing, "build_model", with_idle)
-    made = planner.plan(spec_of(system(), {"arm": {"model.gate": False}}))
-    (note,) = made.proofs[1].notes
-    named = "no gradient reaches forgotten.weight, forgotten.bias at any of the weights tried"
-    assert note == f"{named}, nor on inputs of 100 tokens"
-
-
-def test_what_is_before_a_layer_that_begins_with_zeros_is_not_named() -> None:
-    (made,) = plan(spec_of(system(model=SPARSE), {})).proofs
-    assert made.notes == ()
+    monkeypatch.setattr(probing, "build_model", build_with_unused_layer)
+    sweep_plan = planner.plan(make_arms_spec(make_settings(), {"arm": {"model.gate": False}}))
+    (note,) = sweep_plan.proofs[1].notes
+    text = "no gradient reaches forgotten.weight, forgotten.bias at any of the weights tried"
+    assert note == f"{text}, nor on inputs of 100 tokens"
 
 
-def test_a_memory_that_only_the_second_chunk_reads_is_not_named() -> None:
-    chunked = system(model={**CHUNKED, "chunk": {"size": 20}})
-    arms = plan(spec_of(chunked, {"arm": {"model.memory.slots": 5}})).proofs
+def test_weights_before_a_zero_initialised_layer_are_not_named() -> None:
+    (check,) = plan(make_arms_spec(make_settings(model=SPARSE), {})).proofs
+    assert check.notes == ()
+
+
+def test_memory_read_only_by_the_second_chunk_is_not_named() -> None:
+    chunked = make_settings(model={**CHUNKED, "chunk": {"size": 20}})
+    arms = plan(make_arms_spec(chunked, {"arm": {"model.memory.slots": 5}})).proofs
     assert [arm.notes for arm in arms] == [(), ()]

@@ -1,4 +1,4 @@
-"""Plans in which arms run at the settings of each other."""
+"""Plans in which arms run with the settings of other arms."""
 
 import io
 from collections import Counter
@@ -12,40 +12,50 @@ from orchestrator.plan.extension.extending import changes_allowed, extended
 from orchestrator.plan.extension.extension_rules import Begun
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
-from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, full
+from tests.orchestrator.plan.small_specs import ARMS, CONFIRM, SEARCH, make_full_spec
 from tests.support.specs.planned import plan
 from tests.support.sweeps.repeated import repeated_plan
 
 CROSS = {**CONFIRM, "cross": True}
 
 
-def test_every_comparison_costs_its_seeds_twice_more_in_every_repeat():
+def test_each_comparison_adds_two_cross_trials_for_each_seed_and_repeat():
     arms = {name: ARMS[name] for name in ("minus-gate", "no-halt")} | {"control": {"control": True}}
     search = {**SEARCH, "repeats": 2}
-    made, plain = plan(full(arms=arms, search=search, confirm=CROSS)), plan(full(arms=arms, search=search))
+    crossed_plan, plain_plan = (
+        plan(make_full_spec(arms=arms, search=search, confirm=CROSS)),
+        plan(make_full_spec(arms=arms, search=search)),
+    )
     added = Counter(
-        (trial.arm, trial.settings_of, trial.repeat) for trial in made.trials if trial.phase == "cross"
+        (trial.arm, trial.settings_of, trial.repeat)
+        for trial in crossed_plan.trials
+        if trial.phase == "cross"
     )
     pairs = [("minus-gate", "baseline"), ("no-halt", "baseline")]
-    both = [*pairs, *((reference, arm) for arm, reference in pairs)]
-    assert added == {(*pair, repeat): 3 for pair in both for repeat in range(2)}
-    assert [trial for trial in made.trials if trial.phase != "cross"] == list(plain.trials)
-    assert from_json(to_json(made)) == made
-    assert to_json(plain) == to_json(
-        plan(full(arms=arms, search=search, confirm={**CONFIRM, "cross": False}))
+    ordered_pairs = [*pairs, *((reference, arm) for arm, reference in pairs)]
+    assert added == {(*pair, repeat): 3 for pair in ordered_pairs for repeat in range(2)}
+    assert [trial for trial in crossed_plan.trials if trial.phase != "cross"] == list(plain_plan.trials)
+    assert from_json(to_json(crossed_plan)) == crossed_plan
+    assert to_json(plain_plan) == to_json(
+        plan(make_full_spec(arms=arms, search=search, confirm={**CONFIRM, "cross": False}))
     )
     console = Console(file=io.StringIO(), width=160)
-    for part in render(made):
+    for part in render(crossed_plan):
         console.print(part)
     lines = [line.split() for line in console.file.getvalue().splitlines()]
     [columns] = [line for line in lines if line[:3] == ["arm", "search", "confirm"]]
     [total] = [line for line in lines if line[:1] == ["all"]]
-    assert total[columns.index("cross")] == "24", "the plan shows what it costs"
+    assert total[columns.index("cross")] == "24", "the plan must print the number of cross trials"
 
 
-def test_ids_differ_with_what_the_other_arm_searches():
-    one, other = (plan(full(confirm=CROSS, search={**SEARCH, "trials_per_arm": trials})) for trials in (3, 4))
-    ids = [{trial.trial_id for trial in made.trials if trial.phase == "cross"} for made in (one, other)]
+def test_ids_depend_on_the_search_of_the_other_arm():
+    first_plan, second_plan = (
+        plan(make_full_spec(confirm=CROSS, search={**SEARCH, "trials_per_arm": trials})) for trials in (3, 4)
+    )
+    ids = [
+        {trial.trial_id for trial in sweep_plan.trials if trial.phase == "cross"}
+        for sweep_plan in (first_plan, second_plan)
+    ]
     assert len(ids[0]) == len(ids[1]) == 2 * len(ARMS) * 3
     assert not ids[0] & ids[1]
 
@@ -61,32 +71,34 @@ def test_ids_differ_with_what_the_other_arm_searches():
     ],
     ids=["no search", "several assignments", "stop", "no arms", "a control alone"],
 )
-def test_what_cannot_be_crossed_is_refused(parts):
+def test_invalid_cross_is_refused(parts):
     with pytest.raises(PlanError) as raised:
-        plan(full(confirm=CROSS) if not parts else full(**{"confirm": CROSS, **parts}))
+        plan(make_full_spec(confirm=CROSS) if not parts else make_full_spec(**{"confirm": CROSS, **parts}))
     assert [fault.path for fault in raised.value.faults] == ["confirm.cross"]
 
 
-def test_seeds_and_arms_may_be_added():
-    old, new = (
+def test_extension_of_a_crossed_plan_may_add_seeds_and_arms():
+    old_plan, new_plan = (
         repeated_plan(1, seeds, others=others, cross=True) for seeds, others in (((1, 2), 1), ((1, 2, 3), 2))
     )
-    begun = Begun(searched=True, confirmed=True, decides=False)
-    changes = changes_allowed("one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, begun)
-    asked = [trial.trial_id for trial in old.trials]
-    extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})
-    made = extended(old, new, asked, extension)
-    known = {trial.trial_id: trial for trial in made.trials}
-    assert all(known[trial.trial_id] == trial for trial in old.trials)
-    added = Counter(
-        (trial.arm, trial.settings_of)
-        for trial in made.trials
-        if trial.phase == "cross" and trial.trial_id not in asked
+    progress = Begun(searched=True, confirmed=True, decides=False)
+    changes = changes_allowed(
+        "one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, progress
     )
-    assert added == {
+    asked_ids = [trial.trial_id for trial in old_plan.trials]
+    extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})
+    extended_plan = extended(old_plan, new_plan, asked_ids, extension)
+    trials_by_id = {trial.trial_id: trial for trial in extended_plan.trials}
+    assert all(trials_by_id[trial.trial_id] == trial for trial in old_plan.trials)
+    added_counts = Counter(
+        (trial.arm, trial.settings_of)
+        for trial in extended_plan.trials
+        if trial.phase == "cross" and trial.trial_id not in asked_ids
+    )
+    assert added_counts == {
         ("arm-0", "arm-1"): 1,
         ("arm-1", "arm-0"): 1,
         ("arm-0", "arm-2"): 3,
         ("arm-2", "arm-0"): 3,
     }
-    assert from_json(to_json(made)) == made
+    assert from_json(to_json(extended_plan)) == extended_plan

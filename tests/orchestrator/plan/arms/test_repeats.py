@@ -1,4 +1,4 @@
-"""Plans of repeated searches and of controls."""
+"""Plans with repeated searches and with control arms."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,12 +13,12 @@ from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from orchestrator.spec.load import load_spec
-from tests.orchestrator.plan.small import ARMS, SEARCH, full
+from tests.orchestrator.plan.small_specs import ARMS, SEARCH, make_full_spec
 from tests.support.specs.planned import plan
 from tests.support.sweeps.repeated import repeated_plan
 
 CONTROLLED = {"minus-gate": ARMS["minus-gate"], "control": {"control": True}, "again": {"control": True}}
-OWN = """
+CUSTOM_SPEC = """
 name: own
 question: Is the control planned?
 trainable: own_code_for_repeats:train
@@ -27,43 +27,55 @@ arms: {control: {control: true}}
 """
 
 
-def test_every_repeat_costs_a_search_and_its_seeds():
-    once, thrice = plan(full()), plan(full(search={**SEARCH, "repeats": 3}))
-    before, after = (Counter((trial.arm, trial.phase) for trial in made.trials) for made in (once, thrice))
+def test_every_repeat_adds_a_search_and_its_confirm_seeds():
+    single_plan, repeated_plan_ = (
+        plan(make_full_spec()),
+        plan(make_full_spec(search={**SEARCH, "repeats": 3})),
+    )
+    before, after = (
+        Counter((trial.arm, trial.phase) for trial in sweep_plan.trials)
+        for sweep_plan in (single_plan, repeated_plan_)
+    )
     assert after == Counter({key: 3 * count for key, count in before.items()})
-    assert {trial.trial_id for trial in once.trials} < {trial.trial_id for trial in thrice.trials}
-    assert (thrice.power.seeds, thrice.unit, thrice.num_units) == (3, "repeat", 3)
-    assert from_json(to_json(thrice)) == thrice
-    assert to_json(once) == to_json(plan(full(search={**SEARCH, "repeats": 1}))), "1 is the default"
+    assert {trial.trial_id for trial in single_plan.trials} < {
+        trial.trial_id for trial in repeated_plan_.trials
+    }
+    assert (repeated_plan_.power.seeds, repeated_plan_.unit, repeated_plan_.num_units) == (3, "repeat", 3)
+    assert from_json(to_json(repeated_plan_)) == repeated_plan_
+    assert to_json(single_plan) == to_json(plan(make_full_spec(search={**SEARCH, "repeats": 1}))), (
+        "repeats must default to 1"
+    )
 
 
-def test_seeds_of_repeats_are_distinct_and_stay_when_repeats_are_added():
-    few, many = confirm_seeds((101, 102), 2), confirm_seeds((101, 102), 5)
-    assert few[:2] == (101, 102)
-    assert many[: len(few)] == few
-    assert len(set(many)) == 10
+def test_seeds_of_repeats_are_distinct_and_stable():
+    two_repeats, five_repeats = confirm_seeds((101, 102), 2), confirm_seeds((101, 102), 5)
+    assert two_repeats[:2] == (101, 102)
+    assert five_repeats[: len(two_repeats)] == two_repeats
+    assert len(set(five_repeats)) == 10
 
 
-def test_a_control_is_planned_like_the_baseline_and_counted_in_no_correction():
-    made = plan(full(arms=CONTROLLED, search={**SEARCH, "repeats": 3}))
-    assert made.answer.family == 1
-    assert [arm.name for arm in made.arms if arm.control] == ["control", "again"]
-    assert made.arm("control").settings == made.baseline.settings
-    assert made.arm("control").space == made.baseline.space
-    ids = Counter(trial.trial_id for trial in made.trials)
-    assert set(ids.values()) == {1}, "its trials are none of the baseline's"
+def test_control_is_planned_like_the_baseline_without_a_correction():
+    sweep_plan = plan(make_full_spec(arms=CONTROLLED, search={**SEARCH, "repeats": 3}))
+    assert sweep_plan.answer.family == 1
+    assert [arm.name for arm in sweep_plan.arms if arm.control] == ["control", "again"]
+    assert sweep_plan.arm("control").settings == sweep_plan.baseline.settings
+    assert sweep_plan.arm("control").space == sweep_plan.baseline.space
+    ids = Counter(trial.trial_id for trial in sweep_plan.trials)
+    assert set(ids.values()) == {1}, "a control must have different trials"
     seeds = {
-        arm: {trial.seed for trial in made.trials if (trial.arm, trial.phase) == (arm, "search")}
+        arm: {trial.seed for trial in sweep_plan.trials if (trial.arm, trial.phase) == (arm, "search")}
         for arm in ("baseline", "minus-gate", "control", "again")
     }
     assert seeds["baseline"] == seeds["minus-gate"]
     assert not seeds["baseline"] & seeds["control"]
     assert not seeds["again"] & seeds["control"]
-    confirmed = {
-        arm: [trial.seed for trial in made.trials if (trial.arm, trial.phase) == (arm, "confirm")]
+    confirm_seeds_by_arm = {
+        arm: [trial.seed for trial in sweep_plan.trials if (trial.arm, trial.phase) == (arm, "confirm")]
         for arm in ("baseline", "control")
     }
-    assert confirmed["baseline"] == confirmed["control"], "paired like any arm"
+    assert confirm_seeds_by_arm["baseline"] == confirm_seeds_by_arm["control"], (
+        "a control must be paired like any arm"
+    )
 
 
 NO_REPEATS = (
@@ -73,38 +85,40 @@ NO_REPEATS = (
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "path"),
     [
         ("confirm: {seeds: 3}", "arms.control.control"),
         (f"search: {NO_REPEATS}", "search.repeats"),
     ],
 )
-def test_what_no_control_or_repeat_can_be(tmp_path: Path, text, place):
-    (tmp_path / "own.yaml").write_text(OWN + text)
+def test_invalid_controls_and_repeats_are_refused(tmp_path: Path, text, path):
+    (tmp_path / "own.yaml").write_text(CUSTOM_SPEC + text)
     with pytest.raises(SpecError) as raised:
         load_spec(tmp_path / "own.yaml")
-    assert [fault.path for fault in raised.value.faults] == [place]
+    assert [fault.path for fault in raised.value.faults] == [path]
 
 
-def test_a_control_sets_nothing(tmp_path: Path):
+def test_control_with_settings_is_refused(tmp_path: Path):
     (tmp_path / "own.yaml").write_text(
-        OWN.replace("{control: true}", "{control: true, set: {lr: 0.2}}") + "confirm: {seeds: 3}"
+        CUSTOM_SPEC.replace("{control: true}", "{control: true, set: {lr: 0.2}}") + "confirm: {seeds: 3}"
     )
     with pytest.raises(SpecError) as raised:
         load_spec(tmp_path / "own.yaml")
     assert "arms.control.set" in [fault.path for fault in raised.value.faults]
 
 
-def test_repeats_are_added_behind_those_there_are():
-    old, new = repeated_plan(2), repeated_plan(4)
+def test_extension_appends_repeats():
+    old_plan, new_plan = repeated_plan(2), repeated_plan(4)
     before = {"search": {"trials_per_arm": 3, "repeats": 2}}
     after = {"search": {"trials_per_arm": 3, "repeats": 4}}
     changes = changes_allowed("one", before, after, Begun(searched=True, confirmed=True, decides=False))
-    asked = [trial.trial_id for trial in old.trials]
-    extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old.confirm.seeds, {})
-    made = extended(old, new, asked, extension)
-    known = {trial.trial_id: trial for trial in made.trials}
-    assert all(known[trial.trial_id] == trial for trial in old.trials)
-    added = Counter((trial.phase, trial.repeat) for trial in made.trials if trial.trial_id not in {*asked})
-    assert added == {("search", 2): 6, ("search", 3): 6, ("confirm", 2): 4, ("confirm", 3): 4}
-    assert replace(made, extended=()).units == new.units
+    asked_ids = [trial.trial_id for trial in old_plan.trials]
+    extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old_plan.confirm.seeds, {})
+    extended_plan = extended(old_plan, new_plan, asked_ids, extension)
+    trials_by_id = {trial.trial_id: trial for trial in extended_plan.trials}
+    assert all(trials_by_id[trial.trial_id] == trial for trial in old_plan.trials)
+    added_counts = Counter(
+        (trial.phase, trial.repeat) for trial in extended_plan.trials if trial.trial_id not in {*asked_ids}
+    )
+    assert added_counts == {("search", 2): 6, ("search", 3): 6, ("confirm", 2): 4, ("confirm", 3): 4}
+    assert replace(extended_plan, extended=()).units == new_plan.units

@@ -1,4 +1,4 @@
-"""`confirm.resample_data`: which specs can have it, and what it changes in a plan."""
+"""`confirm.resample_data` changes confirm and posthoc trials, and is refused for data that are files."""
 
 from pathlib import Path
 from typing import Any
@@ -8,26 +8,29 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.serialise import from_json, to_json
-from tests.orchestrator.plan.small import CONFIRM, full, spec
+from tests.orchestrator.plan.small_specs import CONFIRM, make_full_spec, make_spec
 from tests.support.specs.planned import plan
 from tests.support.training_code.own_code import BONUS, forgotten
 
 RESAMPLED = {**CONFIRM, "resample_data": True}
 
 
-def faults(asked: Any) -> list[str]:
+def fault_paths(invalid_spec: Any) -> list[str]:
     with pytest.raises(PlanError) as raised:
-        plan(asked)
+        plan(invalid_spec)
     return [fault.path for fault in raised.value.faults]
 
 
-def test_confirm_and_posthoc_trials_are_other_ones_and_search_trials_are_not() -> None:
-    once, drawn = plan(full()), plan(full(confirm=RESAMPLED))
-    before, after = ({(trial.phase, trial.trial_id) for trial in made.trials} for made in (once, drawn))
-    assert {phase for phase, _ in before & after} == {"search"}
-    assert {phase for phase, _ in before ^ after} == {"confirm", "posthoc"}
-    assert from_json(to_json(drawn)) == drawn
-    assert to_json(plan(full(confirm={**CONFIRM, "resample_data": False}))) == to_json(once)
+def test_resampling_changes_confirm_and_posthoc_trials_but_no_search_trials() -> None:
+    fixed_plan, resampled_plan = plan(make_full_spec()), plan(make_full_spec(confirm=RESAMPLED))
+    fixed_trials, resampled_trials = (
+        {(trial.phase, trial.trial_id) for trial in sweep_plan.trials}
+        for sweep_plan in (fixed_plan, resampled_plan)
+    )
+    assert {phase for phase, _ in fixed_trials & resampled_trials} == {"search"}
+    assert {phase for phase, _ in fixed_trials ^ resampled_trials} == {"confirm", "posthoc"}
+    assert from_json(to_json(resampled_plan)) == resampled_plan
+    assert to_json(plan(make_full_spec(confirm={**CONFIRM, "resample_data": False}))) == to_json(fixed_plan)
 
 
 @pytest.mark.parametrize(
@@ -37,16 +40,16 @@ def test_confirm_and_posthoc_trials_are_other_ones_and_search_trials_are_not() -
         ({"name": "logical_inference", "folder": "files"}, "test-7"),
     ],
 )
-def test_a_task_whose_data_are_files_cannot_be_drawn_anew(task: dict[str, Any], split: str) -> None:
+def test_task_with_data_files_cannot_be_resampled(task: dict[str, Any], split: str) -> None:
     model = {"name": "transformer", "width": 16, "heads": 2, "layers": 1}
-    asked = spec(
+    file_spec = make_spec(
         baseline={"task": task, "model": model, "train": {"steps": 1, "batch_size": 1}},
         confirm={**RESAMPLED, "splits": [split]},
     )
-    assert "confirm.resample_data" in faults(asked)
+    assert "confirm.resample_data" in fault_paths(file_spec)
 
 
-def test_own_code_draws_its_data_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_code_cannot_be_resampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "drawing_own.py").write_text(BONUS)
     monkeypatch.syspath_prepend(tmp_path)
     spec_file = tmp_path / "own.yaml"

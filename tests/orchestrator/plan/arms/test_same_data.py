@@ -1,4 +1,4 @@
-"""Settings of tasks that change no example a trial reads are no arms; those that change some are."""
+"""Task settings that change no example of a trial are no arms; settings that change examples are."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +11,8 @@ from tests.orchestrator.plan.ablation_check.test_empty_arms import (
     LOOPED,
     STRINGS,
     WRITER,
-    spec_of,
-    system,
+    make_arms_spec,
+    make_settings,
 )
 from tests.support.specs.planned import plan
 from trainables.task_catalog import task_config
@@ -31,85 +31,91 @@ LETTERS = {
 }
 ADDITION = {"name": "algorithms", "problem": "addition"}
 Case = tuple[dict[str, Any], Mapping[str, Any], Sequence[str]]
-SAME: Mapping[str, Case] = {
-    "a limit beyond the longest tree": (system(SHALLOW), {"task.train_length_max": 50}, ("near-iid",)),
+UNCHANGED_EXAMPLES: Mapping[str, Case] = {
+    "a limit beyond the longest tree": (make_settings(SHALLOW), {"task.train_length_max": 50}, ("near-iid",)),
     "a step more for loops that are not counted": (
-        system(ADDITION, LOOPED),
+        make_settings(ADDITION, LOOPED),
         {"task.carry_step": True},
         ("length-22",),
     ),
-    "a step more for layers": (system(ADDITION, CAUSAL), {"task.carry_step": True}, ("length-22",)),
+    "a step more for layers": (make_settings(ADDITION, CAUSAL), {"task.carry_step": True}, ("length-22",)),
     "further tests that nobody reads": (
-        system({"name": "algorithms"}, LOOPED),
+        make_settings({"name": "algorithms"}, LOOPED),
         {"task.test_lengths": [30, 40, 50]},
         ("length-30", "length-40"),
     ),
     "fewer ranges that nobody reads": (
-        system(),
+        make_settings(),
         {"task.length_ranges": [[200, 300]]},
         ("length-200-300",),
     ),
-    "fewer lengths that nobody reads": (system(STRINGS, WRITER), {"task.test_lengths": [16]}, ("length-16",)),
+    "fewer lengths that nobody reads": (
+        make_settings(STRINGS, WRITER),
+        {"task.test_lengths": [16]},
+        ("length-16",),
+    ),
 }
-OTHER: Mapping[str, Case] = {
-    "a limit that leaves trees out": (system(SHALLOW), {"task.train_length_max": 12}, ("near-iid",)),
+CHANGED_EXAMPLES: Mapping[str, Case] = {
+    "a limit that leaves trees out": (make_settings(SHALLOW), {"task.train_length_max": 12}, ("near-iid",)),
     "a step more for loops that are counted": (
-        system(ADDITION, {**LOOPED, "loops": "task"}),
+        make_settings(ADDITION, {**LOOPED, "loops": "task"}),
         {"task.carry_step": True},
         ("length-22",),
     ),
-    "fewer training trees": (system(SHALLOW), {"task.trees": 1000}, ("near-iid",)),
+    "fewer training trees": (make_settings(SHALLOW), {"task.trees": 1000}, ("near-iid",)),
     "answers written word by word": (
-        system(ADDITION, LOOPED),
+        make_settings(ADDITION, LOOPED),
         {"task.form": "next_token"},
         ("length-22",),
     ),
 }
-OTHER_TESTS: Mapping[str, tuple[Case, str, str]] = {
+CHANGED_TESTS: Mapping[str, tuple[Case, str, str]] = {
     "another seed": (
-        (system(SHALLOW), {"task.data_seed": 1}, ("near-iid",)),
+        (make_settings(SHALLOW), {"task.data_seed": 1}, ("near-iid",)),
         r"task\.data_seed",
         "valid, near-iid",
     ),
     "other sizes": (
-        (system(SHALLOW), {"task.near_iid_examples": 50}, ("near-iid",)),
+        (make_settings(SHALLOW), {"task.near_iid_examples": 50}, ("near-iid",)),
         r"task\.near_iid_examples",
         "valid, near-iid",
     ),
     "more examples of one test": (
-        (system(), {"task.test_examples": 50}, ("length-200-300",)),
+        (make_settings(), {"task.test_examples": 50}, ("length-200-300",)),
         r"task\.test_examples",
         "length-200-300",
     ),
     "other answers": (
-        (system({**STRINGS, "function": "copy"}, WRITER), {"task.function": "reverse"}, ("near-iid",)),
+        (make_settings({**STRINGS, "function": "copy"}, WRITER), {"task.function": "reverse"}, ("near-iid",)),
         r"task\.function",
         "valid, near-iid",
     ),
 }
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_what_changes_no_example_that_is_read_is_refused(name: str) -> None:
-    settings, sets, splits = SAME[name]
+@pytest.mark.parametrize("name", UNCHANGED_EXAMPLES)
+def test_task_setting_that_changes_no_example_is_refused(name: str) -> None:
+    settings, sets, splits = UNCHANGED_EXAMPLES[name]
     with pytest.raises(PlanError, match=r"arms\.arm\.set\S* arm changes nothing against baseline"):
-        plan(spec_of(settings, {"arm": sets}, splits))
+        plan(make_arms_spec(settings, {"arm": sets}, splits))
 
 
 FASTER = {"faster": {"train.lr": 0.01}}
 
 
-@pytest.mark.parametrize("name", OTHER_TESTS)
-def test_an_arm_with_tests_of_its_own_is_refused_unless_it_is_a_context(name: str) -> None:
-    (settings, sets, splits), field, changed = OTHER_TESTS[name]
+@pytest.mark.parametrize("name", CHANGED_TESTS)
+def test_arm_with_changed_tests_is_refused_unless_it_is_a_context(name: str) -> None:
+    (settings, sets, splits), field, changed = CHANGED_TESTS[name]
     with pytest.raises(PlanError, match=rf"arms\.arm\.set\.{field}: .*{changed}.* contexts: "):
-        plan(spec_of(settings, {"arm": sets}, splits))
+        plan(make_arms_spec(settings, {"arm": sets}, splits))
     ((path, value),) = sets.items()
-    old = task_config(settings["task"]).model_dump()[path.removeprefix("task.")]
-    assert len(plan(spec_of(settings, FASTER, splits, contexts={path: [old, value]})).contexts) == 2
+    old_value = task_config(settings["task"]).model_dump()[path.removeprefix("task.")]
+    assert (
+        len(plan(make_arms_spec(settings, FASTER, splits, contexts={path: [old_value, value]})).contexts) == 2
+    )
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_what_changes_examples_is_not_refused(name: str) -> None:
-    settings, sets, splits = OTHER[name]
-    assert "task" in plan(spec_of(settings, {"arm": sets}, splits)).proofs[1].evidence
+@pytest.mark.parametrize("name", CHANGED_EXAMPLES)
+def test_task_setting_that_changes_examples_is_accepted(name: str) -> None:
+    settings, sets, splits = CHANGED_EXAMPLES[name]
+    assert "task" in plan(make_arms_spec(settings, {"arm": sets}, splits)).proofs[1].evidence

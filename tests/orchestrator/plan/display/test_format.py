@@ -1,4 +1,4 @@
-"""Values, domains and conditions as people read them."""
+"""Readable texts of values, domains and conditions."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, In
         ({"unit": "token", "gate": False}, "unit token, gate false"),
     ],
 )
-def test_values(value: Any, text: str) -> None:
+def test_value_words(value: Any, text: str) -> None:
     assert value_words(value) == text
 
 
@@ -50,7 +50,7 @@ def test_values(value: Any, text: str) -> None:
         (float("-inf"), "", "-inf"),
     ],
 )
-def test_what_is_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) -> None:
+def test_number_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) -> None:
     assert decimals(value, 3, sign) == text
 
 
@@ -68,7 +68,7 @@ def test_what_is_rounded_to_zero_has_no_sign(value: float, sign: str, text: str)
         (Float(0.0, 1.0, step=0.3), "0 to 0.9, step 0.3"),
     ],
 )
-def test_domains(domain: Domain, text: str) -> None:
+def test_domain_words(domain: Domain, text: str) -> None:
     assert domain_words(domain) == text
 
 
@@ -82,7 +82,7 @@ def test_domains(domain: Domain, text: str) -> None:
         (None, 3, ("null", "3")),
     ],
 )
-def test_a_change_is_never_shown_as_none(before: Any, after: Any, words: tuple[str, str]) -> None:
+def test_change_words_always_differ(before: Any, after: Any, words: tuple[str, str]) -> None:
     assert change_words(before, after) == words
 
 
@@ -92,7 +92,7 @@ def test_settings_are_written_as_in_a_spec() -> None:
     assert setting_words({"lr": 0.123456789, "gate": False}, 4, ",") == "lr=0.1235,gate=false"
 
 
-def test_conditions() -> None:
+def test_condition_words() -> None:
     when = (When("model.unit", ("token", "sequence")), When("model.gate", (True,)))
     assert condition_words(Dimension("model.x", Float(0.0, 1.0))) == ""
     assert (
@@ -101,7 +101,7 @@ def test_conditions() -> None:
     )
 
 
-def test_numbers_too_long_to_be_read_are_shown_by_their_magnitude() -> None:
+def test_numbers_of_many_digits_are_rounded_to_their_magnitude() -> None:
     assert decimals(-7.5e75, 0) == "-7.5e+75"
     assert decimals(1.23456e12, 3, "+") == "+1.235e+12"
     assert decimals(123456789.0, 0) == "123456789"

@@ -1,4 +1,4 @@
-"""The dry run says what matters, within 100 columns."""
+"""The dry run prints the important facts of a plan within 100 columns."""
 
 from dataclasses import replace
 from io import StringIO
@@ -11,14 +11,14 @@ from orchestrator.plan.display.format import amount, bytes_amount, duration
 from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
-from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
+from tests.orchestrator.plan.small_specs import SEARCH, make_full_spec, make_one_arm_spec, make_spec
 from tests.orchestrator.report.studies import study
 from tests.support.specs.planned import plan
 
 
-def text(found: Any) -> str:
+def print_plan(sweep_plan: Any) -> str:
     console = Console(file=StringIO(), width=100, highlight=False)
-    for part in render(found):
+    for part in render(sweep_plan):
         console.print(part)
     output = console.file
     assert isinstance(output, StringIO)
@@ -26,12 +26,12 @@ def text(found: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def shown() -> str:
-    return text(plan(full()))
+def plan_text() -> str:
+    return print_plan(plan(make_full_spec()))
 
 
-def test_fits_into_a_hundred_columns(shown: str) -> None:
-    assert max(map(len, shown.splitlines())) <= 100
+def test_plan_fits_into_a_hundred_columns(plan_text: str) -> None:
+    assert max(map(len, plan_text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,15 @@ def test_fits_into_a_hundred_columns(shown: str) -> None:
         "With 3 seeds and 4 comparisons, a difference in near-iid/accuracy",
     ],
 )
-def test_says_what_matters(shown: str, line: str) -> None:
-    assert line in shown
+def test_plan_prints_important_facts(plan_text: str, line: str) -> None:
+    assert line in plan_text
 
 
-def test_what_to_look_at_twice_stands_below_the_arm() -> None:
-    shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
-    assert "warning: the name says that it removes gate, but the arm changes model.halt.transition" in shown
+def test_warning_is_printed_below_its_arm() -> None:
+    plan_text = print_plan(plan(make_one_arm_spec({"model.halt.transition": False}, name="minus-gate")))
+    assert (
+        "warning: the name says that it removes gate, but the arm changes model.halt.transition" in plan_text
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,21 +69,26 @@ def test_what_to_look_at_twice_stands_below_the_arm() -> None:
         ("model.width", 6, False),
     ],
 )
-def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
+def test_warning_names_an_arm_that_the_baseline_search_may_find(
     path: str, value: Any, expected: bool
 ) -> None:
-    made = study(2, 3, 1, thresholds=()).plan
-    arm = replace(made.arms[1], changes=(Change(path, None, value),))
-    found = plan_warnings(replace(made, arms=(made.arms[0], arm)))
-    assert len(found) == expected
-    assert all("the search of arm-0 may choose what arm-1 sets" in line for line in found)
-    # Where nothing is searched at all, the difference is what searching gives.
-    assert plan_warnings(replace(made, arms=(made.arms[0], replace(arm, space=Space(()))))) == []
+    sweep_plan = study(2, 3, 1, thresholds=()).plan
+    arm = replace(sweep_plan.arms[1], changes=(Change(path, None, value),))
+    warnings = plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], arm)))
+    assert len(warnings) == expected
+    assert all("the search of arm-0 may choose what arm-1 sets" in line for line in warnings)
+    # Without a searched field, the difference is the effect of the search itself.
+    assert plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], replace(arm, space=Space(()))))) == []
 
 
-def row(**said: Any) -> dict[str, Any]:
-    """A row of a published table."""
-    return {"arm": "baseline", "metric": "accuracy", "values": {"near-iid": 0.7}, "source": "a table"} | said
+def make_published_row(**fields: Any) -> dict[str, Any]:
+    """Make a row of a published table."""
+    return {
+        "arm": "baseline",
+        "metric": "accuracy",
+        "values": {"near-iid": 0.7},
+        "source": "a table",
+    } | fields
 
 
 @pytest.mark.parametrize(
@@ -90,8 +97,8 @@ def row(**said: Any) -> dict[str, Any]:
         (
             {
                 "published": [
-                    row(values={"near-iid": 0.7, "lra": 0.4}),
-                    row(metric="depth", values={"lra": 4}),
+                    make_published_row(values={"near-iid": 0.7, "lra": 0.4}),
+                    make_published_row(metric="depth", values={"lra": 4}),
                 ]
             },
             "accuracy of baseline on lra; depth of baseline on lra. Add the splits to confirm.splits,",
@@ -99,29 +106,35 @@ def row(**said: Any) -> dict[str, Any]:
         (
             {
                 "posthoc": {"model.halt.threshold": [0.5]},
-                "published": [row(values={"train": 0.9}, posthoc={"model.halt.threshold": 0.5})],
+                "published": [
+                    make_published_row(values={"train": 0.9}, posthoc={"model.halt.threshold": 0.5})
+                ],
             },
             "accuracy of baseline, model.halt.threshold=0.5 on train.",
         ),
         (
-            {"confirm": None, "search": SEARCH, "published": [row()]},
+            {"confirm": None, "search": SEARCH, "published": [make_published_row()]},
             "accuracy of baseline on near-iid. Add confirm: what a search reads is compared with nothing",
         ),
     ],
 )
-def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], expected: str) -> None:
-    words = " ".join(text(plan(spec(**parts))).split())
+def test_warning_names_a_published_value_that_no_trial_measures(parts: dict[str, Any], expected: str) -> None:
+    words = " ".join(print_plan(plan(make_spec(**parts))).split())
     assert f"Warning: no confirmed trial reads what was published as {expected}" in words
 
 
-def test_a_published_value_that_is_read_is_no_news() -> None:
-    made = plan(spec(published=[row(values={"near-iid": 0.7, "valid": 0.8, "train": 0.9})]))
-    assert "Look twice" not in text(made)
+def test_measured_published_value_causes_no_warning() -> None:
+    sweep_plan = plan(
+        make_spec(published=[make_published_row(values={"near-iid": 0.7, "valid": 0.8, "train": 0.9})])
+    )
+    assert "Look twice" not in print_plan(sweep_plan)
 
 
-def test_calibrated_plans_say_how_long(shown: str) -> None:
-    assert "One after the other, all steps take" not in shown
-    assert "One after the other, all steps take" in text(plan(one_arm({"model.gate": False}), calibrate=True))
+def test_calibrated_plan_prints_the_duration(plan_text: str) -> None:
+    assert "One after the other, all steps take" not in plan_text
+    assert "One after the other, all steps take" in print_plan(
+        plan(make_one_arm_spec({"model.gate": False}), calibrate=True)
+    )
 
 
 @pytest.mark.parametrize(

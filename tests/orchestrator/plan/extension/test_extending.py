@@ -1,4 +1,4 @@
-"""Plans with more in them: what was planned stays, what cannot be is refused with reasons."""
+"""An extended plan keeps its trials, and changes that are impossible are refused with reasons."""
 
 from dataclasses import replace
 
@@ -28,13 +28,13 @@ SPEC = {
 FRESH = Begun(searched=False, confirmed=False, decides=False)
 SEARCHED = Begun(searched=True, confirmed=False, decides=False)
 DONE = Begun(searched=True, confirmed=True, decides=False)
-OWN = Begun(searched=True, confirmed=True, decides=False, own=True)
-LOOKING = Begun(searched=True, confirmed=True, decides=True)
+CUSTOM_DONE = Begun(searched=True, confirmed=True, decides=False, own=True)
+DECIDING = Begun(searched=True, confirmed=True, decides=True)
 WIDE = {"why": "more", "set": {"model.width": 64}, "drop": []}
 
 
-def changed(path, value):
-    """SPEC with a value at a path, taken away if it is None."""
+def changed_spec(path, value):
+    """Return SPEC with a value at a path, or without the path if the value is None."""
     keys = path.split(" ")
 
     def put(inner, keys):
@@ -47,7 +47,7 @@ def changed(path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "begun"),
+    ("path", "value", "progress"),
     [
         ("arms wide", WIDE, DONE),
         ("arms small why", "even less", DONE),
@@ -60,28 +60,28 @@ def changed(path, value):
         ("answer metric", "test/f1", SEARCHED),
         ("confirm splits", ["long"], SEARCHED),
         ("confirm splits", ["test", "long"], DONE),
-        ("confirm splits", ["test", "long"], LOOKING),
+        ("confirm splits", ["test", "long"], DECIDING),
         ("budget wall_clock_hours", 9.0, DONE),
         ("resources retries", 9, DONE),
         ("question", "which one?", DONE),
         ("published", [{"arm": "small"}], DONE),
     ],
 )
-def test_what_can_be_added(path, value, begun):
-    after = changed(path, value)
-    (found,) = changes_allowed("one", SPEC, after, begun)
-    assert found.path == path.replace(" ", ".")
+def test_extension_may_add_parts(path, value, progress):
+    new_spec = changed_spec(path, value)
+    (change,) = changes_allowed("one", SPEC, new_spec, progress)
+    assert change.path == path.replace(" ", ".")
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "begun", "why"),
+    ("path", "value", "progress", "expected_reason"),
     [
         ("name", "two", FRESH, "a sweep keeps its name"),
         ("trainable", "my:code", FRESH, "what ran must be what runs"),
         ("baseline train steps", 8, DONE, "the settings of every arm follow from it"),
         ("arms small", None, DONE, "an arm that was asked for stays"),
         ("arms small set model.width", 9, DONE, "an arm is what it was when its trials ran"),
-        ("arms wide", WIDE, LOOKING, "with stop: decided an arm more changes what was decided"),
+        ("arms wide", WIDE, DECIDING, "with stop: decided an arm more changes what was decided"),
         ("grid model.heads", [2], DONE, "what was asked for stays"),
         ("grid model.width", [2, 4], DONE, "every arm would be another one"),
         ("search sampler name", "random", DONE, "must be drawn and stopped alike"),
@@ -90,10 +90,15 @@ def test_what_can_be_added(path, value, begun):
         ("search", None, DONE, "must have been found alike in all arms"),
         ("confirm", None, DONE, "what was asked for stays"),
         ("confirm seeds", [2, 1, 3], DONE, r"they must begin with \[1, 2\]"),
-        ("confirm seeds", [1, 2, 3], LOOKING, "with stop: decided a seed more changes what was decided"),
+        ("confirm seeds", [1, 2, 3], DECIDING, "with stop: decided a seed more changes what was decided"),
         ("confirm splits", ["long", "test"], DONE, r"they must begin with \[test\]"),
         ("confirm splits", None, DONE, r"they must begin with \[test\]"),
-        ("confirm splits", ["test", "long"], OWN, "some have been asked for without these; its `evaluate`"),
+        (
+            "confirm splits",
+            ["test", "long"],
+            CUSTOM_DONE,
+            "some have been asked for without these; its `evaluate`",
+        ),
         ("confirm best", 2, DONE, "confirm trials have run by what it was"),
         ("answer metric", "test/f1", DONE, "must not be chosen after confirm trials were seen"),
         ("posthoc", None, DONE, "what was asked for stays"),
@@ -103,59 +108,61 @@ def test_what_can_be_added(path, value, begun):
         ("budget flops", 1e9, DONE, "need not have reported FLOPs"),
     ],
 )
-def test_what_cannot_be_is_refused_with_before_after_and_why(path, value, begun, why):
-    with pytest.raises(InputError, match=why) as raised:
-        changes_allowed("one", SPEC, changed(path, value), begun)
-    first, change, reason, last = str(raised.value).split("\n")
-    assert first == "one cannot be extended by this:"
+def test_impossible_change_is_refused_with_before_after_and_reason(path, value, progress, expected_reason):
+    with pytest.raises(InputError, match=expected_reason) as raised:
+        changes_allowed("one", SPEC, changed_spec(path, value), progress)
+    first_line, change, reason, last_line = str(raised.value).split("\n")
+    assert first_line == "one cannot be extended by this:"
     assert change.startswith(f"  {path.replace(' ', '.')}: ")
     assert " -> " in change
     assert reason.startswith("    ")
-    assert last == CAN
+    assert last_line == CAN
 
 
-def test_all_that_is_refused_is_told_at_once_and_nothing_else():
-    after = changed("name", "two") | {"question": "other?", "trainable": "my:code"}
+def test_all_refused_changes_are_listed_at_once():
+    new_spec = changed_spec("name", "two") | {"question": "other?", "trainable": "my:code"}
     with pytest.raises(InputError) as raised:
-        changes_allowed("one", SPEC, after, DONE)
+        changes_allowed("one", SPEC, new_spec, DONE)
     assert [line for line in str(raised.value).split("\n") if " -> " in line] == [
         "  name: one -> two",
         "  trainable: (nothing) -> my:code",
     ]
 
 
-def test_what_was_asked_for_already():
+def test_extension_without_a_change_is_refused():
     with pytest.raises(InputError, match="nothing to extend: one already has these settings"):
         changes_allowed("one", SPEC, dict(SPEC), DONE)
 
 
-def added(old, **more):
-    names = tuple(arm.name for arm in old.arms)
-    known = {"at": 1.0, "by": "haltsweep extend", "changes": ("x: 1 -> 2",), "seen": {}} | more
-    return Extension(spec_digest=old.spec_digest, arms=names, seeds=old.confirm.seeds, **known)
+def make_extension(old_plan, **fields):
+    names = tuple(arm.name for arm in old_plan.arms)
+    all_fields = {"at": 1.0, "by": "haltsweep extend", "changes": ("x: 1 -> 2",), "seen": {}} | fields
+    return Extension(spec_digest=old_plan.spec_digest, arms=names, seeds=old_plan.confirm.seeds, **all_fields)
 
 
-def by_content(plan):
-    """With the ids that a planner gives."""
+def with_content_ids(plan):
+    """Return the plan with ids as a planner creates them."""
     return replace(plan, trials=tuple(planned_trials(plan.arms, plan.search, plan.confirm, plan.posthoc)))
 
 
 THRESHOLDS = ({"model.shift": 0.5},)
 
 
-def test_trials_keep_ids_and_numbers_and_new_ones_come_behind():
-    old = by_content(make_plan(1, best=2, seeds=(1, 2), posthoc=THRESHOLDS))
-    new = by_content(make_plan(2, best=2, seeds=(1, 2, 3), posthoc=({"model.shift": 0.1}, *THRESHOLDS)))
-    asked = {trial.trial_id for trial in old.trials}
-    found = extended(old, new, asked, added(old))
-    by_id = {trial.trial_id: trial for trial in found.trials}
-    assert {trial.trial_id: by_id[trial.trial_id] for trial in old.trials} == {
-        trial.trial_id: trial for trial in old.trials
+def test_trials_keep_ids_and_numbers_and_new_trials_are_appended():
+    old_plan = with_content_ids(make_plan(1, best=2, seeds=(1, 2), posthoc=THRESHOLDS))
+    new_plan = with_content_ids(
+        make_plan(2, best=2, seeds=(1, 2, 3), posthoc=({"model.shift": 0.1}, *THRESHOLDS))
+    )
+    asked_ids = {trial.trial_id for trial in old_plan.trials}
+    extended_plan = extended(old_plan, new_plan, asked_ids, make_extension(old_plan))
+    by_id = {trial.trial_id: trial for trial in extended_plan.trials}
+    assert {trial.trial_id: by_id[trial.trial_id] for trial in old_plan.trials} == {
+        trial.trial_id: trial for trial in old_plan.trials
     }
-    assert by_id.keys() == {trial.trial_id for trial in new.trials}
-    places = [(trial.arm, trial.phase, trial.number) for trial in found.trials]
+    assert by_id.keys() == {trial.trial_id for trial in new_plan.trials}
+    places = [(trial.arm, trial.phase, trial.number) for trial in extended_plan.trials]
     assert len(set(places)) == len(places)
-    confirms = [trial for trial in found.trials if (trial.arm, trial.phase) == ("arm-0", "confirm")]
+    confirms = [trial for trial in extended_plan.trials if (trial.arm, trial.phase) == ("arm-0", "confirm")]
     assert [(state.rank, state.seed) for state in confirms] == [
         (0, 1),
         (0, 2),
@@ -164,62 +171,72 @@ def test_trials_keep_ids_and_numbers_and_new_ones_come_behind():
         (0, 3),
         (1, 3),
     ]
-    assert from_json(to_json(found)) == found
-    assert "extended" not in to_json(new), "plans that were never extended are the bytes they were"
+    assert from_json(to_json(extended_plan)) == extended_plan
+    assert "extended" not in to_json(new_plan), "the file of a plan without extensions must not change"
 
 
-def test_an_arm_or_a_trial_that_would_be_lost_is_refused():
-    old = make_plan(2)
-    asked = {trial.trial_id for trial in old.trials}
+def test_extension_that_loses_an_arm_or_a_trial_is_refused():
+    old_plan = make_plan(2)
+    asked_ids = {trial.trial_id for trial in old_plan.trials}
     with pytest.raises(InputError, match="arm arm-1: would not be there any more"):
-        extended(old, make_plan(1), asked, added(old))
-    other = replace(old, arms=(replace(old.arms[0], digest="other"), old.arms[1]))
+        extended(old_plan, make_plan(1), asked_ids, make_extension(old_plan))
+    changed_plan = replace(old_plan, arms=(replace(old_plan.arms[0], digest="other"), old_plan.arms[1]))
     with pytest.raises(InputError, match="arm arm-0: would have other settings, ranges, first points"):
-        extended(old, other, asked, added(old))
-    ids = {old.trials[0].trial_id: "0000"}
-    moved = tuple(replace(trial, trial_id=ids.get(trial.trial_id, trial.trial_id)) for trial in old.trials)
+        extended(old_plan, changed_plan, asked_ids, make_extension(old_plan))
+    ids = {old_plan.trials[0].trial_id: "0000"}
+    moved = tuple(
+        replace(trial, trial_id=ids.get(trial.trial_id, trial.trial_id)) for trial in old_plan.trials
+    )
     with pytest.raises(InputError, match=r"trial arm-0/search/0 \(\w+\): would be another one, or none"):
-        extended(old, replace(old, trials=moved), asked, added(old))
-    found = extended(old, replace(old, trials=moved), set(), added(old))
-    assert {trial.trial_id for trial in found.trials} == {each.trial_id for each in moved}
+        extended(old_plan, replace(old_plan, trials=moved), asked_ids, make_extension(old_plan))
+    extended_plan = extended(old_plan, replace(old_plan, trials=moved), set(), make_extension(old_plan))
+    assert {trial.trial_id for trial in extended_plan.trials} == {
+        moved_trial.trial_id for moved_trial in moved
+    }
 
 
 def with_splits(plan, *splits):
     return replace(plan, confirm=replace(plan.confirm, splits=splits))
 
 
-def late(plan):
+def late_trials(plan):
     return [trial for trial in plan.trials if trial.late_splits]
 
 
-def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for():
-    old = by_content(make_plan(1, seeds=(1, 2, 3), posthoc=THRESHOLDS))
-    confirms = [trial for trial in old.trials if trial.phase == "confirm"]
-    (first,) = (trial for trial in old.trials if trial.phase == "posthoc" and trial.seed == 1)
-    asked = {confirms[0].trial_id, confirms[1].trial_id, first.trial_id}
-    new = with_splits(by_content(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long")
-    found = extended(old, new, asked, added(old), {confirms[1].trial_id})
-    assert [(each.seed, dict(each.overrides), each.late_splits) for each in late(found)] == [
+def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
+    old_plan = with_content_ids(make_plan(1, seeds=(1, 2, 3), posthoc=THRESHOLDS))
+    confirms = [trial for trial in old_plan.trials if trial.phase == "confirm"]
+    (posthoc,) = (trial for trial in old_plan.trials if trial.phase == "posthoc" and trial.seed == 1)
+    asked_ids = {confirms[0].trial_id, confirms[1].trial_id, posthoc.trial_id}
+    new_plan = with_splits(
+        with_content_ids(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long"
+    )
+    extended_plan = extended(old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id})
+    assert [
+        (trial.seed, dict(trial.overrides), trial.late_splits) for trial in late_trials(extended_plan)
+    ] == [
         (1, {}, ("long",)),
         (1, {"model.shift": 0.5}, ("long",)),
-    ], "of what diverged nothing is read, and who was not asked for yet reads all by itself"
-    assert {trial.trial_id for trial in old.trials} < {trial.trial_id for trial in found.trials}
-    assert from_json(to_json(found)) == found
-    assert "late_splits" not in to_json(old), "other plans are the bytes they were"
-    everything = {trial.trial_id for trial in found.trials}
-    more = with_splits(new, "test", "long", "longer")
-    newer = extended(found, more, everything, added(found))
-    assert [each for each in late(newer) if each.late_splits == ("long",)] == late(found)
-    again = [each for each in late(newer) if each.late_splits == ("longer",)]
-    assert len(again) == 4 + 4, "every confirm trial and every reading of one, those of splits aside"
-    numbers = [(trial.arm, trial.phase, trial.number) for trial in newer.trials]
+    ], "diverged trials must have no late trials, and new trials must measure all splits"
+    assert {trial.trial_id for trial in old_plan.trials} < {trial.trial_id for trial in extended_plan.trials}
+    assert from_json(to_json(extended_plan)) == extended_plan
+    assert "late_splits" not in to_json(old_plan), "the file of a plan without late splits must not change"
+    all_ids = {trial.trial_id for trial in extended_plan.trials}
+    wider_plan = with_splits(new_plan, "test", "long", "longer")
+    newest_plan = extended(extended_plan, wider_plan, all_ids, make_extension(extended_plan))
+    assert [trial for trial in late_trials(newest_plan) if trial.late_splits == ("long",)] == late_trials(
+        extended_plan
+    )
+    new_late_trials = [trial for trial in late_trials(newest_plan) if trial.late_splits == ("longer",)]
+    assert len(new_late_trials) == 4 + 4, "every confirm trial and every re-evaluation must have a late trial"
+    numbers = [(trial.arm, trial.phase, trial.number) for trial in newest_plan.trials]
     assert len(set(numbers)) == len(numbers)
-    assert from_json(to_json(newer)) == newer
+    assert from_json(to_json(newest_plan)) == newest_plan
 
 
-def test_a_first_split_must_not_change_what_decides():
-    old = by_content(make_plan(1))
-    new = replace(old, answer=AnswerPlan(("long/score",), None, 0.05, 1))
-    asked = {trial.trial_id for trial in old.trials}
+def test_first_split_must_not_change_the_primary_outcome_after_confirm():
+    old_plan = with_content_ids(make_plan(1))
+    new_plan = replace(old_plan, answer=AnswerPlan(("long/score",), None, 0.05, 1))
+    asked_ids = {trial.trial_id for trial in old_plan.trials}
     with pytest.raises(InputError, match="the primary outcome: nothing -> long/score, after confirm trials"):
-        extended(old, new, asked, added(old))
+        extended(old_plan, new_plan, asked_ids, make_extension(old_plan))

@@ -1,4 +1,4 @@
-"""Constraints that a spec writes: kept by every draw, refused where they decide nothing."""
+"""Constraints of a spec hold for every draw, and are refused if they exclude nothing."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from orchestrator.errors import PlanError, SpecError
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
 from search_spaces.dimensions import Constraint
-from tests.orchestrator.plan.small import SEARCH, full
+from tests.orchestrator.plan.small_specs import SEARCH, make_full_spec
 from tests.support.specs.planned import plan
 
 ALSO = {
@@ -18,21 +18,23 @@ ALSO = {
 }
 REAL = {"train.lr": {"float": [1e-3, 1e-2]}, "train.weight_decay": {"float": [1e-3, 1e-1]}}
 STEPPED = {path: {"float": [1e-3, 1e-2], "step": 1e-3} for path in REAL}
-MORE = {**SEARCH, "spaces": [], "also": ALSO, "stopper": None}
+SEARCH_PARTS = {**SEARCH, "spaces": [], "also": ALSO, "stopper": None}
 
 
-def planned(*constraints: str) -> Any:
-    return plan(full(arms={}, search={**MORE, "constraints": list(constraints)}))
+def plan_with_constraints(*constraints: str) -> Any:
+    return plan(make_full_spec(arms={}, search={**SEARCH_PARTS, "constraints": list(constraints)}))
 
 
-def test_a_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
-    found = planned("model.max_layers <= model.feedforward_width", "model.max_layers < 8")
-    assert found.baseline.space.constraints == (
+def test_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
+    sweep_plan = plan_with_constraints("model.max_layers <= model.feedforward_width", "model.max_layers < 8")
+    assert sweep_plan.baseline.space.constraints == (
         Constraint("model.max_layers", "<=", "model.feedforward_width"),
         Constraint("model.max_layers", "<", 8),
     )
-    assert from_json(to_json(found)) == found
-    spec = full(arms={}, search={**MORE, "constraints": ["model.max_layers<=model.feedforward_width"]})
+    assert from_json(to_json(sweep_plan)) == sweep_plan
+    spec = make_full_spec(
+        arms={}, search={**SEARCH_PARTS, "constraints": ["model.max_layers<=model.feedforward_width"]}
+    )
     (tmp_path / "spec.yaml").write_text(to_yaml(spec))
     assert read_spec(tmp_path / "spec.yaml").spec.digest == spec.digest
 
@@ -53,16 +55,16 @@ def test_a_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
         ),
     ],
 )
-def test_a_constraint_that_decides_nothing_is_told(constraint: str, message: str) -> None:
+def test_constraint_that_excludes_nothing_is_refused(constraint: str, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        planned(constraint)
+        plan_with_constraints(constraint)
     assert message in str(caught.value)
 
 
-def test_a_constraint_that_nothing_satisfies_is_told_once_for_all_arms() -> None:
+def test_unsatisfiable_constraint_is_reported_once_for_all_arms() -> None:
     arms = {"minus-gate": {"why": "plain feed-forward block", "set": {"model.gate": False}}}
     with pytest.raises(PlanError) as caught:
-        plan(full(arms=arms, search={**MORE, "constraints": ["model.max_layers > 8"]}))
+        plan(make_full_spec(arms=arms, search={**SEARCH_PARTS, "constraints": ["model.max_layers > 8"]}))
     assert str(caught.value).count("can draw nothing that satisfies model.max_layers > 8") == 1
 
 
@@ -79,22 +81,22 @@ def test_a_constraint_that_nothing_satisfies_is_told_once_for_all_arms() -> None
         (f"model.max_layers < {'9' * 5000}", "must have at most 1000 characters"),
     ],
 )
-def test_what_is_no_constraint_is_refused(tmp_path: Any, constraint: str, message: str) -> None:
-    (tmp_path / "spec.yaml").write_text(to_yaml(full()))
+def test_text_that_is_no_constraint_is_refused(tmp_path: Any, constraint: str, message: str) -> None:
+    (tmp_path / "spec.yaml").write_text(to_yaml(make_full_spec()))
     with pytest.raises(SpecError, match=message):
         read_spec(tmp_path / "spec.yaml", [f"search.constraints=['{constraint}']"])
 
 
-@pytest.mark.parametrize("written", ["5 >= model.max_layers", "5 != model.max_layers"])
-def test_a_number_may_come_first(written: str) -> None:
-    (found,) = planned(written).baseline.space.constraints
-    assert found == Constraint("model.max_layers", "<=" if ">=" in written else "!=", 5)
+@pytest.mark.parametrize("text", ["5 >= model.max_layers", "5 != model.max_layers"])
+def test_number_may_be_first(text: str) -> None:
+    (sweep_plan,) = plan_with_constraints(text).baseline.space.constraints
+    assert sweep_plan == Constraint("model.max_layers", "<=" if ">=" in text else "!=", 5)
 
 
-@pytest.mark.parametrize("written", ["5", "0x5", "005", "+5", "5.0", "0.5e1"])
-def test_a_number_is_read_as_anywhere_in_a_spec(written: str) -> None:
-    (found,) = planned(f"model.max_layers <= {written}").baseline.space.constraints
-    assert found == Constraint("model.max_layers", "<=", 5)
+@pytest.mark.parametrize("text", ["5", "0x5", "005", "+5", "5.0", "0.5e1"])
+def test_number_is_read_as_elsewhere_in_a_spec(text: str) -> None:
+    (sweep_plan,) = plan_with_constraints(f"model.max_layers <= {text}").baseline.space.constraints
+    assert sweep_plan == Constraint("model.max_layers", "<=", 5)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +107,16 @@ def test_a_number_is_read_as_anywhere_in_a_spec(written: str) -> None:
     ],
 )
 def test_real_numbers_are_never_drawn_equal(also: Any, constraint: str, message: str) -> None:
-    asked = {**MORE, "also": also, "constraints": [constraint]}
+    search = {**SEARCH_PARTS, "also": also, "constraints": [constraint]}
     with pytest.raises(PlanError, match=message) as caught:
-        plan(full(arms={}, posthoc={}, search=asked))
+        plan(make_full_spec(arms={}, posthoc={}, search=search))
     assert {fault.path for fault in caught.value.faults} == {"search.constraints[0]"}
 
 
 @pytest.mark.parametrize("operator", ["==", "!="])
-def test_numbers_of_a_lattice_may_be_equal(operator: str) -> None:
-    asked = {**MORE, "also": STEPPED, "constraints": [f"train.lr {operator} train.weight_decay"]}
-    assert plan(full(arms={}, posthoc={}, search=asked)).baseline.space.constraints
+def test_numbers_of_a_grid_may_be_equal(operator: str) -> None:
+    search = {**SEARCH_PARTS, "also": STEPPED, "constraints": [f"train.lr {operator} train.weight_decay"]}
+    assert plan(make_full_spec(arms={}, posthoc={}, search=search)).baseline.space.constraints
 
 
 @pytest.mark.parametrize(
@@ -125,5 +127,5 @@ def test_numbers_of_a_lattice_may_be_equal(operator: str) -> None:
         ("model.max_layers <= model.feedforward_width", "model.max_layers != model.feedforward_width"),
     ],
 )
-def test_constraints_each_of_which_decides_something_stay(constraints: tuple[str, ...]) -> None:
-    assert len(planned(*constraints).baseline.space.constraints) == len(constraints)
+def test_constraints_that_exclude_something_are_retained(constraints: tuple[str, ...]) -> None:
+    assert len(plan_with_constraints(*constraints).baseline.space.constraints) == len(constraints)

@@ -1,4 +1,4 @@
-"""What saves a plan time and must change nothing: weights that are drawn once, models that are narrow."""
+"""Shared weights and narrow models save time of a plan without changing its results."""
 
 from typing import Any
 
@@ -18,68 +18,71 @@ from trainables.data.synthetic import synthetic_batch
 WIDE = {"name": "universal", "width": 256, "heads": 4, "max_layers": 3, "gate": True}
 
 
-def system(**model: Any) -> System:
+def make_system(**model: Any) -> System:
     raw = {"task": {"name": "listops"}, "model": {**WIDE, **model}, "train": {"steps": 100, "batch_size": 4}}
-    found = checked(raw)
-    assert isinstance(found, System), found
-    return found
+    system = checked(raw)
+    assert isinstance(system, System), system
+    return system
 
 
 def test_every_width_is_divided_and_nothing_else_changes() -> None:
     probe = Probe()
-    wide, narrow = system(gate_width=384), probe.narrow(system(gate_width=384))
+    wide, narrow = make_system(gate_width=384), probe.narrow(make_system(gate_width=384))
     before, after = wide.settings["model"], narrow.settings["model"]
     assert {name for name, value in after.items() if value != before[name]} == {"width", "gate_width"}
     assert (after["width"], after["gate_width"]) == (NARROW, 96)
     assert probe.narrow(narrow) is narrow
 
 
-def test_models_that_cannot_both_be_narrowed_are_run_as_they_are() -> None:
-    one, other = system(), system(heads=128)
+def test_models_that_cannot_both_be_narrowed_are_run_unchanged() -> None:
+    first, second = make_system(), make_system(heads=128)
     probe = Probe()
-    assert probe.narrow(one) is not one
-    assert probe.narrow(other) is other, "64 is no multiple of 128"
-    assert probe.narrow_pair(one, other) == (one, other)
-    wider = system(heads=256, width=512)
-    assert probe.narrow_pair(one, wider) == (one, wider)
+    assert probe.narrow(first) is not first
+    assert probe.narrow(second) is second, "64 is no multiple of 128"
+    assert probe.narrow_pair(first, second) == (first, second)
+    wider = make_system(heads=256, width=512)
+    assert probe.narrow_pair(first, wider) == (first, wider)
 
 
 @pytest.fixture(scope="module")
-def seen() -> Probe:
-    """Which has run the wide model that others are compared with."""
+def shared_probe() -> Probe:
+    """Return a probe that keeps results of the wide model for all comparisons."""
     return Probe()
 
 
-@pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
-def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int], seen: Probe) -> None:
-    assert not differ(seen, system(), system(**written), Sweep())
-    assert not shows(evidence(seen, system(), system(**written), Sweep()))
+@pytest.mark.parametrize("explicit", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
+def test_explicit_default_width_is_no_difference(explicit: dict[str, int], shared_probe: Probe) -> None:
+    assert not differ(shared_probe, make_system(), make_system(**explicit), Sweep())
+    assert not shows(evidence(shared_probe, make_system(), make_system(**explicit), Sweep()))
 
 
-def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_are(
+def test_difference_hidden_in_narrow_models_is_found_in_the_original_models(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def gated_where_narrow(model: Any, *rest: Any) -> torch.nn.Module:
+    def build_narrow_models_with_a_gate(model: Any, *arguments: Any) -> torch.nn.Module:
         gate = model.gate or model.width <= NARROW
-        return build_model(model.model_copy(update={"gate": gate}), *rest)
+        return build_model(model.model_copy(update={"gate": gate}), *arguments)
 
-    monkeypatch.setattr(probing, "build_model", gated_where_narrow)
-    assert differ(Probe(), system(), system(gate=False), Sweep())
+    monkeypatch.setattr(probing, "build_model", build_narrow_models_with_a_gate)
+    assert differ(Probe(), make_system(), make_system(gate=False), Sweep())
 
 
-def test_a_model_that_runs_again_has_its_first_weights() -> None:
-    probe, made = Probe(), Probe().narrow(system(dropout=0.5))
+def test_model_that_runs_again_has_its_initial_weights() -> None:
+    probe, narrow_system = Probe(), Probe().narrow(make_system(dropout=0.5))
     passes = (LEARNS, LEARNS_MOVED, *READS[:3])
-    again = [probe.measure(made, asked) for asked in passes]
-    assert again == [Probe().measure(made, asked) for asked in passes]
-    assert again[0] != again[1], "other weights must show, for this test to try anything"
+    measurements = [probe.measure(narrow_system, probe_pass) for probe_pass in passes]
+    assert measurements == [Probe().measure(narrow_system, probe_pass) for probe_pass in passes]
+    assert measurements[0] != measurements[1], "moved weights must change the measurement"
 
 
 def test_operations_are_counted_as_pytorch_counts_them() -> None:
-    made = Probe().narrow(system())
-    model, batch = build_model(made.model, made.shape, 0).eval(), synthetic_batch(made.shape, 2, 16, 0)
-    with only_counted_kernels(), FlopCounterMode(display=False) as known:
+    narrow_system = Probe().narrow(make_system())
+    model, batch = (
+        build_model(narrow_system.model, narrow_system.shape, 0).eval(),
+        synthetic_batch(narrow_system.shape, 2, 16, 0),
+    )
+    with only_counted_kernels(), FlopCounterMode(display=False) as reference:
         model(batch)
     with only_counted_kernels(), Flops() as counted:
         model(batch)
-    assert counted.total == known.get_total_flops() > 0
+    assert counted.total == reference.get_total_flops() > 0

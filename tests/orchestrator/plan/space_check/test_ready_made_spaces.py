@@ -1,9 +1,9 @@
-"""Every ready-made space fits the models it was made for."""
+"""Every ready-made search space fits the models for which it was made."""
 
 import pytest
 
 from orchestrator.search import space_catalog as catalog
-from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
+from tests.orchestrator.plan.small_specs import BASELINE, SEARCH, make_spec
 from tests.support.specs.planned import plan
 
 MODELS = {
@@ -21,7 +21,7 @@ MODELS = {
     "transformer": {"name": "transformer", "width": 16, "heads": 2},
     "universal": {"name": "universal", "width": 16, "heads": 2},
 }
-MADE_FOR = {
+MODELS_BY_SPACE = {
     "chunking": ("tlb", "gutlb"),
     "composing": ("crvnn",),
     "depth": ("universal", "gutlb"),
@@ -31,26 +31,26 @@ MADE_FOR = {
     "optimiser": ("transformer",),
     "routing": ("ndr",),
 }
-"""Space to models; one that is not here is tried on none, which fails."""
+"""Models by search space; a space without an entry fails its test."""
 TASKS = {"looping": {"name": "algorithms", "problem": "copy", "length_max": 5, "test_lengths": [6]}}
-# A curriculum must begin before the end of a training, a schedule must have what it goes by.
+# A curriculum must start before the end of the training; a schedule must have its parameters.
 TRAININGS = {"looping": {"steps": 10_000}, "optimiser": {"schedule": "cosine"}}
-PAIRS = [(name, model) for name in catalog.names() for model in MADE_FOR.get(name, ("nothing",))]
+PAIRS = [(name, model) for name in catalog.names() for model in MODELS_BY_SPACE.get(name, ("nothing",))]
 
 
 @pytest.mark.parametrize("variant", ["", ".wide"])
 @pytest.mark.parametrize(("name", "model"), PAIRS)
 def test_every_dimension_can_be_searched(name: str, model: str, variant: str) -> None:
-    assert model in MODELS, f"name a model that the space {name!r} was made for, in MADE_FOR"
+    assert model in MODELS, f"name a model that the space {name!r} was made for, in MODELS_BY_SPACE"
     task = TASKS.get(name, {"name": "listops", "train_length_max": 100})
     train = BASELINE["train"] | TRAININGS.get(name, {})
     baseline = {"task": task, "model": MODELS[model], "train": train}
     search = {**SEARCH, "spaces": [name + variant], "also": {}, "stopper": None}
-    found = plan(spec(baseline=baseline, search=search, confirm={"seeds": [101, 102, 103]}))
-    assert found.baseline.space.paths == catalog.load(name + variant).paths
+    sweep_plan = plan(make_spec(baseline=baseline, search=search, confirm={"seeds": [101, 102, 103]}))
+    assert sweep_plan.baseline.space.paths == catalog.load(name + variant).paths
 
 
-def test_halting_is_searched_in_chunks_as_elsewhere() -> None:
+def test_halting_space_fits_chunked_models() -> None:
     search = {**SEARCH, "spaces": ["chunking", "halting"], "also": {}, "stopper": None}
-    found = plan(spec(baseline={**BASELINE, "model": MODELS["gutlb"]}, search=search))
-    assert set(catalog.load("halting").paths) < set(found.baseline.space.paths)
+    sweep_plan = plan(make_spec(baseline={**BASELINE, "model": MODELS["gutlb"]}, search=search))
+    assert set(catalog.load("halting").paths) < set(sweep_plan.baseline.space.paths)

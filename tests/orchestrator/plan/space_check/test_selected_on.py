@@ -1,4 +1,4 @@
-"""A task that is validated with its tests, as some are published, says so in plan and report."""
+"""Plans and reports warn if a task validates with its test examples."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,45 +10,45 @@ from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
-from tests.orchestrator.plan.small import BASELINE, spec
+from tests.orchestrator.plan.small_specs import BASELINE, make_spec
 from tests.orchestrator.report.studies import study
 from tests.support.specs.planned import plan
 
 
-def planned(validate_on: str, splits: tuple[str, ...] = ("test",)) -> Plan:
+def plan_with_validation(validate_on: str, splits: tuple[str, ...] = ("test",)) -> Plan:
     task = {"name": "lra_text", "length_max": 50, "validate_on": validate_on}
     confirm: dict[str, Any] = {"seeds": [1, 2, 3], "splits": list(splits)}
-    return plan(spec(baseline={**BASELINE, "task": task}, confirm=confirm))
+    return plan(make_spec(baseline={**BASELINE, "task": task}, confirm=confirm))
 
 
-def text(made: Plan) -> str:
+def print_plan(sweep_plan: Plan) -> str:
     console = Console(width=10_000, record=True)
-    console.print(*render(made))
+    console.print(*render(sweep_plan))
     return console.export_text()
 
 
-def test_a_plan_says_that_selection_sees_test_data() -> None:
-    made = planned("test")
-    assert made.selected_on == ("test",)
-    assert "Warning: Selection saw test data: valid has the examples of test, so that" in text(made)
-    assert from_json(to_json(made)) == made
+def test_plan_warns_that_selection_sees_test_data() -> None:
+    sweep_plan = plan_with_validation("test")
+    assert sweep_plan.selected_on == ("test",)
+    assert "Warning: Selection saw test data: valid has the examples of test, so that" in print_plan(
+        sweep_plan
+    )
+    assert from_json(to_json(sweep_plan)) == sweep_plan
 
 
 @pytest.mark.parametrize(("validate_on", "splits"), [("train", ("test",)), ("test", ())])
-def test_where_it_does_not_or_no_test_is_read_nothing_is_said(
-    validate_on: str, splits: tuple[str, ...]
-) -> None:
-    made = planned(validate_on, splits)
-    assert made.selected_on == ()
-    assert "Selection saw" not in text(made)
-    assert "selected_on" not in to_json(made)
+def test_plan_without_shared_test_data_has_no_warning(validate_on: str, splits: tuple[str, ...]) -> None:
+    sweep_plan = plan_with_validation(validate_on, splits)
+    assert sweep_plan.selected_on == ()
+    assert "Selection saw" not in print_plan(sweep_plan)
+    assert "selected_on" not in to_json(sweep_plan)
 
 
-def test_a_report_says_so_before_its_numbers() -> None:
-    made = study(2, 4, 0)
-    assert not any("Selection saw" in each for each in warning_texts(made.report()))
-    seen = replace(made, plan=replace(made.plan, selected_on=("near-iid",)))
+def test_report_warns_before_its_results() -> None:
+    sweep_plan = study(2, 4, 0)
+    assert not any("Selection saw" in text for text in warning_texts(sweep_plan.report()))
+    leaking = replace(sweep_plan, plan=replace(sweep_plan.plan, selected_on=("near-iid",)))
     assert any(
-        each.startswith("Selection saw test data: valid has the examples of near-iid")
-        for each in warning_texts(seen.report())
+        text.startswith("Selection saw test data: valid has the examples of near-iid")
+        for text in warning_texts(leaking.report())
     )

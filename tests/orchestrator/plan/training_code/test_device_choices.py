@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.training_code.device_choices import device_lines
-from tests.orchestrator.plan.small import baseline, spec
+from tests.orchestrator.plan.small_specs import make_baseline, make_spec
 from tests.support.specs.planned import plan
 
 
@@ -18,17 +18,19 @@ from tests.support.specs.planned import plan
         (1, "bf16", "batch", "FlashAttention 2 of PyTorch"),
     ],
 )
-def test_early_exit_and_kernel_are_named(gpus: float, precision: str, mode: str, kernel: str) -> None:
-    written = baseline()
-    written["train"] = {**written["train"], "precision": precision}
+def test_early_exit_and_attention_kernel_are_named(
+    gpus: float, precision: str, mode: str, kernel: str
+) -> None:
+    settings = make_baseline()
+    settings["train"] = {**settings["train"], "precision": precision}
     arms = {"no-halt": {"why": "as published", "set": {"model.halt": None}}}
-    found = device_lines(plan(spec(arms=arms, baseline=written, resources={"gpus": gpus})))
-    exits, kernels = found
+    lines = device_lines(plan(make_spec(arms=arms, baseline=settings, resources={"gpus": gpus})))
+    exits, kernels = lines
     assert f"early_exit: auto is {mode} (baseline)" in exits
     assert f"attention runs by {kernel}" in kernels
 
 
-def test_nothing_is_said_of_what_is_set() -> None:
-    written: dict[str, Any] = baseline(early_exit="batch")
-    (line,) = device_lines(plan(spec(baseline=written)))
+def test_explicit_settings_are_not_named() -> None:
+    settings: dict[str, Any] = make_baseline(early_exit="batch")
+    (line,) = device_lines(plan(make_spec(baseline=settings)))
     assert "early_exit" not in line

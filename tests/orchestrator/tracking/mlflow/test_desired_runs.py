@@ -1,4 +1,4 @@
-"""Names and texts that MLflow takes, whatever they are made of."""
+"""Runs that MLflow should contain, with names and texts that MLflow accepts."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ PROVENANCE = {"command": ["/a/bin/haltsweep", "launch", "spec.yaml"], "commit": 
 def test_mlflow_accepts_the_key_of_any_metric_name(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name
 
-    assert _validate_metric_name(metric_key(name)) is None, "MLflow raises for others"
+    assert _validate_metric_name(metric_key(name)) is None, "MLflow must accept the key"
     assert metric_key(name)
 
 
@@ -69,14 +69,14 @@ def test_control_characters_in_params_are_escaped() -> None:
     assert as_params({"train.note": "\x1b[2J<b>"}) == {"train.note": r"\x1b[2J<b>"}
 
 
-@pytest.mark.parametrize(("kind", "runs"), [(OutcomeKind.SKIPPED, 0), (OutcomeKind.CRASHED, 1)])
-def test_a_skipped_trial_has_no_run(kind: OutcomeKind, runs: int) -> None:
+@pytest.mark.parametrize(("kind", "num_runs"), [(OutcomeKind.SKIPPED, 0), (OutcomeKind.CRASHED, 1)])
+def test_skipped_trial_has_no_run(kind: OutcomeKind, num_runs: int) -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
     desired.hear(log.asked(1.0, trial))
     desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
-    assert sum(key.startswith("trial/") for key in desired.runs) == runs
+    assert sum(key.startswith("trial/") for key in desired.runs) == num_runs
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_skipped_trial_has_no_run(kind: OutcomeKind, runs: int) -> None:
         (("finished", "skipped", "skipped"), "FINISHED", "finished", "done"),
     ],
 )
-def test_an_arm_says_how_many_of_its_seeds_failed(
+def test_arm_states_how_many_of_its_seeds_failed(
     kinds: tuple[str, ...], status: str, outcome: str, reason: str
 ) -> None:
     plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
@@ -104,43 +104,44 @@ def test_an_arm_says_how_many_of_its_seeds_failed(
         desired.hear(log.asked(1.0, trial))
         desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
     desired.hear(log.closed(2.0, "done"))
-    arm, other = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
-    shown = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
-    assert shown == (status, outcome, reason)
-    assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
+    arm, other_arm = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
+    result = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
+    assert result == (status, outcome, reason)
+    assert (other_arm.status, other_arm.tags["haltsweep.reason"]) == ("FINISHED", "done")
 
 
-def test_an_arm_has_the_confirmed_values_of_searched_fields_as_parameters() -> None:
+def test_arm_has_the_confirmed_values_of_searched_fields_as_params() -> None:
     plan = make_plan(1, seeds=(101, 102))
     (path,) = (dimension.path for dimension in plan.arms[0].space.dimensions)
     desired = DesiredRuns(plan, "ledger")
-    confirmed = 0
+    num_confirmed = 0
     for number, planned in enumerate(plan.trials):
         trial = trial_of(plan, number)
         if planned.phase == "confirm":
-            confirmed += 1
-            trial = replace(trial, assignment={path: 0.25 * confirmed})
+            num_confirmed += 1
+            trial = replace(trial, assignment={path: 0.25 * num_confirmed})
         desired.hear(log.asked(1.0, trial))
         desired.hear(log.started(1.0, trial.trial_id, 1))
-        assert path not in desired.runs["arm/arm-0"].params, "nothing is confirmed yet"
+        assert path not in desired.runs["arm/arm-0"].params, "no trial is confirmed yet"
         desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
     assert desired.runs["arm/arm-0"].params[path] == "0.25, 0.5"
 
 
-def test_a_verdict_is_a_tag_of_its_arm() -> None:
+def test_verdict_is_a_tag_of_its_arm() -> None:
     plan = make_plan(2)
     desired = DesiredRuns(plan, "ledger")
-    begun = next(each for each in range(len(plan.trials)) if plan.trials[each].arm == "arm-1")
-    desired.hear(log.asked(1.0, trial_of(plan, begun)))
-    desired.hear(log.started(2.0, plan.trials[begun].trial_id, 1))
+    number = next(index for index in range(len(plan.trials)) if plan.trials[index].arm == "arm-1")
+    desired.hear(log.asked(1.0, trial_of(plan, number)))
+    desired.hear(log.started(2.0, plan.trials[number].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
     assert desired.summary_tags(words) == {
         "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_x25_b": r"\x1b[2J"}
     }
 
 
-def heard(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> None:
-    """Confirm trials of `plan`, each 10 s from the last, of 2 steps; odd ones diverge after the second."""
+def run_seeds(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> None:
+    """Send confirm trials of `plan` to `desired`: one every 10 s, with 2 steps; odd trials diverge at the
+    end."""
     for number in range(first, seeds):
         trial, at = trial_of(plan, number), 10.0 * number
         name = trial.trial_id
@@ -153,60 +154,62 @@ def heard(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> None:
         desired.hear(log.ended(at + 5, name, Outcome(kind, "why")))
 
 
-def test_an_arm_has_the_time_and_the_curves_of_its_trials() -> None:
+def test_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
     desired = DesiredRuns(plan, "ledger")
     desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
-    assert set(desired.runs) == {"sweep"}, "no arm has begun"
-    heard(plan, 3, desired)
+    assert set(desired.runs) == {"sweep"}, "no arm has started"
+    run_seeds(plan, 3, desired)
     arm = desired.runs["arm/arm-0"]
     assert (arm.status, arm.start_ms, arm.end_ms) == ("FINISHED", 1000, 25_000)
     assert arm.tags["haltsweep.reason"] == "2 of 3 confirm trials finished: 1 diverged"
     assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
     assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
-    assert desired.at_close == {}, "they come once no seed is under way"
-    heard(plan, 6, desired, 3)
+    assert desired.at_close == {}, "curves are added after all seeds have ended"
+    run_seeds(plan, 6, desired, 3)
     desired.hear(log.closed(99.0, "done"))
     assert desired.at_close["arm/arm-0"] == [
-        Point("curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step)  # of seeds 0 and 2
+        Point(
+            "curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step
+        )  # mean of seeds 0 and 2
         for step in (1, 2)
-    ] + [Point("time/running_seconds", 12.0, 99_000, 0)], "a single value, as of a test split, is no curve"
+    ] + [Point("time/running_seconds", 12.0, 99_000, 0)], "a single value is no curve"
 
 
-def test_seeds_that_are_added_make_another_curve() -> None:
-    few = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103))
-    more = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
-    first, again = DesiredRuns(few, "ledger"), DesiredRuns(more, "ledger")
-    for desired in (first, again):
+def test_additional_seeds_create_another_curve() -> None:
+    small_plan = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103))
+    large_plan = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
+    small_runs, large_runs = DesiredRuns(small_plan, "ledger"), DesiredRuns(large_plan, "ledger")
+    for desired in (small_runs, large_runs):
         desired.hear(log.opened(0.0, HOLDER, "d", {}))
-        heard(few, 3, desired)
+        run_seeds(small_plan, 3, desired)
         desired.hear(log.closed(50.0, "done"))
-    shown = list(first.at_close["arm/arm-0"])
-    assert again.at_close["arm/arm-0"] == shown
-    again.hear(log.opened(60.0, HOLDER, "d", {}))
-    assert again.runs["arm/arm-0"].status == "RUNNING"
-    heard(more, 5, again, 3)
-    again.hear(log.closed(70.0, "done"))
-    added = again.at_close["arm/arm-0"][len(shown) :]
+    curve = list(small_runs.at_close["arm/arm-0"])
+    assert large_runs.at_close["arm/arm-0"] == curve
+    large_runs.hear(log.opened(60.0, HOLDER, "d", {}))
+    assert large_runs.runs["arm/arm-0"].status == "RUNNING"
+    run_seeds(large_plan, 5, large_runs, 3)
+    large_runs.hear(log.closed(70.0, "done"))
+    added = large_runs.at_close["arm/arm-0"][len(curve) :]
     assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
-    assert (shown[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
+    assert (curve[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
 
 
-def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
+def test_data_and_examples_do_not_change_the_runs() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
-    plain, more = DesiredRuns(plan, "ledger"), DesiredRuns(plan, "ledger")
-    for desired in (plain, more):
+    plain_runs, runs_with_extras = DesiredRuns(plan, "ledger"), DesiredRuns(plan, "ledger")
+    for desired in (plain_runs, runs_with_extras):
         desired.hear(log.opened(0.0, HOLDER, "d", {}))
-    more.hear(log.read(0.5, {"listops/train": "11aa"}))
-    for desired in (plain, more):
-        heard(plan, 1, desired)
-    more.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
-    for desired in (plain, more):
+    runs_with_extras.hear(log.read(0.5, {"listops/train": "11aa"}))
+    for desired in (plain_runs, runs_with_extras):
+        run_seeds(plan, 1, desired)
+    runs_with_extras.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
+    for desired in (plain_runs, runs_with_extras):
         desired.hear(log.closed(50.0, "done"))
-    assert (more.runs, more.at_close) == (plain.runs, plain.at_close)
+    assert (runs_with_extras.runs, runs_with_extras.at_close) == (plain_runs.runs, plain_runs.at_close)
 
 
-def test_an_arm_without_started_trials_has_a_run_at_the_end() -> None:
+def test_arm_without_started_trials_has_a_run_at_the_end() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     desired = DesiredRuns(plan, "ledger")
     desired.hear(log.opened(0.0, HOLDER, "d", {}))
@@ -216,10 +219,10 @@ def test_an_arm_without_started_trials_has_a_run_at_the_end() -> None:
     assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
 
 
-def test_verify_expects_no_killed_status_before_it_was_written(
+def test_verify_expects_no_killed_status_before_it_is_written(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
-    """As where a launcher and its tracker are killed together."""
+    """A launcher and its tracker may be killed together."""
     lease = ledger.claim(Holder.current())
     ledger.append(list(history(plan, 1))[:-2], lease)
     sync(folder, ledger, uri)
@@ -230,10 +233,12 @@ def test_verify_expects_no_killed_status_before_it_was_written(
         for event in ledger.events():
             desired.hear(event)
         desired.hold(is_locked=False)
-        kept = list(read_runs(uri, plan.name, ledger.uid) or ())
-        return {each.verdict for each in compare(desired, kept, {}, is_final=True, sync="sync")}
+        stored_runs = list(read_runs(uri, plan.name, ledger.uid) or ())
+        return {finding.verdict for finding in compare(desired, stored_runs, {}, is_final=True, sync="sync")}
 
-    assert any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
+    assert any(
+        stored_run.run.status == "RUNNING" for stored_run in read_runs(uri, plan.name, ledger.uid) or ()
+    )
     assert verdicts() == {"behind"}
     sync(folder, ledger, uri)
-    assert not any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
+    assert not any(stored.run.status == "RUNNING" for stored in read_runs(uri, plan.name, ledger.uid) or ())

@@ -1,4 +1,4 @@
-"""Pages of the MLflow UI, as asked of its server."""
+"""Links to pages of the MLflow UI, as its server provides them."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from tests.support.specs.plans import make_plan
 from trainables.metrics import Metric
 
 
-def query(link: str) -> dict[str, list[str]]:
+def parse_link(link: str) -> dict[str, list[str]]:
     return parse_qs(urlsplit(link).fragment.partition("?")[2])
 
 
@@ -27,10 +27,10 @@ def test_arms_are_compared_in_the_order_of_the_plan() -> None:
         links = find_links(f"{server.url}/", "a sweep", ["minus-gate", "baseline", "not-begun"])
     assert server.asked[0] == ("experiments/get-by-name?experiment_name=a+sweep", None)
     assert links.comparison.startswith(f"{server.url}/#/compare-runs?runs="), "MLflow looks for `?runs`"
-    assert query(links.comparison)["runs"] == ['["id-minus-gate","id-baseline"]']
-    assert query(links.comparison)["experiments"] == ['["7"]']
+    assert parse_link(links.comparison)["runs"] == ['["id-minus-gate","id-baseline"]']
+    assert parse_link(links.comparison)["experiments"] == ['["7"]']
     assert links.runs == f"{server.url}/#/experiments/7/runs?workflowType=machine_learning"
-    assert query(links.arms)["viewStateShareKey"] == ["haltsweep-arms"]
+    assert parse_link(links.arms)["viewStateShareKey"] == ["haltsweep-arms"]
 
 
 def view_state(plan: Plan) -> dict[str, Any]:
@@ -38,17 +38,17 @@ def view_state(plan: Plan) -> dict[str, Any]:
     return state
 
 
-def test_an_experiment_has_the_view_as_a_tag_and_links_to_it_in_its_description() -> None:
-    made = view_tags("7", {}, "view")
-    assert made[TAG] == "view"
-    assert "(#/experiments/7/runs?viewStateShareKey=haltsweep-arms&" in made[NOTE_TAG]
-    assert view_tags("7", made, "view") == {}, "equal tags are not sent again"
-    assert view_tags("8", made, "view").keys() == {NOTE_TAG}, "a link to another experiment is replaced"
-    assert NOTE_TAG not in view_tags("7", {NOTE_TAG: "Read this first."}, "view"), "a user's text stays"
+def test_experiment_has_the_view_as_a_tag_and_a_link_in_its_description() -> None:
+    tags = view_tags("7", {}, "view")
+    assert tags[TAG] == "view"
+    assert "(#/experiments/7/runs?viewStateShareKey=haltsweep-arms&" in tags[NOTE_TAG]
+    assert view_tags("7", tags, "view") == {}, "equal tags are not sent again"
+    assert view_tags("8", tags, "view").keys() == {NOTE_TAG}, "a link to another experiment is replaced"
+    assert NOTE_TAG not in view_tags("7", {NOTE_TAG: "Read this first."}, "view"), "a user's text must stay"
 
 
 @pytest.mark.parametrize(("better", "ascending"), [("max", False), ("min", True), (None, False)])
-def test_the_view_starts_with_the_verdict_and_the_best_arm(
+def test_view_starts_with_the_verdict_and_the_best_arm(
     better: Literal["max", "min"] | None, ascending: bool
 ) -> None:
     answer = AnswerPlan(("valid/loss",), None, 0.05, 1)
@@ -61,7 +61,7 @@ def test_the_view_starts_with_the_verdict_and_the_best_arm(
     assert {f"params.`{path}`" for path in searched} <= set(state["selectedColumns"])
 
 
-def test_a_sweep_that_is_not_there_is_the_users_fault() -> None:
+def test_missing_sweep_raises_an_input_error() -> None:
     with (
         answering({"experiments/get-by-name": (404, {"error_code": "RESOURCE_DOES_NOT_EXIST"})}) as server,
         pytest.raises(InputError, match="`haltsweep sync gates`"),
@@ -70,18 +70,18 @@ def test_a_sweep_that_is_not_there_is_the_users_fault() -> None:
 
 
 @pytest.mark.parametrize("answer", [(401, ""), (200, "<html>")])
-def test_an_answer_that_makes_no_sense_is_an_error(answer: tuple[int, str]) -> None:
+def test_invalid_answer_raises_a_store_error(answer: tuple[int, str]) -> None:
     with answering({"experiments/get-by-name": answer}) as server, pytest.raises(StoreError):
         find_links(server.url, "gates", [])
 
 
-def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with answering(with_arms("baseline")) as server:
         assert "id-baseline" in find_links(server.url, "gates", ["baseline"]).comparison
 
 
-def test_a_password_is_sent_and_never_shown() -> None:
+def test_password_is_sent_and_not_printed() -> None:
     with answering(with_arms("baseline")) as server:
         links = find_links(server.url.replace("://", "://ann:p%40ss@"), "gates", ["baseline"])
     assert set(server.credentials) == {"Basic " + base64.b64encode(b"ann:p@ss").decode()}

@@ -1,4 +1,4 @@
-"""The server's life as a child process, with small programs in the place of MLflow."""
+"""The life of the MLflow server as a child process; small programs replace MLflow."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import InputError, StoreError
 from orchestrator.tracking.mlflow import server
 
-SERVES = """
+HANDLER_CODE = """
 import http.server, json, signal, socket, subprocess, sys
 settings = json.load(sys.stdin)
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -21,79 +21,83 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 """
-LISTENS = """
+SERVER_CODE = """
 served = http.server.HTTPServer(('127.0.0.1', 0), Handler, bind_and_activate=False)
 served.socket = socket.socket(fileno=settings['fd'])
 served.serve_forever()
 """
-CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+CHILD_CODE = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+IGNORE_SIGTERM = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+def replace_server(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(server, "_command", lambda: [sys.executable, "-c", program])
 
 
-@pytest.mark.parametrize("more", ["", CHILD, CHILD + STUBBORN], ids=["alone", "with-child", "stubborn"])
-def test_the_server_and_its_children_end(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, SERVES + more + LISTENS)
+@pytest.mark.parametrize(
+    "extra_code", ["", CHILD_CODE, CHILD_CODE + IGNORE_SIGTERM], ids=["alone", "with-child", "stubborn"]
+)
+def test_server_and_its_children_end(
+    extra_code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_server(monkeypatch, HANDLER_CODE + extra_code + SERVER_CODE)
     monkeypatch.setattr(server, "END_S", 0.5)
     with server.serving("sqlite:///x.db", tmp_path, None) as running:
         leader = psutil.Process(running.process.pid)
         family = [leader, *leader.children(recursive=True)]
-        assert len(family) == (2 if more else 1)
-    _, alive = psutil.wait_procs(family, timeout=10)
-    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+        assert len(family) == (2 if extra_code else 1)
+    _, survivors = psutil.wait_procs(family, timeout=10)
+    assert not [process for process in survivors if process.status() != psutil.STATUS_ZOMBIE]
 
 
-def test_a_failed_start_of_the_server_is_reported_with_its_output(
+def test_failed_start_of_the_server_is_reported_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(monkeypatch, "import sys; sys.exit('no such table')")
+    replace_server(monkeypatch, "import sys; sys.exit('no such table')")
     with (
         pytest.raises(StoreError, match="no such table"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
-        raise AssertionError("nothing answers")
+        raise AssertionError("the server must not answer")
 
 
-def test_a_server_that_never_answers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
+def test_server_that_never_answers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_server(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
         pytest.raises(StoreError, match="still importing"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
-        raise AssertionError("nothing answers")
+        raise AssertionError("the server must not answer")
 
 
-def test_a_taken_port_is_refused_if_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    with server.listen(0) as other:
-        taken = other.getsockname()[1]
-        with pytest.raises(InputError, match=f"--port {taken}"):
-            server.listen(taken)
-        monkeypatch.setattr(server, "USUAL_PORT", taken)
-        with server.listen(None) as elsewhere:
-            assert elsewhere.getsockname()[0] == "127.0.0.1"
-            assert elsewhere.getsockname()[1] != taken
+def test_used_port_is_refused_if_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server.listen(0) as other_socket:
+        used_port = other_socket.getsockname()[1]
+        with pytest.raises(InputError, match=f"--port {used_port}"):
+            server.listen(used_port)
+        monkeypatch.setattr(server, "USUAL_PORT", used_port)
+        with server.listen(None) as free_socket:
+            assert free_socket.getsockname()[0] == "127.0.0.1"
+            assert free_socket.getsockname()[1] != used_port
 
 
-def test_a_store_that_cannot_be_used_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(
+def test_unusable_store_raises_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_server(
         monkeypatch, f"import sys; print('INFO: noise'); print('of no use.'); sys.exit({server.NO_STORE})"
     )
     with (
         pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .*of no use"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
-        raise AssertionError("nothing answers")
+        raise AssertionError("the server must not answer")
 
 
 def test_arguments_and_environment_have_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_STATIC_PREFIX", "/elsewhere")
     monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://minio")
-    stand_in(monkeypatch, SERVES + LISTENS)
+    replace_server(monkeypatch, HANDLER_CODE + SERVER_CODE)
     with server.serving("postgresql://user:secret@host/db", tmp_path, None) as running:
         process = psutil.Process(running.process.pid)
         environment, arguments = process.environ(), process.cmdline()

@@ -1,4 +1,4 @@
-"""The MLflow behind `haltsweep ui`: other users get nothing."""
+"""The MLflow server of `haltsweep ui` refuses other users."""
 
 import asyncio
 import hashlib
@@ -21,8 +21,8 @@ from orchestrator.tracking.mlflow.server import serving
 from orchestrator.tracking.mlflow.server_process import TokenPath, require_tables
 
 TOKEN = "a-token"
-NOBODY = 65534
-STRANGER = """
+NOBODY_USER_ID = 65534
+OTHER_USER_CODE = """
 import json, os, sys, urllib.error, urllib.request
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
@@ -43,67 +43,68 @@ print(json.dumps({"uid": os.getuid(), "answers": answers}))
 """
 
 
-def call(path: str, kind: str = "http") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What the application behind the middleware is called with, and what the caller is answered."""
-    seen: list[dict[str, Any]] = []
-    sent: list[dict[str, Any]] = []
+def call_middleware(path: str, kind: str = "http") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Call the middleware; return the scopes that reach the application, and the messages that the caller
+    gets."""
+    scopes: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def app(scope, receive, send):  # type: ignore[no-untyped-def]
-        seen.append(scope)
+        scopes.append(scope)
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+        messages.append(message)
 
     scope = {"type": kind, "path": path, "raw_path": path.encode(), "headers": []}
     asyncio.run(TokenPath(app, TOKEN)(scope, None, send))  # type: ignore[arg-type]
-    return seen, sent
+    return scopes, messages
 
 
 @pytest.mark.parametrize(
     "path",
     ["/", "", "/health", "/a-token", "/a-tokem/", "//a-token/", "/x/a-token/", "/A-TOKEN/", "/é-token/"],
 )
-def test_nothing_outside_the_secret_path_reaches_mlflow(path: str) -> None:
-    seen, sent = call(path)
-    assert not seen
-    assert sent[0]["status"] == 403
-    assert TOKEN not in str(sent)
-    seen, sent = call(path, "websocket")
-    assert not seen
-    assert sent == [{"type": "websocket.close"}]
+def test_requests_outside_the_secret_path_do_not_reach_mlflow(path: str) -> None:
+    scopes, messages = call_middleware(path)
+    assert not scopes
+    assert messages[0]["status"] == 403
+    assert TOKEN not in str(messages)
+    scopes, messages = call_middleware(path, "websocket")
+    assert not scopes
+    assert messages == [{"type": "websocket.close"}]
 
 
 @pytest.mark.parametrize("path", ["/", "/version", "/a-token/", "/é/b"])
-def test_only_mlflow_is_below_the_secret_path(path: str) -> None:
-    seen, sent = call(f"/{TOKEN}{path}")
-    assert [(each["path"], each["raw_path"]) for each in seen] == [(path, path.encode())]
-    assert (b"referrer-policy", b"same-origin") in sent[0]["headers"]
+def test_requests_below_the_secret_path_reach_mlflow(path: str) -> None:
+    scopes, messages = call_middleware(f"/{TOKEN}{path}")
+    assert [(scope["path"], scope["raw_path"]) for scope in scopes] == [(path, path.encode())]
+    assert (b"referrer-policy", b"same-origin") in messages[0]["headers"]
 
 
 @pytest.mark.parametrize("table", ["other", "experiments"])
-def test_a_foreign_database_is_refused_and_stays_as_it_is(table: str, tmp_path: Path) -> None:
+def test_foreign_database_is_refused_and_unchanged(table: str, tmp_path: Path) -> None:
     file = tmp_path / "foreign.db"
     with closing(sqlite3.connect(file)) as database:
         database.execute(f"CREATE TABLE {table} (a TEXT)")
         database.commit()
-    before = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
     with pytest.raises(StoreError, match="alembic_version"):
         require_tables(f"sqlite:///{file}")
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["foreign.db"]
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
+    assert [path.name for path in tmp_path.iterdir()] == ["foreign.db"]
 
 
 @pytest.fixture(scope="module")
-def served(empty_mlflow: Path) -> Iterator[str]:
-    """The secret address of a server."""
+def server_url(empty_mlflow: Path) -> Iterator[str]:
+    """Start a server; yield its secret address."""
     artifacts = empty_mlflow.parent / "mlartifacts"
     artifacts.mkdir()
     with serving(f"sqlite:///{empty_mlflow}", artifacts, None) as server:
         yield server.url
 
 
-def ask(server: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+def send_request(server: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
     request = urllib.request.Request(
         server + path,
         None if body is None else json.dumps(body).encode(),
@@ -118,22 +119,24 @@ def ask(server: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[
         return error.code, error.read().decode()
 
 
-def new_run(server: str, name: str, location: Path) -> str:
-    """A run of a new experiment that keeps its artifacts at `location`."""
-    _, made = ask(
+def create_run(server: str, name: str, location: Path) -> str:
+    """Create a run in a new experiment whose artifacts are at `location`."""
+    _, experiment = send_request(
         server, "api/2.0/mlflow/experiments/create", {"name": name, "artifact_location": location.as_uri()}
     )
-    _, run = ask(server, "api/2.0/mlflow/runs/create", {"experiment_id": made["experiment_id"]})
+    _, run = send_request(
+        server, "api/2.0/mlflow/runs/create", {"experiment_id": experiment["experiment_id"]}
+    )
     run_id: str = run["run"]["info"]["run_id"]
     return run_id
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_reads_nothing_and_deletes_nothing(served: str, empty_mlflow: Path) -> None:
-    run_id = new_run(served, "mine", empty_mlflow.parent / "mlartifacts" / "mine")
-    _, found = ask(served, "api/2.0/mlflow/experiments/get-by-name?experiment_name=mine")
-    experiment = found["experiment"]["experiment_id"]
+def test_another_user_reads_and_deletes_nothing(server_url: str, empty_mlflow: Path) -> None:
+    run_id = create_run(server_url, "mine", empty_mlflow.parent / "mlartifacts" / "mine")
+    _, answer = send_request(server_url, "api/2.0/mlflow/experiments/get-by-name?experiment_name=mine")
+    experiment = answer["experiment"]["experiment_id"]
     requests = [
         ("GET", "", None),
         ("GET", "health", None),
@@ -146,14 +149,14 @@ def test_another_user_reads_nothing_and_deletes_nothing(served: str, empty_mlflo
         ("PUT", "api/2.0/mlflow-artifacts/artifacts/evil", {}),
         ("GET", "api/2.0/mlflow-artifacts/artifacts?path=", None),
     ]
-    base = served.rsplit("/", 2)[0] + "/"
-    program = [sys.executable, "-c", STRANGER, str(NOBODY), base]
-    done = subprocess.run(program, input=json.dumps(requests), capture_output=True, text=True, check=True)
-    stranger = json.loads(done.stdout)
-    assert stranger["uid"] == NOBODY
-    assert [status for status, _ in stranger["answers"]] == [403] * len(requests)
-    assert len({text for _, text in stranger["answers"]}) == 1, "the same words, whatever is asked for"
-    _, after = ask(served, "api/2.0/mlflow/experiments/search?max_results=100")
-    names = {each["name"]: each["lifecycle_stage"] for each in after["experiments"]}
+    base = server_url.rsplit("/", 2)[0] + "/"
+    program = [sys.executable, "-c", OTHER_USER_CODE, str(NOBODY_USER_ID), base]
+    result = subprocess.run(program, input=json.dumps(requests), capture_output=True, text=True, check=True)
+    other_user = json.loads(result.stdout)
+    assert other_user["uid"] == NOBODY_USER_ID
+    assert [status for status, _ in other_user["answers"]] == [403] * len(requests)
+    assert len({text for _, text in other_user["answers"]}) == 1, "every refusal must have the same text"
+    _, experiments = send_request(server_url, "api/2.0/mlflow/experiments/search?max_results=100")
+    names = {item["name"]: item["lifecycle_stage"] for item in experiments["experiments"]}
     assert names["mine"] == "active"
     assert "evil" not in names

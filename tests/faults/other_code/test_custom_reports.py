@@ -1,4 +1,4 @@
-"""Own training code that reports less than it was asked for, or what it says cannot be, is told so."""
+"""Custom training code with missing or invalid metrics causes clear messages."""
 
 import pytest
 from markdown_it import MarkdownIt
@@ -19,7 +19,7 @@ def train(settings, trial):
 """
 SPEC = """
 name: others
-question: Is it told?
+question: Is it reported?
 trainable: theirs:train
 baseline: {lr: 0.5, scale: 1.0, reads: 9}
 arms: {half: {why: half as good, set: {scale: 0.5}}}
@@ -42,37 +42,37 @@ def folder(tmp_path):
         yield tmp_path
 
 
-def launched(folder, haltsweep, spec):
+def launch_and_read_report(folder, haltsweep, spec):
     (folder / "others.yaml").write_text(spec)
     answer = haltsweep("launch", "others.yaml", "--driver", "inline")
     assert "Traceback" not in answer.err
     return answer, (folder / "runs" / "others" / "report" / "report.md").read_text()
 
 
-def test_a_search_without_confirm_shows_what_it_found_and_claims_nothing(folder, haltsweep):
-    answer, page = launched(folder, haltsweep, SPEC + SEARCH)
+def test_search_without_confirm_shows_best_params_without_claims(folder, haltsweep):
+    answer, page = launch_and_read_report(folder, haltsweep, SPEC + SEARCH)
     assert answer.code == 0, answer
-    words = " ".join(answer.out.split())
-    assert "best of each search, on the split that the search used: no test, no claim" in words
-    assert "baseline │ 3 │ 0.400 │ lr=0.4" in words
-    assert "half │ 3 │ 0.200 │ lr=0.4" in words
+    output = " ".join(answer.out.split())
+    assert "best of each search, on the split that the search used: no test, no claim" in output
+    assert "baseline │ 3 │ 0.400 │ lr=0.4" in output
+    assert "half │ 3 │ 0.200 │ lr=0.4" in output
     assert "| half | 3 | 0.200 | lr=0.4 |" in page
-    again = haltsweep("report", "others")
-    assert "half │ 3 │ 0.200" in " ".join(again.out.split())
+    report_answer = haltsweep("report", "others")
+    assert "half │ 3 │ 0.200" in " ".join(report_answer.out.split())
 
 
-def test_test_splits_that_nobody_measured_are_named(folder, haltsweep):
-    answer, page = launched(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
-    shown = "No confirm trial measured anything on far by its last report"
-    assert shown in answer.err
-    assert shown in page
-    assert shown in haltsweep("report", "others").err
+def test_unmeasured_test_splits_are_named(folder, haltsweep):
+    answer, page = launch_and_read_report(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
+    warning = "No confirm trial measured anything on far by its last report"
+    assert warning in answer.err
+    assert warning in page
+    assert warning in haltsweep("report", "others").err
     logged = haltsweep("logs", "others", "baseline/confirm/0")
     assert "its last report has nothing of the test splits far" in logged.out + logged.err
 
 
-def test_splits_that_are_measured_are_not_named_and_what_a_metric_means_breaks_no_page(folder, haltsweep):
-    answer, page = launched(folder, haltsweep, SPEC + CONFIRM)
+def test_measured_splits_are_not_named_and_metric_descriptions_are_escaped(folder, haltsweep):
+    answer, page = launch_and_read_report(folder, haltsweep, SPEC + CONFIRM)
     assert answer.code == 0, answer
     assert "No confirm trial" not in answer.err + page
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
@@ -81,12 +81,14 @@ def test_splits_that_are_measured_are_not_named_and_what_a_metric_means_breaks_n
 
 
 @pytest.mark.parametrize("phases", [CONFIRM, SEARCH])
-def test_a_value_outside_of_its_range_ends_its_trial(folder, haltsweep, phases):
-    answer, page = launched(folder, haltsweep, SPEC.replace("scale: 1.0", "scale: 100") + phases)
+def test_value_outside_its_declared_range_crashes_its_trial(folder, haltsweep, phases):
+    answer, page = launch_and_read_report(
+        folder, haltsweep, SPEC.replace("scale: 1.0", "scale: 100") + phases
+    )
     assert answer.code == 1
     assert "crashed" in answer.out
     status = haltsweep("status", "others")
-    shown = "valid/score must be from 0 to 1, as it is declared, got"
-    assert shown in " ".join((status.out + status.err).split())
+    reason = "valid/score must be from 0 to 1, as it is declared, got"
+    assert reason in " ".join((status.out + status.err).split())
     assert "50.000" not in page
     assert "40.000" not in page

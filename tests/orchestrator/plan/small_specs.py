@@ -1,4 +1,4 @@
-"""A spec small enough to be planned in a fraction of a second, and ways to change it."""
+"""A spec that is planned in a fraction of a second, and functions that change it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,23 +30,27 @@ SEARCH: Mapping[str, Any] = {
 CONFIRM: Mapping[str, Any] = {"seeds": [101, 102, 103], "splits": ["near-iid"]}
 
 
-def spec(**parts: Any) -> Spec:
-    """A spec of `parts` over a small baseline that is confirmed and not searched."""
+def make_spec(**parts: Any) -> Spec:
+    """Make a spec of `parts` over a small baseline, with confirm trials and without a search."""
     return Spec.model_validate(
         {"name": "small", "question": "Does it plan?", "baseline": BASELINE, "confirm": CONFIRM} | parts
     )
 
 
-def baseline(**model: Any) -> dict[str, Any]:
-    """The small baseline with other model settings."""
+def make_baseline(**model: Any) -> dict[str, Any]:
+    """Return the small baseline with changed model settings."""
     return {**BASELINE, "model": {**BASELINE["model"], **model}}
 
 
-def full(**parts: Any) -> Spec:
-    """Everything a spec can ask for, small."""
-    return spec(**{"arms": ARMS, "search": SEARCH, "posthoc": {"model.halt.threshold": [0.3, 0.7]}} | parts)
+def make_full_spec(**parts: Any) -> Spec:
+    """Make a small spec with arms, search, confirm and posthoc."""
+    return make_spec(
+        **{"arms": ARMS, "search": SEARCH, "posthoc": {"model.halt.threshold": [0.3, 0.7]}} | parts
+    )
 
 
-def one_arm(sets: Mapping[str, Any], *, name: str = "arm", why: str = "because", **parts: Any) -> Spec:
-    """A spec with a single arm."""
-    return spec(arms={name: {"why": why, "set": dict(sets)}}, **parts)
+def make_one_arm_spec(
+    sets: Mapping[str, Any], *, name: str = "arm", why: str = "because", **parts: Any
+) -> Spec:
+    """Make a spec with a single arm."""
+    return make_spec(arms={name: {"why": why, "set": dict(sets)}}, **parts)

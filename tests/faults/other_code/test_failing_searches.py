@@ -1,4 +1,4 @@
-"""A sampler or stopper that fails while a sweep runs: one message, and the sweep goes on where it was."""
+"""A custom sampler or stopper that fails during a sweep causes one error message, and `resume` continues."""
 
 import sys
 
@@ -37,7 +37,7 @@ LATE = 22  # later than the planner tries a sampler
 
 class Breaks(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
-        if len(study.trials) > LATE and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("corrected").exists():
             raise KeyError("a slip")
         return super().sample_independent(study, trial, name, distribution)
 
@@ -45,12 +45,12 @@ class Breaks(RandomSampler):
 class Leaves(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
         drawn = super().sample_independent(study, trial, name, distribution)
-        return 7.0 if len(study.trials) > LATE and not Path("mended").exists() else drawn
+        return 7.0 if len(study.trials) > LATE and not Path("corrected").exists() else drawn
 
 
 class Judges(BasePruner):
     def prune(self, study, trial):
-        if len(study.trials) > LATE and not Path("mended").exists():
+        if len(study.trials) > LATE and not Path("corrected").exists():
             raise SystemExit(3)
         return False
 """
@@ -68,7 +68,7 @@ class Judges(BasePruner):
         ("random", "{name: theirs.Judges}", "stopper theirs.Judges failed at search trial 22 of arm"),
     ],
 )
-def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, expected):
+def test_error_of_a_custom_search_explains_how_to_resume(tmp_path, haltsweep, sampler, stopper, expected):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
         (tmp_path / "spec.yaml").write_text(SPEC % (sampler, stopper))
@@ -78,20 +78,20 @@ def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, ex
         assert answer.err.strip().endswith("correct it, then `haltsweep resume searched`")
         assert "Traceback" not in answer.err
         assert "theirs" in sys.modules
-        (tmp_path / "mended").touch()
-        again = haltsweep("resume", "searched", "--driver", "inline")
-        assert again.code == 0, again
-        assert "24 finished" in again.out
+        (tmp_path / "corrected").touch()
+        resumed = haltsweep("resume", "searched", "--driver", "inline")
+        assert resumed.code == 0, resumed
+        assert "24 finished" in resumed.out
 
 
-def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep):
+def test_search_ends_after_every_combination(tmp_path, haltsweep):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
-        few = SPEC.replace("float: [0.0, 1.0]", "choice: [0.1, 0.2, 0.3]") % ("bruteforce", "null")
-        (tmp_path / "spec.yaml").write_text(few)
-        planned = haltsweep("plan", "spec.yaml")
-        shown = "Searches end when every combination was tried, after fewer than 24: baseline 3."
-        assert shown in " ".join(planned.out.split())
+        small_spec = SPEC.replace("float: [0.0, 1.0]", "choice: [0.1, 0.2, 0.3]") % ("bruteforce", "null")
+        (tmp_path / "spec.yaml").write_text(small_spec)
+        plan_answer = haltsweep("plan", "spec.yaml")
+        expected = "Searches end when every combination was tried, after fewer than 24: baseline 3."
+        assert expected in " ".join(plan_answer.out.split())
         answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
         assert answer.code == 0, answer
         assert "3 finished" in answer.out

@@ -1,4 +1,4 @@
-"""Data of a task of others that are not what the task announces: one clear error, before the first trial."""
+"""Data of a custom task that contradict its declaration cause one clear error before the first trial."""
 
 import shutil
 import sys
@@ -48,7 +48,7 @@ def decode(tokens):
 """
 SPEC = """
 name: theirs
-question: Is it told?
+question: Is it reported?
 baseline:
   task: {name: theirs_of_task}
   model: {name: universal, width: 8, heads: 2, max_layers: 2}
@@ -66,13 +66,13 @@ def folder(tmp_path):
         yield tmp_path
 
 
-def written(folder, *changes):
+def write_task(folder, *changes):
     code = TASK
     for old, new in changes:
         assert old in code, old
         code = code.replace(old, new)
     (folder / "kit_of_task" / "theirs.py").write_text(code)
-    # Python takes bytecode of a file that had the same length and second for that of this one.
+    # Python would use the bytecode of an earlier file with the same length and modification time.
     shutil.rmtree(folder / "kit_of_task" / "__pycache__", ignore_errors=True)
     (folder / "spec.yaml").write_text(SPEC.replace("theirs_of_task", "kit_of_task.theirs"))
 
@@ -98,8 +98,8 @@ def written(folder, *changes):
         (('head="classify"', 'head="positions"'), "has the column targets, got ['tokens', 'label']"),
     ],
 )
-def test_data_that_are_not_as_announced_stop_the_launch(folder, haltsweep, change, expected):
-    written(folder, change)
+def test_data_that_contradict_the_declaration_stop_the_launch(folder, haltsweep, change, expected):
+    write_task(folder, change)
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 2
     assert expected in answer.err
@@ -107,11 +107,11 @@ def test_data_that_are_not_as_announced_stop_the_launch(folder, haltsweep, chang
     assert not (folder / "runs" / "theirs").exists()
 
 
-def test_data_of_an_earlier_announcement_are_not_trained_on(folder, haltsweep):
-    """The code says something else of its examples and keeps its VERSION."""
-    written(folder)
+def test_data_of_an_earlier_declaration_are_refused(folder, haltsweep):
+    """The task changes its declaration but keeps its VERSION."""
+    write_task(folder)
     assert haltsweep("data", "build", "spec.yaml").code == 0
-    written(folder, ("vocabulary_size=4", "vocabulary_size=3"))
+    write_task(folder, ("vocabulary_size=4", "vocabulary_size=3"))
     sys.modules.pop("kit_of_task.theirs")
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 2
@@ -137,8 +137,8 @@ def test_data_of_an_earlier_announcement_are_not_trained_on(folder, haltsweep):
         (("pad_id=0", "pad_id=4"), "an id below vocabulary_size=4 as pad_id, got 4"),
     ],
 )
-def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep, change, expected):
-    written(folder, change)
+def test_check_refuses_impossible_declarations(folder, haltsweep, change, expected):
+    write_task(folder, change)
     answer = haltsweep("check", "spec.yaml")
     assert answer.code == 2
     assert expected in answer.err
@@ -146,16 +146,16 @@ def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep,
     assert "baseline.task" in answer.err
 
 
-def test_a_sound_task_is_launched(folder, haltsweep):
+def test_valid_task_is_launched(folder, haltsweep):
     apart = (("len(split))", "ord(split[0]))"), ("length: int = 4", "length: int = 40"))
-    written(folder, *apart, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)"))
+    write_task(folder, *apart, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)"))
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 0, answer
     assert "Look twice" not in answer.err
 
 
-def test_measuring_on_what_is_trained_on_is_told(folder, haltsweep):
-    written(folder)
+def test_launch_warns_of_validation_inputs_in_the_training_data(folder, haltsweep):
+    write_task(folder)
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 0, answer
     assert "kit_of_task.theirs: 40 of 40 inputs of valid are in train too" in answer.err

@@ -1,4 +1,4 @@
-"""A sweep whose folder or ledger is deleted, moved or replaced under it stops, and says what to do."""
+"""A sweep stops with clear advice if its folder or ledger is deleted, moved or replaced."""
 
 import re
 import shutil
@@ -14,15 +14,15 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import Ledger
-from tests.faults.kills.chaos import Place, check_log
-from tests.faults.outages.outage_launcher import HERE, sweep
+from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import module
 from tests.support.sweeps.histories import DEAD
 
 CHANGES = ["delete", "move", "replace", "unlink ledger", "replace ledger"]
 WITH_DRIVERS = [("move", "inline"), ("replace ledger", "inline"), ("delete", "ray")]
-TOLD = {
-    "delete": "it was deleted|has been deleted or moved|it was replaced by another",  # whichever goes first
+MESSAGES = {
+    "delete": "it was deleted|has been deleted or moved|it was replaced by another",
     "move": "it was moved to",
     "replace": "it was moved to .*what is at .* now must be moved away first",
     "unlink ledger": "has been deleted or moved",
@@ -30,21 +30,21 @@ TOLD = {
 }
 
 
-def change(root: Path, how: str) -> None:
+def change_folder(root: Path, kind: str) -> None:
     ledger = root / "ledger.db"
-    aside = root.with_name("elsewhere")
-    match how:
+    moved = root.with_name("elsewhere")
+    match kind:
         case "delete":
             while root.exists():  # a worker may write meanwhile
                 shutil.rmtree(root, ignore_errors=True)
         case "move":
-            root.rename(aside)
+            root.rename(moved)
         case "replace":
             copy = root.with_name("copy")
-            with suppress(shutil.Error):  # what the sweep deletes meanwhile cannot be copied
+            with suppress(shutil.Error):  # the sweep may delete files meanwhile
                 shutil.copytree(root, copy)
-            # At once: a folder that is only away is told as moved.
-            root.rename(aside)
+            # Replace the folder at once: a missing folder would be reported as moved.
+            root.rename(moved)
             copy.rename(root)
         case "unlink ledger":
             ledger.unlink()
@@ -54,76 +54,76 @@ def change(root: Path, how: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "driver"), WITH_DRIVERS)
-def test_it_is_noticed_and_told(tmp_path, how, driver):
-    place = Place(tmp_path, sweep())
+@pytest.mark.parametrize(("change_folder", "driver"), WITH_DRIVERS)
+def test_changed_folder_stops_the_sweep_with_advice(tmp_path, change_folder, driver):
+    place = SweepSite(tmp_path, make_sweep_plan())
     launcher = ("tests.faults.outages.outage_launcher", tmp_path, driver, HERE, "--cpus", 1)
     process = module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
-    change(place.folder.root, how)
-    shown = process.communicate(timeout=240)[1]
-    assert process.returncode == 1, shown
-    assert "Traceback" not in shown
-    last = shown.strip().splitlines()[-1]
-    assert re.search(TOLD[how], last)
-    assert "haltsweep resume" in last
-    if (how, driver) == ("move", "inline"):
+    change_folder(place.folder.root, change_folder)
+    errors = process.communicate(timeout=240)[1]
+    assert process.returncode == 1, errors
+    assert "Traceback" not in errors
+    last_line = errors.strip().splitlines()[-1]
+    assert re.search(MESSAGES[change_folder], last_line)
+    assert "haltsweep resume" in last_line
+    if (change_folder, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
-        again = module(*launcher)
-        assert again.communicate(timeout=240)[1] == ""
-        assert again.returncode == 0
+        resumed = module(*launcher)
+        assert resumed.communicate(timeout=240)[1] == ""
+        assert resumed.returncode == 0
         check_log(place.events(), place.plan)
 
 
-def test_nothing_is_made_where_a_folder_was(tmp_path):
-    place = Place(tmp_path, sweep(quick=True))
+def test_moved_folder_is_not_recreated(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan(quick=True))
     with pytest.raises(
         FolderGone, match=r"it was moved to .*/elsewhere \(.*move it back, then `haltsweep resume"
     ):
-        _session_with(place, lambda: change(place.folder.root, "move"))
-    left = [each.name for each in place.folder.root.glob("*")]
-    assert left in ([], ["checkpoints"]), "at most what was being saved is made where it was"
+        _run_session_with(place, lambda: change_folder(place.folder.root, "move"))
+    leftovers = [path.name for path in place.folder.root.glob("*")]
+    assert leftovers in ([], ["checkpoints"]), "at most a checkpoint in progress may recreate the folder"
 
 
-def _session_with(place, act):
+def _run_session_with(place, action):
     from orchestrator.execution.live_view import Listeners
-    from tests.faults.kills.chaos import go
+    from tests.faults.kills.chaos import launch_or_resume
 
     place.data.mkdir(parents=True, exist_ok=True)
-    seen = []
+    snapshots = []
 
-    def changed(snapshot):
-        seen.append(snapshot)
-        if len(seen) == 2:
-            act()
-            time.sleep(1.1)  # looked at once a second
+    def on_change(snapshot):
+        snapshots.append(snapshot)
+        if len(snapshots) == 2:
+            action()
+            time.sleep(1.1)  # the watch checks the folder once a second
 
-    return go(place, "inline", watch=Listeners(on_change=changed)).exit_code
+    return launch_or_resume(place, "inline", watch=Listeners(on_change=on_change)).exit_code
 
 
-def test_a_look_once_a_second_is_enough(tmp_path):
+def test_folder_watch_checks_at_most_once_a_second(tmp_path):
     folder = SweepFolder(tmp_path / "sweep")
     folder.root.mkdir()
-    with FolderWatch(folder) as presence:
-        presence.check(at_once=True)
+    with FolderWatch(folder) as watch:
+        watch.check(at_once=True)
         folder.root.rmdir()
-        presence.check()
+        watch.check()
         with pytest.raises(FolderGone, match=r"it was deleted .*restore it from a backup"):
-            presence.check(at_once=True)
+            watch.check(at_once=True)
         folder.root.mkdir()
         with pytest.raises(FolderGone, match=r"replaced by another .*must be moved away first"):
-            presence.check(at_once=True)
+            watch.check(at_once=True)
 
 
-@pytest.mark.parametrize("how", ["unlink ledger", "replace ledger"])
-def test_a_ledger_that_is_another_is_neither_read_nor_written(tmp_path, how):
+@pytest.mark.parametrize("change_folder", ["unlink ledger", "replace ledger"])
+def test_replaced_ledger_is_neither_read_nor_written(tmp_path, change_folder):
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True) as ledger:
         lease = ledger.claim(DEAD)
-        change(tmp_path, how)
+        change_folder(tmp_path, change_folder)
         for use in (lambda: ledger.append([log.closed(1.0, "done")], lease), ledger.last_seq):
-            with pytest.raises(LedgerReplaced, match=TOLD[how]):
+            with pytest.raises(LedgerReplaced, match=MESSAGES[change_folder]):
                 use()
     assert issubclass(LedgerReplaced, StoreError)

@@ -1,4 +1,4 @@
-"""A sweep whose checkpoints are in S3: killed, resumed, read again; nothing of it is left in its folder."""
+"""A sweep with checkpoints in S3 is killed, resumed and re-evaluated; its folder contains no checkpoint."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ SPEC = (
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
 LAUNCH = ("launch", "tiny.yaml", "--driver", "inline", "--checkpoints")
-"""Which driver the workers have is no matter to checkpoints; with Ray's `test_machines` loses a node."""
+"""The driver does not matter to checkpoints; `test_machines` loses a node of Ray."""
 
 
 @pytest.fixture
@@ -42,42 +42,42 @@ def events(shell):
         return list(ledger.events())
 
 
-def checkpointed(shell):
+def checkpoint_events(shell):
     with suppress(Exception):
-        return [each for each in events(shell) if each.kind is EventKind.CHECKPOINTED]
+        return [event for event in events(shell) if event.kind is EventKind.CHECKPOINTED]
     return []
 
 
-def test_a_killed_launcher_goes_on_from_s3(shell, s3):
+def test_killed_launcher_resumes_from_s3(shell, s3):
     with shell.started(*LAUNCH, s3.uri) as process:
-        wait_for(lambda: len(checkpointed(shell)) >= 3, process)
+        wait_for(lambda: len(checkpoint_events(shell)) >= 3, process)
         process.kill()
-    said = shell.run("resume", "tiny", "--driver", "inline")
-    assert said.code == 0, said.err
+    result = shell.run("resume", "tiny", "--driver", "inline")
+    assert result.code == 0, result.err
     check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
-    places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in checkpointed(shell)}
+    places = {event.payload["path"].partition("/some/folder/tiny-")[0] for event in checkpoint_events(shell)}
     assert places == {"s3://bucket"}
-    confirmed = {each.trial_id for each in events(shell) if each.payload.get("phase") == "confirm"}
-    assert {name.split("/")[1] for name in s3.files()} == confirmed, "searched trials leave nothing"
+    confirmed = {event.trial_id for event in events(shell) if event.payload.get("phase") == "confirm"}
+    assert {name.split("/")[1] for name in s3.files()} == confirmed, "search trials must leave no checkpoint"
     assert not (shell.folder / "runs" / "tiny" / "checkpoints").exists()
     assert shell.run("remove", "tiny", "--yes").code == 0
     assert s3.files() == []
 
 
-def test_the_secret_is_written_nowhere_and_a_lost_store_is_told(shell, s3):
+def test_secret_is_not_written_and_a_lost_store_is_reported(shell, s3):
     with shell.started(*LAUNCH, s3.uri) as process:
-        wait_for(lambda: checkpointed(shell), process)
+        wait_for(lambda: checkpoint_events(shell), process)
         process.send_signal(signal.SIGINT)
-        first = answer(process)
-    assert first.code == 130, first.err
+        launch_result = answer(process)
+    assert launch_result.code == 130, launch_result.err
     s3.kill()
-    second = shell.run("resume", "tiny", "--driver", "inline")
-    assert second.code == 1
-    assert "--checkpoints must be a location that allows writing, reading and deleting" in second.err
-    assert "Traceback" not in first.err + second.err
+    resume_result = shell.run("resume", "tiny", "--driver", "inline")
+    assert resume_result.code == 1
+    assert "--checkpoints must be a location that allows writing, reading and deleting" in resume_result.err
+    assert "Traceback" not in launch_result.err + resume_result.err
     setup = json.loads((shell.folder / "runs" / "tiny" / "launch.json").read_text())
     assert s3.uri in json.dumps(setup)
-    texts = [first.out, first.err, second.out, second.err]
+    texts = [launch_result.out, launch_result.err, resume_result.out, resume_result.err]
     files = [path.read_bytes() for path in shell.folder.rglob("*") if path.is_file()]
     assert not [text for text in texts if SECRET in text]
     assert not [content for content in files if SECRET.encode() in content]

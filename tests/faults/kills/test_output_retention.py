@@ -1,4 +1,4 @@
-"""Output of trials is retained through kill -9 of a trial and of the launcher."""
+"""Output of trials is retained after a kill -9 of the trial or of the launcher."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import Place
+from tests.faults.kills.chaos import SweepSite
 from tests.support.processes.commands import COMMAND, PATIENCE_S
 from tests.support.processes.forks import forks
 from tests.support.processes.process_lookup import wait_until
@@ -19,11 +19,11 @@ from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.sweeps.workloads import Synthetic
 
 pytestmark = pytest.mark.slow
-WORKLOAD = "tests.faults.kills.test_output_survives:Loud"
+WORKLOAD = "tests.faults.kills.test_output_retention:PrintingWorkload"
 
 
-class Loud(Synthetic):
-    """Says what it does, in every way, and fails as it is told to."""
+class PrintingWorkload(Synthetic):
+    """A workload that prints to every stream and fails as its settings request."""
 
     def advance(self):
         step = self._step + 1
@@ -31,22 +31,22 @@ class Loud(Synthetic):
         print(f"warned at {step}", file=sys.stderr)
         warnings.warn(f"careful at {step}", UserWarning, stacklevel=1)
         if step == 2 and self._train["fault"] == "deep":
-            self._deep(30)
+            self._recurse(30)
         if step == 2 and self._train["fault"] == "kill":
-            print("last words of a worker")
+            print("last line of a worker")
             sys.stdout.flush()
         return super().advance()
 
-    def _deep(self, level):
+    def _recurse(self, level):
         if not level:
             raise RuntimeError("at http://user:marker@host/ the bottom")
         self._deeper(level)
 
     def _deeper(self, level):
-        self._deep(level - 1)
+        self._recurse(level - 1)
 
 
-def sweep(*faults):
+def make_sweep_plan(*faults):
     arms = [make_arm(fault, tally=True, fault=fault, steps=3) for fault in faults]
     return make_plan(
         arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
@@ -62,27 +62,27 @@ def _session(place):
         run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver="inline")
 
 
-def run(place):
+def run_session(place):
     process = forks.Process(target=_session, args=(place,))
     process.start()
     process.join(PATIENCE_S)
     return process.exitcode
 
 
-def attempts(place, fault):
-    """Of the trial with that fault, as scripts see them."""
-    (trial,) = (each.trial_id for each in place.plan.trials if each.arm == fault)
+def trial_attempts(place, fault):
+    """Return the attempts of the trial with `fault`, as `haltsweep logs --json` prints them."""
+    (trial,) = (trial.trial_id for trial in place.plan.trials if trial.arm == fault)
     command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    return json.loads(shown.stdout)["attempts"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return json.loads(result.stdout)["attempts"]
 
 
-def kept(place):
+def stored_logs(place):
     return b"".join(path.read_bytes() for path in place.folder.logs.rglob("*") if path.is_file())
 
 
-def assert_kept_whole(place):
-    (attempt,) = attempts(place, "deep")
+def assert_output_complete(place):
+    (attempt,) = trial_attempts(place, "deep")
     assert attempt["outcome"] == "crashed"
     text = attempt["output"]
     for step in (1, 2):
@@ -91,30 +91,30 @@ def assert_kept_whole(place):
         assert f"UserWarning: careful at {step}\n" in text
     assert text.count("in _deeper") == 30
     assert text.rstrip().endswith("the bottom")
-    assert b"marker" not in kept(place)
+    assert b"marker" not in stored_logs(place)
 
 
-def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path):
-    place = Place(tmp_path, sweep("deep", "kill"))
-    assert run(place) == 0
-    assert_kept_whole(place)
-    first, second = attempts(place, "kill")
+def test_logs_contain_whole_errors_and_the_last_output_of_a_killed_trial(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan("deep", "kill"))
+    assert run_session(place) == 0
+    assert_output_complete(place)
+    first, second = trial_attempts(place, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
     assert "worker died by no fault of the trial" in first["reason"]
-    assert "last words of a worker\n" in first["output"]
-    assert "step 1 of" not in second["output"], "each attempt has its own"
+    assert "last line of a worker\n" in first["output"]
+    assert "step 1 of" not in second["output"], "each attempt must have a separate log"
     assert not list(place.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"
 
 
-def test_the_last_words_before_the_launcher_was_killed(tmp_path):
-    place = Place(tmp_path, sweep("hang"))
+def test_logs_contain_the_last_output_before_the_launcher_was_killed(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan("hang"))
     process = forks.Process(target=_session, args=(place,))
     process.start()
-    wait_until(lambda: b"step 2 of" in kept(place), "the trial hangs")
+    wait_until(lambda: b"step 2 of" in stored_logs(place), "the trial hangs")
     process.kill()
     process.join(PATIENCE_S)
-    (attempt,) = attempts(place, "hang")
+    (attempt,) = trial_attempts(place, "hang")
     assert (attempt["outcome"], attempt["reason"]) == (None, "")
     assert "step 2 of" in attempt["output"]
     wait_until(lambda: not list(place.folder.logs.rglob("*.raw")), "the log is finished")
-    assert "step 2 of" in attempts(place, "hang")[0]["output"]
+    assert "step 2 of" in trial_attempts(place, "hang")[0]["output"]

@@ -1,0 +1,161 @@
+"""`haltsweep stop` in another process drains a session, and a resumed sweep repeats nothing.
+`test_ray_faults.py` tests the same on Ray."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from orchestrator.spec.section import Resources
+from tests.faults.kills.chaos import SweepSite, check_log
+from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
+from tests.support.processes.commands import COMMAND, PATIENCE_S
+from tests.support.processes.forks import forks
+from tests.support.processes.process_lookup import wait_until
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.stores.postgres import postgres_url
+from tests.support.sweeps.workloads import Synthetic
+
+WORKLOAD = f"{__name__}:SlowWorkload"
+
+
+class SlowWorkload(Synthetic):
+    """A workload that is slow until the file `slow` is deleted."""
+
+    def advance(self):
+        if (self._job.data_dir / "slow").exists():
+            time.sleep(0.3)
+        return super().advance()
+
+
+def make_sweep_plan(**train):
+    arms = [make_arm("one", tally=True, **{"steps": 500, **train})]
+    return make_plan(arms, trials_per_arm=2, seeds=(), resources=Resources(checkpoint_seconds=60.0))
+
+
+def run_haltsweep(*arguments):
+    command = [COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def _session(place, storage):
+    setup = Setup(place.data, WORKLOAD, storage=storage)
+    if place.folder.plan.exists():
+        resume_sweep(place.folder, driver="inline")
+    else:
+        place.data.mkdir(parents=True)
+        (place.data / "slow").touch()
+        run_sweep(place.plan, place.folder, setup, "", driver="inline")
+
+
+@contextmanager
+def session(place, storage=None):
+    """Run a session in another process."""
+    process = forks.Process(target=_session, args=(place, storage))
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def read_events(place, storage=None):
+    try:
+        with Ledger.open(storage or place.folder.ledger_url, place.plan.name) as ledger:
+            return list(ledger.events())
+    except StoreError:
+        return []
+
+
+def wait_for_progress(place, storage=None, at_least=2):
+    """Wait until new steps are measured."""
+    num_measured = sum(event.kind is EventKind.MEASURED for event in read_events(place, storage))
+    wait_until(
+        lambda: (
+            sum(event.kind is EventKind.MEASURED for event in read_events(place, storage))
+            >= num_measured + at_least
+        ),
+        "trials are under way",
+    )
+
+
+def assert_drained(events):
+    """Assert that running trials wrote a checkpoint before the sweep was closed."""
+    stopped = [
+        event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
+    ]
+    assert {event.payload["reason"] for event in stopped} == {"the sweep was asked to stop"}
+    assert events[-1].payload == {"reason": "interrupted"}
+    checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
+    assert {event.trial_id for event in stopped} <= checkpointed
+
+
+@pytest.mark.slow
+def test_stop_drains_a_session_and_the_next_session_continues(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan())
+    with session(place) as process:
+        wait_for_progress(place)
+        result = run_haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert f"process {process.pid} on " in result.stdout
+        assert "synthetic: stopped; continue with: haltsweep resume synthetic --runs " in result.stdout
+        process.join(PATIENCE_S)
+        assert process.exitcode == 0
+    assert_drained(read_events(place))
+    (place.data / "slow").unlink()
+    with session(place) as process:
+        process.join(PATIENCE_S)
+        assert process.exitcode == 0
+    check_log(read_events(place), place.plan)
+    assert set(place.steps_done().values()) == {1}
+
+
+@pytest.mark.slow
+def test_only_now_option_stops_a_trial_that_never_reports(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan(fault="hang", fault_at=3, steps=4))
+    with session(place) as process:
+        wait_for_progress(place)
+        runs = ("--runs", tmp_path / "runs")
+        result = run_haltsweep("stop", "synthetic", *runs, "--timeout", "3")
+        assert result.returncode == 1
+        assert "--now" in result.stderr
+        assert process.is_alive()
+        result = run_haltsweep("stop", "synthetic", *runs, "--now")
+        assert (result.returncode, result.stderr) == (0, "")
+        process.join(PATIENCE_S)
+        assert process.exitcode == 0
+    assert read_events(place)[-1].payload == {"reason": "interrupted"}
+
+
+@pytest.mark.slow
+def test_stop_reports_that_no_process_runs_a_killed_session(tmp_path):
+    place = SweepSite(tmp_path, make_sweep_plan())
+    with session(place) as process:
+        wait_for_progress(place)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    result = run_haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "no process runs it" in result.stdout
+
+
+@pytest.mark.slow
+def test_stop_through_postgresql_needs_no_folder(tmp_path, request):
+    with postgres_url(request) as url:
+        place = SweepSite(tmp_path, make_sweep_plan())
+        with session(place, url) as process:
+            wait_for_progress(place, url)
+            result = run_haltsweep("stop", "synthetic", "--runs", tmp_path / "none", "--storage", url)
+            assert (result.returncode, result.stderr) == (0, "")
+            process.join(PATIENCE_S)
+            assert process.exitcode == 0
+        assert_drained(read_events(place, url))
