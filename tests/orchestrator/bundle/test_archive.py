@@ -35,7 +35,7 @@ def refused(file, place, why):
         archive.unpack(file, place / "inside")
     after = {name: each for name, each in tree(place).items() if not name.startswith("inside")}
     assert after == before, "nothing is written outside of the folder"
-    assert not [each for each in (place / "inside").rglob("*") if each.is_symlink()]
+    assert not [path for path in (place / "inside").rglob("*") if path.is_symlink()]
 
 
 def test_what_was_written_is_unpacked_and_equal_files_give_equal_bytes(place):
@@ -111,7 +111,7 @@ def test_a_bomb_is_refused_by_what_it_says_and_by_what_comes_out(place, monkeypa
     content[at : at + 4] = struct.pack("<I", 10)  # it says that it is small
     file.write_bytes(content)
     refused(file, place, "it cannot be read|would need more")
-    assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= 100_000
+    assert sum(path.stat().st_size for path in (place / "inside").rglob("*")) <= 100_000
 
 
 def test_a_small_archive_may_not_become_large(place, monkeypatch):
@@ -128,7 +128,7 @@ def test_a_small_archive_may_not_become_large(place, monkeypatch):
     content[at : at + 4] = struct.pack("<I", 10)  # it says that it is small
     file.write_bytes(content)
     refused(file, place, "it cannot be read|would need more")
-    assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= most
+    assert sum(path.stat().st_size for path in (place / "inside").rglob("*")) <= most
     with pytest.raises(InputError, match="hand on the sweep's folder instead"):
         archive.write(place / "sweep.zip", {"ledger.jsonl": b"\0" * 1_000_000})
     assert not (place / "sweep.zip").exists()
@@ -183,13 +183,15 @@ def test_a_file_is_put_in_piece_by_piece(place):
 
 def test_too_many_files(place, monkeypatch):
     monkeypatch.setattr(archive, "MAX_FILES", 2)
-    refused(made(place, *((f"report/{each}.md", b"") for each in range(3))), place, "it holds 3 files")
+    refused(made(place, *((f"report/{number}.md", b"") for number in range(3))), place, "it holds 3 files")
 
 
 def test_a_list_of_files_that_is_too_long_is_not_read(place, monkeypatch):
     monkeypatch.setattr(archive, "MAX_DIRECTORY", 100)
     refused(
-        made(place, *((f"report/{each}.md", b"") for each in range(3))), place, "list of files is too long"
+        made(place, *((f"report/{number}.md", b"") for number in range(3))),
+        place,
+        "list of files is too long",
     )
 
 

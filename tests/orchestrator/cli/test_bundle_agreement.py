@@ -36,10 +36,10 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
     with forgotten(tmp_path):
         assert haltsweep("launch", "agreeing.yaml", "--driver", "inline").code == 0
         assert haltsweep("bundle", "agreeing").code == 0
-        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-        assert shown.code == 0, shown
-        assert "plan        sound   as the ledger says" in shown.out
-        assert "by other code" not in shown.out
+        result = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+        assert result.code == 0, result
+        assert "plan        sound   as the ledger says" in result.out
+        assert "by other code" not in result.out
     with zipfile.ZipFile("agreeing.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     plan = json.loads(files["plan.json"])
@@ -57,10 +57,10 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
         ("data.json", b"[1]", "data.json must hold digests of data by name, got [1]"),
     ):
         assert content != files[name]
-        shown = haltsweep("verify", again(files, {name: content}))
-        assert shown.code == 1
-        assert what in shown.out
+        result = haltsweep("verify", again(files, {name: content}))
+        assert result.code == 1
+        assert what in result.out
     Path("agreeing.py").write_text(BONUS + "SAME_RESULTS = True\n")
     with forgotten(tmp_path):
-        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-    assert "to the last digit; by other code than then: agreeing:train (digest " in shown.out
+        result = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+    assert "to the last digit; by other code than then: agreeing:train (digest " in result.out

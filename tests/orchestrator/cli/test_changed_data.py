@@ -128,6 +128,6 @@ def test_a_killed_sweep_does_not_continue_with_changed_data(anew, tmp_path, monk
     ],
 )
 def test_additional_splits_are_no_change_of_data(one, other, differ):
-    trial = next(each for each in study().records if each.outcome is not None)
+    trial = next(record for record in study().records if record.outcome is not None)
     known = [replace(trial, provenance={"data": each}) for each in (one, other)]
     assert bool(data_versions(known)) == differ

@@ -48,13 +48,13 @@ def report():
 
 
 def decided(found):
-    return {each["arm"]: (each["kind"], each["reference"]) for each in (*found["verdicts"], *found["pooled"])}
+    return {row["arm"]: (row["kind"], row["reference"]) for row in (*found["verdicts"], *found["pooled"])}
 
 
 @pytest.mark.slow
 def test_arms_are_compared_on_each_dataset_and_a_context_can_be_added(haltsweep):
-    shown = haltsweep("launch", "spec.yaml", *INLINE)
-    assert shown.code == 0, shown
+    result = haltsweep("launch", "spec.yaml", *INLINE)
+    assert result.code == 0, result
     found = report()
     assert decided(found) == {
         "no-attention[dataset=easy]": ("worse", "baseline[dataset=easy]"),
@@ -62,24 +62,24 @@ def test_arms_are_compared_on_each_dataset_and_a_context_can_be_added(haltsweep)
         "no-attention": ("worse", "baseline"),
     }
     assert found["answer"]["family"] == 3
-    for each in (*found["verdicts"], *found["pooled"]):
-        assert each["difference"]["mean"] == pytest.approx(-0.05)
-    lines = [line for line in shown.out.splitlines() if line.startswith("decided: ")]
+    for row in (*found["verdicts"], *found["pooled"]):
+        assert row["difference"]["mean"] == pytest.approx(-0.05)
+    lines = [line for line in result.out.splitlines() if line.startswith("decided: ")]
     assert len(lines) == 3
     status = haltsweep("status", "datasets").out.splitlines()
     assert [line for line in lines if line.removeprefix("decided: ") not in status] == []
 
-    before = {each["arm"]: each for each in found["verdicts"]}
+    before = {verdict["arm"]: verdict for verdict in found["verdicts"]}
     added = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
     assert added.code == 0, added
     assert "8 trials added to 16" in added.out
     found = report()
     assert found["answer"]["family"] == 4
     assert decided(found).keys() == {*before, "no-attention[dataset=odd]", "no-attention"}
-    for each in found["verdicts"]:
-        assert "exploratory" not in each["text"], "seeds of a new data set tell nothing of the others"
-        if each["arm"] in before:
-            assert each["difference"]["mean"] == before[each["arm"]]["difference"]["mean"]
+    for verdict in found["verdicts"]:
+        assert "exploratory" not in verdict["text"], "seeds of a new data set tell nothing of the others"
+        if verdict["arm"] in before:
+            assert verdict["difference"]["mean"] == before[verdict["arm"]]["difference"]["mean"]
     assert "exploratory" in found["pooled"][0]["text"]
     arm = "arms.slow={why: less, set: {attention: false, rate: 0.1}}"
     added = haltsweep("extend", "datasets", arm, *INLINE)
@@ -91,7 +91,7 @@ def test_arms_are_compared_on_each_dataset_and_a_context_can_be_added(haltsweep)
 def test_each_context_has_its_own_search_and_best_config(haltsweep):
     assert haltsweep("launch", "spec.yaml", SEARCH, *INLINE).code == 0
     found = report()
-    assert {each["arm"] for each in found["tallies"] if each["assignment"].keys() == {"rate"}} == {
+    assert {tally["arm"] for tally in found["tallies"] if tally["assignment"].keys() == {"rate"}} == {
         f"{label}[dataset={context}]"
         for label in ("baseline", "no-attention")
         for context in ("easy", "hard")

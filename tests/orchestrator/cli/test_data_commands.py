@@ -46,10 +46,10 @@ def files(folder):
 
 class TestBuild:
     def test_a_task_with_its_settings(self, haltsweep, tmp_path):
-        shown = haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
-        assert (shown.code, shown.err) == (0, "")
+        result = haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
+        assert (result.code, result.err) == (0, "")
         line = r"listops/{0}: built in \S+ s: 20 examples, [\d,]+ bytes, \w{{32}}, data/listops/.*{0}.arrow"
-        lines = shown.out.splitlines()
+        lines = result.out.splitlines()
         assert [
             bool(re.fullmatch(line.format(name), text))
             for name, text in zip(("valid", "near-iid"), lines, strict=True)
@@ -58,22 +58,22 @@ class TestBuild:
         assert again.out == re.sub(r"built in \S+ s", "exists", lines[0]) + "\n"
 
     def test_a_spec_stands_for_what_launch_would_build(self, haltsweep, tmp_path):
-        shown = haltsweep("data", "build", "tiny.yaml", "--data", "d")
-        assert [text.partition(":")[0] for text in shown.out.splitlines()] == [
+        result = haltsweep("data", "build", "tiny.yaml", "--data", "d")
+        assert [text.partition(":")[0] for text in result.out.splitlines()] == [
             "listops/train",
             "listops/valid",
             "listops/near-iid",
         ]
-        assert ": exists:" not in shown.out
+        assert ": exists:" not in result.out
         again = haltsweep("data", "build", "tiny.yaml", "--profile", "short", "--data", "d")
         assert again.out.count(": exists:") == 3
 
     def test_what_is_streamed_is_left_out_or_refused(self, haltsweep):
         few = ("test_examples=5", "valid_examples=5", "test_lengths=[30]")
         assert haltsweep("data", "build", "algorithms", *few).out.count("built in") == 2
-        shown = haltsweep("data", "build", "algorithms", *few, "--split", "train")
-        assert shown.code == 2
-        assert "--split train: algorithms draws new examples" in shown.err
+        result = haltsweep("data", "build", "algorithms", *few, "--split", "train")
+        assert result.code == 2
+        assert "--split train: algorithms draws new examples" in result.err
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),
@@ -97,9 +97,9 @@ class TestBuild:
         ],
     )
     def test_bad_input_is_told_before_anything_is_written(self, haltsweep, tmp_path, arguments, expected):
-        answer = haltsweep("data", "build", *arguments)
-        assert (answer.code, answer.out) == (2, "")
-        assert expected in answer.err
+        result = haltsweep("data", "build", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert expected in result.err
         assert files(tmp_path) == {"tiny.yaml"}
 
     def test_a_malformed_file_leaves_nothing_half_built(self, haltsweep, tmp_path):
@@ -109,9 +109,9 @@ class TestBuild:
             for number in range(13):
                 (folder / f"{part}{number}").write_text("=\ta\ta\n")
         (folder / "train3").write_text("=\ta\ta\n=\ta\n")
-        shown = haltsweep("data", "build", "logical_inference", "folder=originals")
-        assert shown.code == 2
-        assert "originals/train3, line 2: expected a relation" in shown.err
+        result = haltsweep("data", "build", "logical_inference", "folder=originals")
+        assert result.code == 2
+        assert "originals/train3, line 2: expected a relation" in result.err
         assert {name for name in files(tmp_path / "data") if not name.endswith(".lock")} == set()
 
     def test_a_full_disk_is_told_and_leaves_nothing(self, haltsweep, tmp_path, monkeypatch):
@@ -120,9 +120,9 @@ class TestBuild:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            shown = haltsweep("data", "build", "listops", *SMALL)
-        assert (shown.code, shown.out) == (1, "")
-        assert "free space that can be written, got No space left on device" in shown.err
+            result = haltsweep("data", "build", "listops", *SMALL)
+        assert (result.code, result.out) == (1, "")
+        assert "free space that can be written, got No space left on device" in result.err
         assert files(tmp_path / "data") == {"train.lock"}
         assert haltsweep("data", "build", "listops", *SMALL).code == 0
 
@@ -131,17 +131,17 @@ class TestBuild:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
         monkeypatch.setattr(Path, "mkdir", refused)  # a superuser may write everywhere
-        shown = haltsweep("data", "build", "listops", *SMALL, "--data", "locked")
-        assert shown.code == 1
-        assert re.search(r"got Permission denied for locked/listops/.*another --data", shown.err)
+        result = haltsweep("data", "build", "listops", *SMALL, "--data", "locked")
+        assert result.code == 1
+        assert re.search(r"got Permission denied for locked/listops/.*another --data", result.err)
 
     def test_an_interrupt_leaves_nothing_half_built(self, haltsweep, tmp_path, monkeypatch):
         def interrupted(_):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(os, "fsync", interrupted)
-        shown = haltsweep("data", "build", "listops", *SMALL)
-        assert (shown.code, shown.out, shown.err) == (130, "", "interrupted\n")
+        result = haltsweep("data", "build", "listops", *SMALL)
+        assert (result.code, result.out, result.err) == (130, "", "interrupted\n")
         assert files(tmp_path / "data") == {"train.lock"}
 
 
@@ -179,7 +179,7 @@ def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, 
         assert [answered(process) for process in (one, other)] == [straight, straight]
     assert files(tmp_path / "d") == {"train.arrow", "train.json", "train.lock"}
     verified = json.loads(haltsweep("data", "verify", str(tmp_path / "d"), "--json").out)
-    assert [(each["verdict"], each["content_hash"]) for each in verified] == [("whole", straight)]
+    assert [(row["verdict"], row["content_hash"]) for row in verified] == [("whole", straight)]
 
 
 @pytest.mark.slow
@@ -198,53 +198,57 @@ def test_waiting_for_another_builder_is_reported(tmp_path, shell):
 
 class TestShow:
     def test_examples_with_answers_lengths_labels_floor_and_padding(self, haltsweep):
-        shown = haltsweep("data", "show", "listops", *SMALL, "--split", "train", "--examples", "3")
-        assert (shown.code, shown.err) == (0, "")
+        result = haltsweep("data", "show", "listops", *SMALL, "--split", "train", "--examples", "3")
+        assert (result.code, result.err) == (0, "")
         assert re.search(
             r"│ listops/train │ train │ +\d+ │ .* │ +\d\d\.\d% │ random [\d.]+%, bucketed [\d.]+% │",
-            shown.out,
+            result.out,
         )
-        assert re.search(r"^lengths \d+ [▁▂▃▄▅▆▇█ ]+ \d+$", shown.out, re.MULTILINE)
-        assert re.search(r"^labels  0: [\d.]+%, 1: ", shown.out, re.MULTILINE)
-        assert len(re.findall(r"^(\d|\[(MIN|MAX|MED|SM) .*\])\n  = \d$", shown.out, re.MULTILINE)) == 3
+        assert re.search(r"^lengths \d+ [▁▂▃▄▅▆▇█ ]+ \d+$", result.out, re.MULTILINE)
+        assert re.search(r"^labels  0: [\d.]+%, 1: ", result.out, re.MULTILINE)
+        assert len(re.findall(r"^(\d|\[(MIN|MAX|MED|SM) .*\])\n  = \d$", result.out, re.MULTILINE)) == 3
 
     def test_answers_of_positions_stand_behind_their_tokens(self, haltsweep):
         few = ("problem=copy", "test_examples=5", "valid_examples=5", "test_lengths=[20]")
-        shown = haltsweep("data", "show", "algorithms", *few, "--split", "length-20", "--examples", "1")
-        (text, bits) = re.search(r"^((?:[01] ){20})>->([01]) #->", shown.out, re.MULTILINE).groups()
+        result = haltsweep("data", "show", "algorithms", *few, "--split", "length-20", "--examples", "1")
+        (text, bits) = re.search(r"^((?:[01] ){20})>->([01]) #->", result.out, re.MULTILINE).groups()
         assert text.split()[0] == bits
-        assert f"  = {text}#\n" in shown.out
+        assert f"  = {text}#\n" in result.out
 
     def test_labels_have_the_names_that_the_task_knows(self, haltsweep):
-        shown = haltsweep("data", "show", "logical_inference", "pairs=10000", "--split", "operators-3")
-        assert "labels  # independent: " in shown.out
+        result = haltsweep("data", "show", "logical_inference", "pairs=10000", "--split", "operators-3")
+        assert "labels  # independent: " in result.out
         assert re.search(
-            r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", shown.out
+            r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", result.out
         )
 
     def test_written_answers_are_words_with_lengths_of_their_own(self, haltsweep, tmp_path):
         few = ("train_examples=60", "valid_examples=10", "test_examples=10", "--figure", "f.png")
-        shown = haltsweep("data", "show", "transduction", *few, "--split", "train", "--examples", "1")
-        (text, answer) = re.search(r"^(s\d.*)\n  = (s\d.*)$", shown.out, re.MULTILINE).groups()
+        result = haltsweep("data", "show", "transduction", *few, "--split", "train", "--examples", "1")
+        (text, answer) = re.search(r"^(s\d.*)\n  = (s\d.*)$", result.out, re.MULTILINE).groups()
         assert text.split() == answer.split()[::-1]
-        assert re.search(r"^answers 3 [▁▂▃▄▅▆▇█ ]+ 12$", shown.out, re.MULTILINE)
-        assert "labels  s0: " in shown.out
+        assert re.search(r"^answers 3 [▁▂▃▄▅▆▇█ ]+ 12$", result.out, re.MULTILINE)
+        assert "labels  s0: " in result.out
         assert (tmp_path / "f.png").exists()
 
     def test_pictures_are_drawn(self, haltsweep):
-        shown = haltsweep("data", "show", "digits", "--split", "valid", "--examples", "1")
-        (drawn,) = re.findall(r"((?:^[ .:=+*#%@-]{16}\n){8})  = \d$", shown.out, re.MULTILINE)
+        result = haltsweep("data", "show", "digits", "--split", "valid", "--examples", "1")
+        (drawn,) = re.findall(r"((?:^[ .:=+*#%@-]{16}\n){8})  = \d$", result.out, re.MULTILINE)
         assert {line[0::2] == line[1::2] for line in drawn.splitlines()} == {True}
 
     def test_a_streamed_split_shows_a_batch(self, haltsweep):
-        shown = haltsweep("data", "show", "algorithms", "--split", "train")
-        assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in shown.out
-        assert re.search(r"│ algorithms/train │ train │ +endless │ endless │ .* │ drawn [\d.]+% │", shown.out)
+        result = haltsweep("data", "show", "algorithms", "--split", "train")
+        assert (
+            f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in result.out
+        )
+        assert re.search(
+            r"│ algorithms/train │ train │ +endless │ endless │ .* │ drawn [\d.]+% │", result.out
+        )
 
     def test_json_has_it_all(self, haltsweep):
-        shown = haltsweep("data", "show", "tiny.yaml", "--json", "--examples", "1")
-        found = json.loads(shown.out)
-        assert [each["split"] for each in found] == ["train", "valid", "near-iid"]
+        result = haltsweep("data", "show", "tiny.yaml", "--json", "--examples", "1")
+        found = json.loads(result.out)
+        assert [row["split"] for row in found] == ["train", "valid", "near-iid"]
         train = found[0]
         assert train["examples"] == sum(train["lengths"].values()) == sum(train["labels"].values())
         assert train["tokens"] == sum(int(length) * count for length, count in train["lengths"].items())
@@ -256,22 +260,22 @@ class TestShow:
         assert [set(example) for example in train["shown"]] == [{"text", "answer", "length"}]
 
     def test_batches_of_so_many_tokens(self, haltsweep):
-        shown = haltsweep(
+        result = haltsweep(
             *("data", "show", "tiny.yaml", "--split", "train", "--json"),
             *("baseline.train.batch_tokens=64", "baseline.train.order=bucketed"),
         )
-        assert set(json.loads(shown.out)[0]["padding"]) == {"batch_size", "by tokens"}
+        assert set(json.loads(result.out)[0]["padding"]) == {"batch_size", "by tokens"}
 
     def test_the_figure_is_an_image(self, haltsweep, tmp_path):
-        shown = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
-        assert shown.err == "figure: f.png\n"
+        result = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
+        assert result.err == "figure: f.png\n"
         assert image.imread(tmp_path / "f.png").shape[1] == 1350
 
     @pytest.mark.parametrize("place", ["f.pdf", "no/such/folder/f.png"])
     def test_a_figure_that_cannot_be_is_refused_first(self, haltsweep, tmp_path, place):
-        shown = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
-        assert (shown.code, shown.out) == (2, "")
-        assert f"--figure must be a .png file in an existing folder, got {place}" in shown.err
+        result = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
+        assert (result.code, result.out) == (2, "")
+        assert f"--figure must be a .png file in an existing folder, got {place}" in result.err
         assert files(tmp_path) == {"tiny.yaml"}
 
 
@@ -282,28 +286,30 @@ class TestVerify:
         return {path.stem: path for path in tmp_path.rglob("*.arrow")}
 
     def test_whole_data(self, haltsweep, built):
-        shown = haltsweep("data", "verify")
-        assert shown.code == 0
-        assert shown.out.splitlines()[-1] == "data: 2 whole"
-        assert re.search(r"^whole: data/.*valid\.arrow: [\d,]+ bytes, [0-9a-f]{32}$", shown.out, re.MULTILINE)
+        result = haltsweep("data", "verify")
+        assert result.code == 0
+        assert result.out.splitlines()[-1] == "data: 2 whole"
+        assert re.search(
+            r"^whole: data/.*valid\.arrow: [\d,]+ bytes, [0-9a-f]{32}$", result.out, re.MULTILINE
+        )
 
     def test_damage_is_told_and_removed_when_asked(self, haltsweep, built):
         content = bytearray(built["valid"].read_bytes())
         content[len(content) // 2] ^= 1
         built["valid"].write_bytes(content)
         built["near-iid"].with_suffix(".json").unlink()
-        shown = haltsweep("data", "verify", "data")
-        assert shown.code == 1
-        assert "damaged: " in shown.out
-        assert shown.out.splitlines()[-1] == "data: 1 damaged, 1 unsealed"
+        result = haltsweep("data", "verify", "data")
+        assert result.code == 1
+        assert "damaged: " in result.out
+        assert result.out.splitlines()[-1] == "data: 1 damaged, 1 unsealed"
         found = json.loads(haltsweep("data", "verify", "--json").out)
-        assert {(each["verdict"], each["removed"]) for each in found} == {
+        assert {(row["verdict"], row["removed"]) for row in found} == {
             ("damaged", False),
             ("unsealed", False),
         }
-        shown = haltsweep("data", "verify", "--remove")
-        assert shown.code == 0
-        assert "damaged, removed: " in shown.out
+        result = haltsweep("data", "verify", "--remove")
+        assert result.code == 0
+        assert "damaged, removed: " in result.out
         assert haltsweep("data", "verify").out == "data: no data\n"
         assert haltsweep("data", "build", "listops", *SMALL, "--split", "valid").out.count("built in") == 1
 
@@ -313,14 +319,14 @@ class TestVerify:
             path.with_suffix(".lock").unlink(missing_ok=True)
             path.with_suffix(".lock").mkdir()
         built["valid"].with_suffix(".json").unlink()
-        shown = haltsweep("data", "verify", "--remove")
-        assert shown.code == 0
-        assert "unsealed, removed: " in shown.out
-        assert "whole: " in shown.out
-        shown = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
-        assert shown.code == 1
-        assert "got Is a directory for " in shown.err
-        assert "valid.lock" in shown.err
+        result = haltsweep("data", "verify", "--remove")
+        assert result.code == 0
+        assert "unsealed, removed: " in result.out
+        assert "whole: " in result.out
+        result = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
+        assert result.code == 1
+        assert "got Is a directory for " in result.err
+        assert "valid.lock" in result.err
 
     def test_what_cannot_be_deleted_is_told(self, haltsweep, built, monkeypatch):
         built["valid"].with_suffix(".json").unlink()
@@ -333,22 +339,22 @@ class TestVerify:
             unlink(path, missing_ok)
 
         monkeypatch.setattr(Path, "unlink", refused)
-        shown = haltsweep("data", "verify", "--remove")
-        assert shown.code == 1
-        assert "near-iid.arrow could not be deleted: Operation not permitted" in shown.err
+        result = haltsweep("data", "verify", "--remove")
+        assert result.code == 1
+        assert "near-iid.arrow could not be deleted: Operation not permitted" in result.err
         assert not built["valid"].exists()
 
     def test_what_is_not_ours_is_no_fault(self, haltsweep, built, tmp_path):
         (tmp_path / "data/notes.txt").write_text("mine")
-        shown = haltsweep("data", "verify", "--remove")
-        assert shown.code == 0
-        assert shown.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
+        result = haltsweep("data", "verify", "--remove")
+        assert result.code == 0
+        assert result.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
         assert (tmp_path / "data/notes.txt").exists()
 
     def test_a_folder_that_is_not_there_is_refused(self, haltsweep):
-        shown = haltsweep("data", "verify", "nowhere")
-        assert shown.code == 2
-        assert "nowhere does not exist" in shown.err
+        result = haltsweep("data", "verify", "nowhere")
+        assert result.code == 2
+        assert "nowhere does not exist" in result.err
 
 
 class TestBars:
@@ -397,7 +403,7 @@ def test_help_imports_no_slow_modules():
 def test_a_spec_may_have_the_name_of_a_task(haltsweep, tmp_path):
     """And a spec has no suffix that it must have."""
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
-    assert [each.batch_size for each in subjects("listops", (), None)] == [32]
+    assert [subject.batch_size for subject in subjects("listops", (), None)] == [32]
     shutil.move(tmp_path / "listops", tmp_path / "study")
     (found,) = subjects("study", (), None)
     assert (found.name, found.batch_size, found.steps) == ("listops", 8, 4)

@@ -36,16 +36,16 @@ AFTER = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
 
 
 def test_a_missing_sweep_is_refused_with_the_line_of_the_spec(folder, haltsweep):
-    found = haltsweep("plan", "own.yaml", *AFTER)
-    assert found.code == 2
-    assert "search.first[0]: no sweep named 'own' in runs" in " ".join(found.err.split())
+    result = haltsweep("plan", "own.yaml", *AFTER)
+    assert result.code == 2
+    assert "search.first[0]: no sweep named 'own' in runs" in " ".join(result.err.split())
 
 
 def drifts(arm, name="own"):
     """What the search of an arm tried: of a walk the largest drift ends highest."""
     with opened(name, Path("runs")) as sweep:
-        found = [each for each in sweep.records() if each.phase == "search" and each.arm == arm]
-    return [each.assignment["drift"] for each in sorted(found, key=lambda each: each.number)]
+        found = [record for record in sweep.records() if record.phase == "search" and record.arm == arm]
+    return [trial.assignment["drift"] for trial in sorted(found, key=lambda trial: trial.number)]
 
 
 def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp_path, haltsweep):
@@ -68,12 +68,12 @@ def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp
 @pytest.mark.slow
 def test_a_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsweep):
     assert haltsweep("launch", "own.yaml", "--driver", "inline").code == 0
-    found = haltsweep("launch", "own.yaml", *AFTER, "--driver", "inline")
-    assert found.code == 0, found
+    result = haltsweep("launch", "own.yaml", *AFTER, "--driver", "inline")
+    assert result.code == 0, result
     plan = json.loads(Path("runs/after/plan.json").read_text())
     firsts = {arm["name"]: arm["first"] for arm in plan["arms"]}
     assert firsts == {arm: [{"drift": max(drifts(arm))}, {"drift": 0.25}] for arm in firsts}
-    assert drifts("baseline", "after") == [each["drift"] for each in firsts["baseline"]]
+    assert drifts("baseline", "after") == [row["drift"] for row in firsts["baseline"]]
     assert "found:" in Path("runs/after/spec.yaml").read_text()
     plan_before = Path("runs/after/plan.json").read_bytes()
     Path("runs/own").rename("runs/gone")
@@ -95,9 +95,9 @@ def test_a_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsw
 )
 def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, expected):
     haltsweep("launch", "own.yaml", *change, "--driver", "inline")
-    found = haltsweep("plan", "own.yaml", *AFTER)
-    assert found.code == 2
-    assert expected in " ".join(found.err.split())
+    result = haltsweep("plan", "own.yaml", *AFTER)
+    assert result.code == 2
+    assert expected in " ".join(result.err.split())
 
 
 @pytest.mark.slow
@@ -110,6 +110,6 @@ def test_the_power_of_a_plan_uses_the_spread_of_an_earlier_sweep(folder, haltswe
     assert "(baseline of own)" in " ".join(found.out.split())
     few = haltsweep("launch", "own.yaml", "name=few", own[0], "confirm.seeds=[1, 2]", "--driver", "inline")
     assert few.code == 0, few
-    shown = haltsweep(*again[:-1], "answer={spread: {from: few}}")
-    assert shown.code == 2
-    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(shown.err.split())
+    result = haltsweep(*again[:-1], "answer={spread: {from: few}}")
+    assert result.code == 2
+    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(result.err.split())

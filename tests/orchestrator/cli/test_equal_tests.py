@@ -35,14 +35,14 @@ def test_an_arm_with_other_test_data_gets_no_verdict(haltsweep, tmp_path):
     (tmp_path / "digesting_job.py").write_text(JOB)
     (tmp_path / "spec.yaml").write_text(SPEC)
     with forgotten(tmp_path):
-        shown = haltsweep("launch", "spec.yaml", "--driver", "inline")
-    assert shown.code == 0, shown
+        result = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert result.code == 0, result
     found = json.loads(Path("runs/tests/report/report.json").read_text())
-    assert {each["arm"]: each["withheld"] for each in found["verdicts"]} == {
+    assert {verdict["arm"]: verdict["withheld"] for verdict in found["verdicts"]} == {
         "wide": "",
         "more": "different-test-sets",
     }
-    digests = {each["test/digest"] for each in found["attributes"].values()}
+    digests = {attribute["test/digest"] for attribute in found["attributes"].values()}
     assert digests == {hashlib.sha256(str(size).encode()).hexdigest() for size in (10, 20)}
     assert found["interval_scope"]["unchecked_tests"] == []
-    assert any(line.startswith("not tested: more: different test sets") for line in shown.out.splitlines())
+    assert any(line.startswith("not tested: more: different test sets") for line in result.out.splitlines())

@@ -85,10 +85,10 @@ def test_an_mlflow_named_only_in_files_gets_no_request(
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
     monkeypatch.setenv(variable, TOKEN)
-    answer = haltsweep(*arguments)
-    assert answer.code == 2
+    result = haltsweep(*arguments)
+    assert result.code == 2
     assert server.asked == []
-    refusal = answer.out + answer.err
+    refusal = result.out + result.err
     assert all(part in refusal for part in (server.url, "doctor --tracking", f"${variable}"))
 
 
@@ -152,10 +152,10 @@ def test_a_database_named_only_in_files_gets_no_password(
 ) -> None:
     where = foreign_ledger(tmp_path, database)
     monkeypatch.setenv("PGPASSWORD", TOKEN)
-    answer = haltsweep(*arguments)
-    assert answer.code == 2
+    result = haltsweep(*arguments)
+    assert result.code == 2
     assert connections(database) == 0
-    assert all(part in answer.out + answer.err for part in (where, "doctor --storage", "$PGPASSWORD"))
+    assert all(part in result.out + result.err for part in (where, "doctor --storage", "$PGPASSWORD"))
 
 
 def test_a_list_shows_the_other_sweeps(
@@ -165,9 +165,9 @@ def test_a_list_shows_the_other_sweeps(
     other = replace(make_plan(1), name="other")
     launched(tmp_path, other)
     monkeypatch.setenv("PGPASSWORD", TOKEN)
-    answer = haltsweep("list", "--json")
-    assert answer.code == 0
-    assert {row["name"]: row["state"] for row in json.loads(answer.out)} == {
+    result = haltsweep("list", "--json")
+    assert result.code == 0
+    assert {row["name"]: row["state"] for row in json.loads(result.out)} == {
         PLAN.name: "not allowed",
         "other": "unfinished",
     }
@@ -196,8 +196,8 @@ def test_an_experiment_in_a_local_store_may_name_a_server_for_its_files(
     store.create_experiment(PLAN.name, f"{server.url}/files")
     store.engine.dispose()
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
-    answer = haltsweep("sync", PLAN.name, "--tracking", url)
-    assert answer.code == 2
+    result = haltsweep("sync", PLAN.name, "--tracking", url)
+    assert result.code == 2
     assert server.asked == []
 
 
@@ -214,9 +214,9 @@ def test_the_database_of_another_program_is_refused_as_mlflow(
     folder = finished(tmp_path, PLAN)
     (tmp_path / "tiny.yaml").write_text(TINY)
     subject = {"launch": ("tiny.yaml", "--driver", "inline"), "sync": (PLAN.name,)}[command]
-    answer = haltsweep(command, *subject, "--tracking", f"sqlite:///{foreign}")
-    assert answer.code == 2
-    assert "database of another program" in answer.err
+    result = haltsweep(command, *subject, "--tracking", f"sqlite:///{foreign}")
+    assert result.code == 2
+    assert "database of another program" in result.err
     assert foreign.read_bytes() == before
-    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == [PLAN.name]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [PLAN.name]
     assert not folder.report.exists()

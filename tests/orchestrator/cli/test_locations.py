@@ -159,7 +159,7 @@ def test_a_name_that_no_folder_can_have_is_no_sweep():
 def test_an_option_without_a_name_is_refused(haltsweep, tmp_path, monkeypatch, option, what):
     """As an unset variable leaves it: neither the working folder nor the default is meant."""
     monkeypatch.chdir(tmp_path)
-    found = haltsweep("launch", "any.yaml", option, "")
-    assert (found.code, found.out) == (2, "")
-    assert found.err == f"a {what} must not be empty; omit the option instead\n"
+    result = haltsweep("launch", "any.yaml", option, "")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"a {what} must not be empty; omit the option instead\n"
     assert not [*tmp_path.iterdir()]

@@ -43,17 +43,17 @@ ISSUED = {
 
 
 def test_help_lists_every_command(haltsweep):
-    shown = haltsweep("--help")
-    assert shown.code == 0
+    result = haltsweep("--help")
+    assert result.code == 0
     assert set(COMMANDS) == ISSUED
     for name in {name.split()[0] for name in COMMANDS}:
-        assert re.search(rf"^│ {name} +[A-Z]", shown.out, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted." in shown.out
+        assert re.search(rf"^│ {name} +[A-Z]", result.out, re.MULTILINE)
+    assert "Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted." in result.out
 
 
 def test_version_is_printed(haltsweep):
-    shown = haltsweep("--version")
-    assert (shown.code, shown.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
+    result = haltsweep("--version")
+    assert (result.code, result.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -66,9 +66,9 @@ def test_every_command_and_option_has_a_help_text(haltsweep, name):
 
 
 def test_schema_is_a_json_schema(haltsweep):
-    shown = haltsweep("schema")
-    assert shown.code == 0
-    found = json.loads(shown.out)
+    result = haltsweep("schema")
+    assert result.code == 0
+    found = json.loads(result.out)
     Draft202012Validator.check_schema(found)
     assert {"name", "baseline", "arms", "search", "confirm"} <= set(found["properties"])
 
@@ -84,10 +84,10 @@ def test_schema_is_a_json_schema(haltsweep):
     ],
 )
 def test_wrong_usage_is_bad_input(haltsweep, arguments, expected):
-    answer = haltsweep(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    assert expected in " ".join(re.sub("[│╭╮╰╯─]", " ", answer.err).split())
-    assert answer.err.startswith("Usage: haltsweep ")
+    result = haltsweep(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert expected in " ".join(re.sub("[│╭╮╰╯─]", " ", result.err).split())
+    assert result.err.startswith("Usage: haltsweep ")
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
         raise error
 
     monkeypatch.setattr(status, "runs_root", fail)
-    answer = haltsweep("status", "x")
-    assert (answer.code, answer.out) == (code, "")
-    assert expected in answer.err
-    assert "Traceback" not in answer.err
+    result = haltsweep("status", "x")
+    assert (result.code, result.out) == (code, "")
+    assert expected in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("length", [256, 5_000])
@@ -134,9 +134,9 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
 def test_a_name_that_is_too_long_for_a_file_is_bad_input(haltsweep, tmp_path, monkeypatch, arguments, length):
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
-    answer = haltsweep(*(each.format(name="a" * length) for each in arguments))
-    assert (answer.code, answer.out) == (2, ""), answer.err
-    assert [each.name for each in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
+    result = haltsweep(*(argument.format(name="a" * length) for argument in arguments))
+    assert (result.code, result.out) == (2, ""), result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
 
 
 def test_a_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatch):
@@ -144,9 +144,9 @@ def test_a_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     for command in ("list", "launch"):
-        answer = haltsweep(command, str(tmp_path / "some.yaml"))
-        assert (answer.code, answer.out) == (2, "")
-        assert "the working directory of this shell was deleted; chan" in answer.err
+        result = haltsweep(command, str(tmp_path / "some.yaml"))
+        assert (result.code, result.out) == (2, "")
+        assert "the working directory of this shell was deleted; chan" in result.err
     monkeypatch.chdir(tmp_path)
 
 

@@ -69,9 +69,9 @@ def run(tmp_path, haltsweep):
     def launch(code, spec, *, read=True):
         (tmp_path / "code_of_ours.py").write_text(code)
         (tmp_path / "named.yaml").write_text(spec)
-        answer = haltsweep("launch", "named.yaml", "--driver", "inline")
+        result = haltsweep("launch", "named.yaml", "--driver", "inline")
         folder = tmp_path / "runs" / "named" / "report"
-        return answer, json.loads((folder / "report.json").read_text()) if read else {}
+        return result, json.loads((folder / "report.json").read_text()) if read else {}
 
     with forgotten(tmp_path):
         yield launch
@@ -157,10 +157,10 @@ published:
 """
     answer, report = run(TRAINER, spec)
     assert answer.code == 0, answer
-    assert [each["kind"] for each in report["verdicts"]] == ["better"]
+    assert [verdict["kind"] for verdict in report["verdicts"]] == ["better"]
     assert report["read_in_search"] == []
     assert report["unread"] == []
-    cells = {(each["arm"], each["metric"]): each for each in report["cells"]}
+    cells = {(cell["arm"], cell["metric"]): cell for cell in report["cells"]}
     assert cells["baseline", "test_accuracy"]["published"] == 0.55
     assert cells["baseline", "eval_accuracy"]["estimate"]["mean"] == pytest.approx(0.75)
     assert report["headlines"] == ["test_accuracy"]

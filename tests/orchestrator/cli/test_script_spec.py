@@ -123,7 +123,7 @@ def test_the_search_sketch_has_no_test_data_and_no_field_of_an_arm(tmp_path, mon
     planned = haltsweep("plan", "--json", "job.yaml")
     assert planned.code == 0, planned.err
     found = json.loads(planned.out)
-    assert [each["metric"] for each in found["search"]["objectives"]] == ["valid/loss"]
+    assert [objective["metric"] for objective in found["search"]["objectives"]] == ["valid/loss"]
     assert found["answer"]["outcomes"] == ["test_loss"]
 
 
@@ -131,9 +131,9 @@ def test_check_warns_of_texts_that_are_still_to_be_written(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text(RUN_CONTROL)
     assert haltsweep("new", "--from", "job.py").code == 0
-    shown = haltsweep("check", "job.yaml")
-    assert shown.code == 0
-    assert "question" in shown.err
+    result = haltsweep("check", "job.yaml")
+    assert result.code == 0
+    assert "question" in result.err
     spec = (tmp_path / "job.yaml").read_text()
     (tmp_path / "job.yaml").write_text(
         spec.replace("say why", "depth").replace("What do you want to", "Do we")
@@ -149,7 +149,7 @@ def test_what_is_no_such_script_is_bad_input(text, place, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "job.py").write_text(text)
-    shown = haltsweep("new", "--from", "job.py")
-    assert shown.code == 2
-    assert shown.err.startswith(place)
+    result = haltsweep("new", "--from", "job.py")
+    assert result.code == 2
+    assert result.err.startswith(place)
     assert not (tmp_path / "job.yaml").exists()

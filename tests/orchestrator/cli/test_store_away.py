@@ -34,10 +34,12 @@ def store(tmp_path, monkeypatch):
 
 def test_verify_reports_that_the_checkpoints_could_not_be_checked(haltsweep, store, kind):
     def checked():
-        shown = haltsweep("verify", "synthetic", "--json")
-        assert "Traceback" not in shown.err
-        assert shown.code == 2, "the made-up data could not be checked"
-        (found,) = [each for each in json.loads(shown.out)["findings"] if each["what"] == "checkpoints"]
+        result = haltsweep("verify", "synthetic", "--json")
+        assert "Traceback" not in result.err
+        assert result.code == 2, "the made-up data could not be checked"
+        (found,) = [
+            finding for finding in json.loads(result.out)["findings"] if finding["what"] == "checkpoints"
+        ]
         return found
 
     assert (checked()["verdict"], checked()["detail"]) == ("sound", "1 checkpoint as written")
@@ -49,9 +51,9 @@ def test_verify_reports_that_the_checkpoints_could_not_be_checked(haltsweep, sto
 def test_remove_deletes_nothing_before_the_store_answers(haltsweep, store, kind, tmp_path):
     (store / AWAY).write_text(kind)
     before = {name for name in tree(tmp_path) if "ledger.db" not in name}
-    shown = haltsweep("remove", "synthetic", "--yes")
-    assert shown.code == 2
-    assert len(shown.err.strip().splitlines()) == 1
+    result = haltsweep("remove", "synthetic", "--yes")
+    assert result.code == 2
+    assert len(result.err.strip().splitlines()) == 1
     assert before <= set(tree(tmp_path))
     (store / AWAY).unlink()
     assert haltsweep("remove", "synthetic", "--yes").code == 0

@@ -47,7 +47,7 @@ def test_arms_take_turns_by_number():
 def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
     arms = [make_arm("first"), make_arm("second")]
     task = {"name": "synthetic", "data_seed": 3}
-    arms = [replace(each, settings={**each.settings, "task": task}) for each in arms]
+    arms = [replace(arm, settings={**arm.settings, "task": task}) for arm in arms]
     plan = make_plan(arms, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 0.5},))
     conductor = Conductor(replace(plan, confirm=replace(plan.confirm, resample_data=True)))
     drawn = {}
@@ -78,13 +78,13 @@ def test_the_best_assignment_is_confirmed_on_paired_seeds():
     for trial, value in zip(trials, [1.0, 6.0, 3.0, 2.0, 2.0, 5.0], strict=True):
         finish(conductor, trial, value)
     confirmed = ask_all(conductor)
-    assert [each.planned.seed for each in confirmed] == [7, 7, 8, 8]
+    assert [trial.planned.seed for trial in confirmed] == [7, 7, 8, 8]
     winners = {"arm-0": trials[2].assignment, "arm-1": trials[1].assignment}
     for trial in confirmed:
         assert trial.assignment == winners[trial.planned.arm]
         assert trial.settings["model"]["x"] == trial.assignment["model.x"]
         assert trial.splits == ("test",)
-    assert all(not each.splits for each in trials)
+    assert all(not trial.splits for trial in trials)
 
 
 def test_the_last_value_counts_not_the_best():
@@ -102,7 +102,7 @@ def test_several_winners_are_confirmed_by_rank():
     trials = ask_all(conductor)
     for trial, value in zip(trials, [1.0, 3.0, 2.0], strict=True):
         finish(conductor, trial, value)
-    found = [(each.planned.rank, each.assignment) for each in ask_all(conductor)]
+    found = [(trial.planned.rank, trial.assignment) for trial in ask_all(conductor)]
     first, second = trials[1].assignment, trials[2].assignment
     assert found == [(0, first), (0, first), (1, second), (1, second)]
 
@@ -115,7 +115,7 @@ def test_two_objectives_confirm_the_front_by_the_first():
     for trial, value, cost in zip(trials, [3.0, 5.0, 4.0], [1.0, 9.0, 9.5], strict=True):
         assert conductor.report(trial.trial_id, report(value, **{"valid/cost": cost})) == Continue()
         conductor.record_end(trial.trial_id, DONE)
-    assert [each.assignment for each in ask_all(conductor)] == [trials[1].assignment, trials[0].assignment]
+    assert [trial.assignment for trial in ask_all(conductor)] == [trials[1].assignment, trials[0].assignment]
 
 
 def test_a_confirmed_trial_is_read_again_under_each_override():
@@ -125,10 +125,15 @@ def test_a_confirmed_trial_is_read_again_under_each_override():
     first, second = ask_all(conductor)
     finish(conductor, second)
     posthoc_overrides = ask_all(conductor)
-    assert [each.source_id for each in posthoc_overrides] == [second.trial_id] * 2
-    assert [each.settings["model"]["shift"] for each in posthoc_overrides] == [0.1, 0.2]
-    assert [each.planned.seed for each in posthoc_overrides] == [8, 8]
-    assert {each.settings["model"]["x"] for each in posthoc_overrides} == {second.settings["model"]["x"]}
+    assert [posthoc_override.source_id for posthoc_override in posthoc_overrides] == [second.trial_id] * 2
+    assert [posthoc_override.settings["model"]["shift"] for posthoc_override in posthoc_overrides] == [
+        0.1,
+        0.2,
+    ]
+    assert [posthoc_override.planned.seed for posthoc_override in posthoc_overrides] == [8, 8]
+    assert {posthoc_override.settings["model"]["x"] for posthoc_override in posthoc_overrides} == {
+        second.settings["model"]["x"]
+    }
     finish(conductor, first)
     assert [each.source_id for each in ask_all(conductor)] == [first.trial_id] * 2
 
@@ -270,7 +275,7 @@ def test_a_search_of_infeasible_settings_alone_ends_with_a_reason():
         ended += 1
     assert ended == 20
     outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
-    assert [each.kind for each in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
     assert "20 trials called their settings infeasible, 10 for each that was asked for" in outcomes[0].reason
     assert "20 infeasible" in outcomes[2].reason
     assert conductor.finished
@@ -411,7 +416,9 @@ def test_a_ledger_of_another_plan_is_refused():
 
 def test_identical_arms_get_equal_budgets_at_any_time():
     """A/A arms: however trials end, no arm is ever more than one search trial ahead."""
-    arms = [make_arm(f"twin-{each}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for each in range(3)]
+    arms = [
+        make_arm(f"twin-{number}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for number in range(3)
+    ]
     conductor = Conductor(make_plan(arms, trials_per_arm=5, seeds=()))
     given_out = dict.fromkeys((arm.name for arm in arms), 0)
     for number, trial in enumerate(iter(conductor.next_trial, None)):

@@ -39,9 +39,9 @@ def run(plan, end=lambda trial: DONE):
 
 def of(ran, arm, phase, repeat=0):
     return [
-        each
-        for each in ran
-        if (each.planned.arm, each.planned.phase, each.planned.repeat) == (arm, phase, repeat)
+        trial
+        for trial in ran
+        if (trial.planned.arm, trial.planned.phase, trial.planned.repeat) == (arm, phase, repeat)
     ]
 
 
@@ -53,10 +53,10 @@ def test_each_arm_runs_at_the_choice_of_the_other_of_the_same_repeat_and_seeds()
         assert chosen["arm-0"] != chosen["arm-1"]
         for arm, other in (("arm-0", "arm-1"), ("arm-1", "arm-0")):
             crossed = of(ran, arm, "cross", repeat)
-            assert [each.assignment for each in crossed] == [chosen[other]] * 2
-            assert {each.planned.settings_of for each in crossed} == {other}
-            seeds = [each.planned.seed for each in of(ran, arm, "confirm", repeat)]
-            assert [each.planned.seed for each in crossed] == seeds
+            assert [trial.assignment for trial in crossed] == [chosen[other]] * 2
+            assert {trial.planned.settings_of for trial in crossed} == {other}
+            seeds = [trial.planned.seed for trial in of(ran, arm, "confirm", repeat)]
+            assert [trial.planned.seed for trial in crossed] == seeds
             assert all(each.splits == ("test",) for each in crossed)
 
 
@@ -80,12 +80,12 @@ def test_without_a_choice_of_one_arm_nothing_is_crossed_with_it():
 
     conductor, ran = run(repeated_plan(1, others=2, cross=True), end)
     assert conductor.finished
-    assert {(each.planned.arm, each.planned.settings_of) for each in ran if each.planned.settings_of} == {
+    assert {(trial.planned.arm, trial.planned.settings_of) for trial in ran if trial.planned.settings_of} == {
         ("arm-0", "arm-2"),
         ("arm-2", "arm-0"),
     }
     lost = [trial.planned for trial, _ in conductor.take_unrunnable()]
-    crossed = {(each.arm, each.settings_of) for each in lost if each.phase == "cross"}
+    crossed = {(crossing.arm, crossing.settings_of) for crossing in lost if crossing.phase == "cross"}
     assert crossed == {("arm-0", "arm-1"), ("arm-1", "arm-0")}
 
 
@@ -97,7 +97,7 @@ def test_a_killed_sweep_goes_on_as_if_undisturbed(cut):
     rest = MemoryLog(whole.written[: whole.batches[cut]])
     run_in_turn(record(plan, rest))
     assert content(rest.written) == content(whole.written)
-    assert {each.phase for each in records(rest.written, plan)} == {"search", "confirm", "cross"}
+    assert {record.phase for record in records(rest.written, plan)} == {"search", "confirm", "cross"}
 
 
 def test_a_search_is_over_once_an_arm_runs_at_its_choice():
@@ -122,7 +122,7 @@ def test_a_retried_search_waits_with_what_it_chooses():
         )
         conductor.record_end(trial.trial_id, CRASHED if broken else DONE)
         trials.append(trial)
-    failed = [each for each in trials if (each.planned.arm, each.planned.phase) == ("arm-1", "search")]
+    failed = [trial for trial in trials if (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")]
     reopened = conductor.retry(failed[0].trial_id, -1)
     again = conductor.next_trial()
     assert again is not None
@@ -131,5 +131,5 @@ def test_a_retried_search_waits_with_what_it_chooses():
     conductor.report(again.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
     conductor.record_end(again.trial_id, DONE)
     rest = [*iter(conductor.next_trial, None)]
-    assert {each.trial_id for each in rest} == set(reopened)
-    assert {each.planned.phase for each in rest} == {"confirm", "cross"}
+    assert {trial.trial_id for trial in rest} == set(reopened)
+    assert {trial.planned.phase for trial in rest} == {"confirm", "cross"}

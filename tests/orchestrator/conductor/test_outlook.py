@@ -89,14 +89,14 @@ def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
     recorder = record(plan, log, clock=clock)
     attempt = recorder.ask()
     clock.now = 130.0
-    assert [each.silent_s for each in recorder.outlook().running] == [30.0]
+    assert [trial.silent_s for trial in recorder.outlook().running] == [30.0]
     recorder.record(
         attempt.trial_id, attempt.token, Reply(measurement=Measurement(1, 2.0, {"valid/score": 0.75}))
     )
     clock.now = 1030.0
-    assert [each.silent_s for each in recorder.outlook().running] == [900.0]
+    assert [trial.silent_s for trial in recorder.outlook().running] == [900.0]
     seen = overview(plan, records(log.written, plan)).outlook(is_locked=True, now=1030.0)
-    assert [each.silent_s for each in seen.running] == [900.0]
+    assert [trial.silent_s for trial in seen.running] == [900.0]
 
 
 def test_nobody_knows_what_a_step_of_own_code_is():

@@ -31,9 +31,9 @@ def run(plan, value=lambda planned: 0.0):
 
 def assignments(ran, arm, repeat):
     return [
-        dict(each.assignment)
-        for each in ran
-        if (each.planned.arm, each.planned.repeat, each.planned.phase) == (arm, repeat, "search")
+        dict(trial.assignment)
+        for trial in ran
+        if (trial.planned.arm, trial.planned.repeat, trial.planned.phase) == (arm, repeat, "search")
     ]
 
 
@@ -59,12 +59,12 @@ def test_every_repeat_confirms_its_own_best_on_its_own_seeds():
         for repeat in range(3):
             best = max(assignments(ran, arm, repeat), key=lambda each: each["model.x"])
             confirmed = [
-                each
-                for each in ran
-                if (each.planned.arm, each.planned.repeat, each.planned.phase) == (arm, repeat, "confirm")
+                trial
+                for trial in ran
+                if (trial.planned.arm, trial.planned.repeat, trial.planned.phase) == (arm, repeat, "confirm")
             ]
-            assert [each.assignment for each in confirmed] == [best, best]
-    seeds = Counter(each.planned.seed for each in ran if each.planned.phase == "confirm")
+            assert [trial.assignment for trial in confirmed] == [best, best]
+    seeds = Counter(trial.planned.seed for trial in ran if trial.planned.phase == "confirm")
     assert len(seeds) == 6
     assert set(seeds.values()) == {2}, "the same seeds in both arms"
 
@@ -73,10 +73,10 @@ def test_repeats_run_in_order_but_nobody_waits_for_them():
     plan = repeated_plan(2, others=0, trials_per_arm=2)
     conductor = Conductor(plan)
     ahead = list(iter(conductor.next_trial, None))
-    assert [each.planned.repeat for each in ahead] == [0, 0, 1, 1]
-    for each in ahead[:2]:
-        conductor.report(each.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
-        conductor.record_end(each.trial_id, DONE)
+    assert [trial.planned.repeat for trial in ahead] == [0, 0, 1, 1]
+    for trial in ahead[:2]:
+        conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
+        conductor.record_end(trial.trial_id, DONE)
     following = conductor.next_trial()
     assert following is not None
     assert (following.planned.phase, following.planned.repeat) == ("confirm", 0)
@@ -90,7 +90,7 @@ def test_a_killed_sweep_goes_on_as_if_undisturbed(cut):
     rest = MemoryLog(whole.written[: whole.batches[cut]])
     run_in_turn(record(plan, rest))
     assert content(rest.written) == content(whole.written)
-    assert {each.repeat for each in records(rest.written, plan)} == {0, 1, 2}
+    assert {record.repeat for record in records(rest.written, plan)} == {0, 1, 2}
 
 
 def test_decided_arms_skip_the_searches_of_later_repeats():
@@ -104,5 +104,5 @@ def test_decided_arms_skip_the_searches_of_later_repeats():
             noise.get(planned.seed, 0.0) * (1 + (planned.arm == "arm-1")) + (planned.arm == "arm-1")
         ),
     )
-    last = {arm: max(each.planned.repeat for each in ran if each.planned.arm == arm) for arm in ARMS}
+    last = {arm: max(trial.planned.repeat for trial in ran if trial.planned.arm == arm) for arm in ARMS}
     assert last == {"arm-0": 5, "arm-1": 2, "control-0": 5}

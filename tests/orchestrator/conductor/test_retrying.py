@@ -66,7 +66,7 @@ def test_posthoc_trials_run_once_their_confirmed_trial_has_finished_after_all():
     assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
     found = records(log.written, plan)
     assert len(found) == len(plan.trials)
-    assert [bool(each.retried) for each in found if each.phase == "confirm"] == [True, False]
+    assert [bool(record.retried) for record in found if record.phase == "confirm"] == [True, False]
     assert replayed(plan, log).finished
 
 
@@ -80,9 +80,9 @@ def test_a_search_in_which_nothing_finished_is_repaired_and_then_confirmed():
     assert recorder.progress()[0].ended == 0
     ran = drive(recorder, value=lambda planned: float(planned.number))
     assert ran == [*of(plan, "search", arm="arm-0"), *of(plan, "confirm", arm="arm-0")]
-    best = next(each for each in records(log.written, plan) if each.trial_id == ran[1])
-    confirmed = [each for each in records(log.written, plan) if each.trial_id in ran[2:]]
-    assert {tuple(each.assignment.items()) for each in confirmed} == {tuple(best.assignment.items())}
+    best = next(record for record in records(log.written, plan) if record.trial_id == ran[1])
+    confirmed = [record for record in records(log.written, plan) if record.trial_id in ran[2:]]
+    assert {tuple(trial.assignment.items()) for trial in confirmed} == {tuple(best.assignment.items())}
     assert replayed(plan, log).finished
 
 
@@ -129,7 +129,7 @@ class TestDecided:
         assert skipped
         recorder = record(plan, log)
         retry(recorder, plan, log, "failed")
-        reopened = [each.trial_id for each in log.of(EventKind.RETRIED) if "cause" in each.payload]
+        reopened = [event.trial_id for event in log.of(EventKind.RETRIED) if "cause" in event.payload]
         assert reopened == skipped
         assert drive(recorder, value=self.value) == failing
         assert [each for each, kind in log.outcomes().items() if kind is OutcomeKind.SKIPPED] == skipped

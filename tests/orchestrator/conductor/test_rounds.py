@@ -76,7 +76,7 @@ def test_seeds_that_change_nothing_decide_nothing_early(monkeypatch):
 def test_the_first_round_is_three_seeds_and_the_baseline_waits_for_nobody():
     conductor = Conductor(plan_of())
     ahead = list(iter(conductor.next_trial, None))
-    seeds = {arm: [each.planned.seed for each in ahead if each.planned.arm == arm] for arm in ARMS}
+    seeds = {arm: [trial.planned.seed for trial in ahead if trial.planned.arm == arm] for arm in ARMS}
     assert seeds == {"base": list(SEEDS), "far": list(SEEDS[:3]), "near": list(SEEDS[:3])}
 
 

@@ -49,7 +49,7 @@ def test_a_target_ends_the_search_of_its_arm_alone():
     shown = "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
     assert skipped(conductor) == [f"{shown} of 0.9"] * 2
     ahead = [conductor.next_trial() for _ in range(3)]
-    assert sorted((each.planned.arm, each.planned.phase) for each in ahead) == [
+    assert sorted((trial.planned.arm, trial.planned.phase) for trial in ahead) == [
         ("arm-0", "confirm"),
         *[("arm-1", "search")] * 2,
     ]
@@ -122,7 +122,7 @@ def test_device_hours_are_noticed_while_a_trial_runs():
 def test_flops_are_those_that_trials_report():
     conductor = Conductor(make_plan(1, trials_per_arm=5, seeds=(), limits=each_arm(flops=25.0)))
     run(conductor, train_flops=[10.0, 10.0, 10.0])
-    assert [each.rpartition(": ")[2] for each in skipped(conductor)] == [
+    assert [line.rpartition(": ")[2] for line in skipped(conductor)] == [
         "25 FLOPs of training are used up"
     ] * 2
 

@@ -12,7 +12,7 @@ def candidates(*values):
 
 
 def order(found):
-    return [each.assignment["x"] for each in found]
+    return [trial.assignment["x"] for trial in found]
 
 
 def test_largest_first_when_the_goal_is_max():

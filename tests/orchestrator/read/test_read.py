@@ -41,7 +41,7 @@ def test_trials_are_one_row_each_with_a_column_a_value(runs):
     assert found.schema.names[: len(TRIALS)] == TRIALS.names
     assert found.num_rows == len(PLAN.trials)
     rows = found.to_pylist()
-    assert [row["trial_id"] for row in rows] == [each.trial_id for each in PLAN.trials]
+    assert [row["trial_id"] for row in rows] == [trial.trial_id for trial in PLAN.trials]
     assert {row["outcome"] for row in rows} == {kind.value for kind in FATES}
     for number, row in enumerate(rows):
         trial = trial_of(PLAN, number)

@@ -57,57 +57,57 @@ class Drawing:
     def whiskers(self) -> list[Whisker | Point]:
         """Of every square with an interval what it shows; of one without, its place alone."""
         found: list[Whisker | Point] = []
-        for each in self._axes.containers:
-            if isinstance(each, ErrorbarContainer):
-                mark, _, bars = each.lines
+        for container in self._axes.containers:
+            if isinstance(container, ErrorbarContainer):
+                mark, _, bars = container.lines
                 ends = [segment for bar in bars for segment in bar.get_segments()]
                 for place, at in enumerate(zip(mark.get_xdata(), mark.get_ydata(), strict=True)):
-                    found.append(_whisker(at, ends[place], each.has_xerr) if ends else at)
+                    found.append(_whisker(at, ends[place], container.has_xerr) if ends else at)
         return found
 
     def bands(self) -> list[dict[float, Point]]:
         """Of every filled band its lower and upper edge, by where it is across."""
         return [
             _edges(path.vertices)
-            for each in self._axes.collections
-            if isinstance(each, PolyCollection)
-            for path in each.get_paths()
+            for collection in self._axes.collections
+            if isinstance(collection, PolyCollection)
+            for path in collection.get_paths()
         ]
 
     def upright_bands(self) -> list[dict[float, Point]]:
         """Of every filled band its left and right edge, by where it is upwards."""
         return [
             _edges((y, x) for x, y in path.vertices)
-            for each in self._axes.collections
-            if isinstance(each, PolyCollection)
-            for path in each.get_paths()
+            for collection in self._axes.collections
+            if isinstance(collection, PolyCollection)
+            for path in collection.get_paths()
         ]
 
     def bars(self) -> list[float]:
         """Widths of lying bars, from the top."""
         return [
-            each.get_width()
-            for each in self._axes.patches
-            if isinstance(each, Rectangle) and abs(each.get_height() - 0.3) < 1e-9
+            patche.get_width()
+            for patche in self._axes.patches
+            if isinstance(patche, Rectangle) and abs(patche.get_height() - 0.3) < 1e-9
         ]
 
     def cells(self) -> dict[tuple[int, int], float]:
         """Of a heat map how full each cell is that is not empty, by column and row."""
         found: dict[tuple[int, int], float] = {}
-        for each in self._axes.patches:
-            if isinstance(each, PathPatch):
-                corners = each.get_path().vertices
+        for patche in self._axes.patches:
+            if isinstance(patche, PathPatch):
+                corners = patche.get_path().vertices
                 for start in range(0, len(corners), CORNERS):
                     across, up = zip(*corners[start : start + CORNERS], strict=True)
-                    found[round(min(across)), round(min(up))] = float(each.get_alpha() or 0)
+                    found[round(min(across)), round(min(up))] = float(patche.get_alpha() or 0)
         return found
 
     def ink(self, at: Point) -> float:
         """How full the areas are that a point lies in."""
         return sum(
-            float(each.get_alpha() or 0)
-            for each in self._axes.patches
-            if isinstance(each, PathPatch) and each.get_path().contains_point(at)
+            float(patche.get_alpha() or 0)
+            for patche in self._axes.patches
+            if isinstance(patche, PathPatch) and patche.get_path().contains_point(at)
         )
 
     def texts(self) -> dict[str, Point]:
@@ -116,11 +116,11 @@ class Drawing:
 
     def places(self) -> list[tuple[str, Point]]:
         """All that is written, and where."""
-        return [(each.get_text(), each.get_position()) for each in self._axes.texts]
+        return [(text.get_text(), text.get_position()) for text in self._axes.texts]
 
     def key(self) -> list[str]:
         """What the key says of marks."""
-        return [each.get_text() for each in self._axes.get_legend().get_texts()]
+        return [get_text.get_text() for get_text in self._axes.get_legend().get_texts()]
 
     @property
     def limits(self) -> Point:
@@ -130,7 +130,7 @@ class Drawing:
 
     def rows(self) -> list[str]:
         """What the rows are called."""
-        return [each.get_text() for each in self._axes.get_yticklabels()]
+        return [get_yticklabel.get_text() for get_yticklabel in self._axes.get_yticklabels()]
 
 
 def _whisker(at: Point, ends: Sequence[Point], across: bool) -> Whisker:
@@ -147,4 +147,4 @@ def _edges(vertices: Iterable[Point]) -> dict[float, Point]:
 
 def drawings(made: Study) -> dict[str, Drawing]:
     """All figures of a study, by name."""
-    return {each.name: Drawing(each) for each in all_panels(made.report(), made.details())}
+    return {all_panel.name: Drawing(all_panel) for all_panel in all_panels(made.report(), made.details())}

@@ -25,12 +25,12 @@ def failing(value: float | None, seeds: Collection[int], phases: Collection[str]
             return replace(each, outcome=OutcomeKind.CRASHED, last=None)
         return each
 
-    plan = replace(made.plan, metrics=tuple(replace(each, meaning=each.name) for each in METRICS))
+    plan = replace(made.plan, metrics=tuple(replace(metric, meaning=metric.name) for metric in METRICS))
     return replace(made, plan=plan, records=tuple(map(mutated, made.records)))
 
 
 def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    (grid,) = [each for each in cost_tables(found.report()) if title in each.title]
+    (grid,) = [cost_table for cost_table in cost_tables(found.report()) if title in cost_table.title]
     assert isinstance(grid, Grid)
     return {row[:2]: row[2:] for row in grid.rows}
 

@@ -29,15 +29,19 @@ def test_identical_seeds_decide_nothing():
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
     assert verdict.p is None
-    assert not [each for each in warning_texts(report) if "all seeds" in each], "nothing is claimed"
-    assert all(each.p is None and each.estimate.low is None for each in report.effects if each.primary)
+    assert not [warning_text for warning_text in warning_texts(report) if "all seeds" in warning_text], (
+        "nothing is claimed"
+    )
+    assert all(
+        effect.p is None and effect.estimate.low is None for effect in report.effects if effect.primary
+    )
 
 
 def test_constant_outcome_of_differing_seeds_may_decide():
     report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
-    [shown] = [each for each in warning_texts(report) if "all seeds" in each]
+    [shown] = [warning_text for warning_text in warning_texts(report) if "all seeds" in warning_text]
     assert shown.startswith("arm-1: all seeds measured the same near-iid/accuracy")
 
 

@@ -31,8 +31,10 @@ def parted(outcome=OutcomeKind.FINISHED):
 def test_late_splits_equal_splits_measured_at_once():
     made, plan, records = parted()
     whole = merge_late_splits(plan, records)
-    assert [each.trial_id for each in whole] == [each.trial_id for each in made.records]
-    assert [dict(each.last.metrics) for each in whole] == [dict(each.last.metrics) for each in made.records]
+    assert [trial.trial_id for trial in whole] == [record.trial_id for record in made.records]
+    assert [dict(record.last.metrics) for record in whole] == [
+        dict(record.last.metrics) for record in made.records
+    ]
     found, wanted = summarise(plan, records), made.report()
     assert found.cells == wanted.cells
     assert found.posthoc == wanted.posthoc
@@ -47,4 +49,4 @@ def test_pending_splits_are_not_reported_as_unmeasured():
     _, plan, records = parted(outcome=OutcomeKind.CRASHED)
     assert pending_splits(plan, records) == frozenset()
     assert summarise(plan, records).unread == (LATE,)
-    assert not [each for each in summarise(plan, records).cells if each.metric.startswith(LATE)]
+    assert not [cell for cell in summarise(plan, records).cells if cell.metric.startswith(LATE)]

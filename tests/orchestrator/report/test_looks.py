@@ -29,8 +29,10 @@ def as_run():
         for name, each in early_verdicts(LOOKING, SeedResults(whole(), METRICS)).items()
     }
     return [
-        replace(each, outcome=OutcomeKind.SKIPPED, **SKIP) if each.seed in after.get(each.arm, ()) else each
-        for each in whole()
+        replace(record, outcome=OutcomeKind.SKIPPED, **SKIP)
+        if record.seed in after.get(record.arm, ())
+        else record
+        for record in whole()
     ]
 
 
@@ -44,7 +46,7 @@ def test_some_arms_are_decided_and_found_again_from_what_has_run():
 def test_the_verdict_the_interval_and_p_are_those_of_the_look():
     report = summarise(LOOKING, as_run())
     found = early_verdicts(LOOKING, SeedResults(as_run(), METRICS))["good"]
-    (verdict,) = (each for each in report.verdicts if each.arm == "good")
+    (verdict,) = (verdict for verdict in report.verdicts if verdict.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
     assert f"ended after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
     assert verdict.p == found.found["iid/accuracy"].p <= 0.0025
@@ -59,13 +61,13 @@ def test_the_verdict_the_interval_and_p_are_those_of_the_look():
 @pytest.mark.parametrize("last", SEEDS[6:])
 def test_early_verdict_ignores_later_seeds_of_the_baseline(last):
     failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
-        if (each.arm, each.seed) == ("baseline", last)
-        else each
-        for each in as_run()
+        replace(record, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
+        if (record.arm, record.seed) == ("baseline", last)
+        else record
+        for record in as_run()
     ]
-    missing = [each for each in as_run() if (each.arm, each.seed) != ("baseline", last)]
+    missing = [record for record in as_run() if (record.arm, record.seed) != ("baseline", last)]
     for records in (failed, missing):
-        said = {each.arm: each.kind for each in summarise(LOOKING, records).verdicts}
+        said = {verdict.arm: verdict.kind for verdict in summarise(LOOKING, records).verdicts}
         assert said["good"] == "better"
         assert said["bad"] == "worse"

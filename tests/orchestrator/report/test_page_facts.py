@@ -48,7 +48,9 @@ def made():
     )
     prices = tuple(ArmEstimate(f"arm-{at}", {}, 2e9 + at * 1e9, 5e9 + at * 1e9) for at in range(3))
     reasons = {OutcomeKind.CRASHED: "ran out of memory", OutcomeKind.DIVERGED: "loss is nan"}
-    records = tuple(replace(each, reason=reasons.get(each.outcome, "made up")) for each in found.records)
+    records = tuple(
+        replace(record, reason=reasons.get(record.outcome, "made up")) for record in found.records
+    )
     return replace(found, records=records, plan=replace(found.plan, proofs=proofs, prices=prices))
 
 
@@ -77,9 +79,9 @@ def section(html, name):
 
 def confirmed(made, arm):
     return {
-        each.seed: each.last.metrics[OUTCOME]
-        for each in made.records
-        if (each.arm, each.phase, each.outcome) == (arm, "confirm", OutcomeKind.FINISHED)
+        record.seed: record.last.metrics[OUTCOME]
+        for record in made.records
+        if (record.arm, record.phase, record.outcome) == (arm, "confirm", OutcomeKind.FINISHED)
     }
 
 
@@ -103,13 +105,13 @@ def test_page_starts_with_question_verdicts_and_cost(made, html):
     assert float(found[2]) < difference < float(found[3])
     assert "arm-2: undecided: 2 seeds failed" in failing
     assert "3 of 5 seeds finished" in failing
-    ended = [each.outcome for each in made.records]
+    ended = [record.outcome for record in made.records]
     assert (
         f"It cost {len(ended)} trials ({ended.count(OutcomeKind.CRASHED)} crashed, "
         f"{ended.count(OutcomeKind.DIVERGED)} diverged, {ended.count(OutcomeKind.FINISHED)} finished, "
         f"{ended.count(OutcomeKind.PRUNED)} pruned) and " in seen
     )
-    hours = sum(each.last.seconds for each in made.records) * made.plan.resources.cpus / 3600
+    hours = sum(record.last.seconds for record in made.records) * made.plan.resources.cpus / 3600
     assert f"{hours:.3g} device hours of work within " in seen
 
 
@@ -121,15 +123,15 @@ def test_cards_of_arms(made, html):
         forward, step = (1.5 + place / 10, 4 + place), (2 + place, 5 + place)
         assert facts["FLOPs, forward"].startswith(f"{forward[0]:g} M to {forward[1]:g} M of one sequence")
         assert facts["FLOPs, training"] == f"{step[0]} G to {step[1]} G a step"
-        own = [each for each in made.records if each.arm == f"arm-{place}"]
+        own = [record for record in made.records if record.arm == f"arm-{place}"]
         for phase in ("search", "confirm", "posthoc"):
-            outcomes = [each.outcome for each in own if each.phase == phase]
+            outcomes = [record.outcome for record in own if record.phase == phase]
             shown = ", ".join(f"{outcomes.count(kind)} {kind.value}" for kind in sorted(set(outcomes)))
             assert facts[phase] == f"{shown} of {len(outcomes)} planned"
-        chosen = next(each.assignment for each in own if each.phase == "confirm")
+        chosen = next(trial.assignment for trial in own if trial.phase == "confirm")
         shown = f"train.lr = {chosen['train.lr']:g}; model.layers = 12; model.gate = true"
         assert facts["chosen by its search"] == shown
-        hours = sum(each.last.seconds for each in own) * made.plan.resources.cpus / 3600
+        hours = sum(record.last.seconds for record in own) * made.plan.resources.cpus / 3600
         assert facts["work"] == f"{hours:.3g} device hours"
     first, second, third = found.values()
     assert "why" not in first
@@ -146,12 +148,14 @@ def test_cards_of_arms(made, html):
 @pytest.mark.usefixtures("undrawn")
 def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
     made = study(2, 0, 8, thresholds=())
-    own = [each for each in made.records if each.arm == "arm-1" and each.outcome is OutcomeKind.FINISHED]
+    own = [
+        record for record in made.records if record.arm == "arm-1" and record.outcome is OutcomeKind.FINISHED
+    ]
     best = max(own, key=lambda each: each.last.metrics["valid/accuracy"])
 
     def at(layers):
         inner = {**best.assignment, "train.lr": 0.003, "model.layers": layers}
-        records = [replace(each, assignment=inner) if each is best else each for each in made.records]
+        records = [replace(record, assignment=inner) if record is best else record for record in made.records]
         found = replace(made, records=tuple(records))
         shown = section(html_page(found.report(), found.details()), "search").split("sampler")
         return [re.findall(r"the best model\.layers, .*?better value", each) for each in shown[1:]]
@@ -163,7 +167,9 @@ def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
 
 def test_arms_are_compared_at_equal_compute_on_the_page(made, html):
     (table,) = [
-        each for each in cost_tables(made.report()) if "at the cost of their references" in each.title
+        cost_table
+        for cost_table in cost_tables(made.report())
+        if "at the cost of their references" in cost_table.title
     ]
     seen = section(html, "compute")
     assert table.title in seen
@@ -223,7 +229,7 @@ def test_colours_are_told_apart_by_the_colour_blind():
     assert len(palettes()) == 4
     for colours in palettes():
         for kind, matrix in SIMULATED.items():
-            seen = [simulated(each, matrix) for each in colours]
+            seen = [simulated(colour, matrix) for colour in colours]
             for one, other in combinations(seen, 2) if kind != "tritanopia" else [(seen[1], seen[2])]:
                 assert math.dist(one, other) > 0.1, (kind, colours)
 
@@ -231,7 +237,7 @@ def test_colours_are_told_apart_by_the_colour_blind():
 def simulated(colour, matrix):
     """Red, green and blue of linear light, as Machado et al. 2009 have them seen."""
     values = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    light = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in values]
+    light = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
     return [sum(a * b for a, b in zip(row, light, strict=True)) for row in matrix]
 
 

@@ -59,7 +59,7 @@ def record(plan, planned, outcome=OutcomeKind.FINISHED):
 @pytest.fixture
 def made():
     plan = replace(repeated_plan(REPEATS, controls=1), answer=ANSWER)
-    return plan, [record(plan, each) for each in plan.trials]
+    return plan, [record(plan, trial) for trial in plan.trials]
 
 
 def test_the_interval_is_of_repeats_with_the_mean_of_their_seeds(made):
@@ -83,8 +83,10 @@ def test_the_interval_is_of_repeats_with_the_mean_of_their_seeds(made):
 
 def test_a_failed_seed_spoils_its_repeat(made):
     plan, records = made
-    failed = next(each for each in records if each.phase == "confirm" and each.arm == "arm-1")
-    records = [replace(each, outcome=OutcomeKind.CRASHED) if each is failed else each for each in records]
+    failed = next(record for record in records if record.phase == "confirm" and record.arm == "arm-1")
+    records = [
+        replace(record, outcome=OutcomeKind.CRASHED) if record is failed else record for record in records
+    ]
     report = summarise(plan, records)
     [verdict] = report.verdicts
     assert (verdict.kind, verdict.p, verdict.difference.n) == ("undecided", None, 3)
@@ -94,7 +96,7 @@ def test_a_failed_seed_spoils_its_repeat(made):
 
 def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
     plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER)
-    report = summarise(plan, [record(plan, each) for each in plan.trials])
+    report = summarise(plan, [record(plan, trial) for trial in plan.trials])
     [verdict] = report.verdicts
     assert verdict.text == "better at the settings found by one search"
     assert verdict.covers == "one search"
@@ -106,13 +108,13 @@ def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
 def test_controls_are_apart_from_verdicts_and_never_win(made):
     plan, records = made
     better = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: 99.0}))
-        if (each.arm, each.phase) == ("control-0", "confirm")
-        else each
-        for each in records
+        replace(record, last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 99.0}))
+        if (record.arm, record.phase) == ("control-0", "confirm")
+        else record
+        for record in records
     ]
     report = summarise(plan, records)
-    assert [each.arm for each in report.verdicts] == ["arm-1"]
+    assert [verdict.arm for verdict in report.verdicts] == ["arm-1"]
     [control] = report.controls
     assert (control.arm, control.level, control.difference.n) == ("control-0", 0.05, REPEATS)
     assert (report.control_rate.decided, report.control_rate.compared) == (0, 1)

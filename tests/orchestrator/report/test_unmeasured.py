@@ -31,7 +31,7 @@ def two_outcomes(made: Study) -> Study:
 
 def row(report: Report) -> dict[str, str]:
     rows = csv.DictReader(io.StringIO(as_csv(report)))
-    return next(each for each in rows if (each["arm"], each["metric"]) == ("arm-1", OUTCOME))
+    return next(row for row in rows if (row["arm"], row["metric"]) == ("arm-1", OUTCOME))
 
 
 def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
     assert (tracked["seeds_finished"], tracked["seeds_failed"]) == (5, 3)
     assert arm_tags(found)["arm-1"]["verdict"] == said.line
     assert screen_table(found).rows[1][:2] == ("arm-1", "5 of 8 measured")
-    by_title = {grid.title: {each[0]: each for each in grid.rows} for grid in all_tables(found)}
+    by_title = {grid.title: {row[0]: row for row in grid.rows} for grid in all_tables(found)}
     assert by_title[f"{OUTCOME}, seed by seed"]["arm-1"][1:4] == ("not measured",) * 3
     results = next(rows for title, rows in by_title.items() if title.startswith("accuracy (share"))
     assert results["arm-1"][1].endswith("(5 of 8 measured)")

@@ -21,7 +21,7 @@ def tried(trials):
         {"x": stream.uniform(0.001, 1), "n": stream.randint(1, 8), "c": stream.choice((None, True, "word"))}
         for _ in range(trials)
     ]
-    return assignments, [each["n"] + 0.1 * each["x"] for each in assignments]
+    return assignments, [assignment["n"] + 0.1 * assignment["x"] for assignment in assignments]
 
 
 @pytest.mark.parametrize(("trials", "method"), [(40, "fANOVA"), (130, "mean decrease of impurity")])
@@ -39,7 +39,7 @@ def test_dimensions_that_some_trials_lack_or_that_never_vary_are_left_out():
     found = importance(SPACE, assignments, values)
     assert found is not None
     assert set(found.shares) == {"x", "n"}
-    still = [{**each, "x": 0.5} for each in assignments]
+    still = [{**assignment, "x": 0.5} for assignment in assignments]
     assert importance(SPACE, still, values) is None
 
 

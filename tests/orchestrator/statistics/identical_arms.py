@@ -109,8 +109,8 @@ def outcome(report: Report, design: Design, number: int, *, planted: bool) -> Ou
         design.name,
         planted,
         number,
-        {each.arm: each.kind for each in report.verdicts},
-        {each.arm: each.p for each in report.verdicts},
+        {verdict.arm: verdict.kind for verdict in report.verdicts},
+        {verdict.arm: verdict.p for verdict in report.verdicts},
     )
 
 
@@ -138,14 +138,14 @@ def study(folder: Path, compared: list[Design], sweeps: int, planted: int) -> No
     """Run all sweeps that have not finished; the compared designs take turns."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
     os.chdir(folder / "work")  # trials find nothing to link in their launch folder
-    done = {(each.design, each.planted, each.number) for each in outcomes(folder)}
+    done = {(outcome.design, outcome.planted, outcome.number) for outcome in outcomes(folder)}
     for number in range(max(sweeps, planted)):
         for has_effect, most in ((False, sweeps), (True, planted)):
             for design in compared:
                 if number < most and (design.name, has_effect, number) not in done:
-                    found = run(folder, design, number, planted=has_effect)
+                    result = run(folder, design, number, planted=has_effect)
                     with (folder / "sweeps.jsonl").open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(asdict(found)) + "\n")
+                        file.write(json.dumps(asdict(result)) + "\n")
 
 
 def outcomes(folder: Path) -> list[Outcome]:

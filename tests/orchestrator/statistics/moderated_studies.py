@@ -76,7 +76,7 @@ def moderated(found: Array, level: float = LEVEL) -> Array:
 
 def errors(law: object, seeds: int, arms: int) -> tuple[float, float]:
     """Share of studies without any effect that report one, by the ordinary and by the moderated t."""
-    place = [each.__name__ for each in LAWS].index(law.__name__)  # type: ignore[attr-defined]
+    place = [law.__name__ for law in LAWS].index(law.__name__)  # type: ignore[attr-defined]
     rng = np.random.default_rng([place, seeds, arms])
     found = studies.differences(LAWS[place](rng, (STUDIES, seeds, arms + 1)))
     return float(studies.rejected(found).any(1).mean()), float(moderated(found).any(1).mean())

@@ -40,7 +40,7 @@ def chances(
     rng = np.random.default_rng([seeds, family])
     stated, decided = [], []
     while len(stated) < experiments:
-        values = effects(rng) + rng.normal(size=seeds + max(int(np.ceil(seeds * each)) for each in TIMES))
+        values = effects(rng) + rng.normal(size=seeds + max(int(np.ceil(seeds * time)) for time in TIMES))
         scale = 10 ** rng.uniform(-1.5, 1.5)
         found = compared(values[:seeds] * scale, family)
         if verdict(found, margin=margin).kind != "undecided":

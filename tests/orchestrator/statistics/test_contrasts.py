@@ -7,7 +7,7 @@ import pytest
 from orchestrator.statistics.contrasts import contrasts, terms
 
 FACTORS = ("gate", "halt", "transition")
-SUBSETS = [frozenset(each) for size in range(4) for each in combinations(FACTORS, size)]
+SUBSETS = [frozenset(combination) for size in range(4) for combination in combinations(FACTORS, size)]
 
 
 def value(away, seed):

@@ -60,9 +60,9 @@ def test_the_odds_of_an_effect_as_by_quadrature():
 
 def test_the_difference_is_the_one_found_8_times_in_10():
     found = compared(np.array([0.3, -0.2, 0.4, 0.1, -0.3]), 3)
-    for each in decision_chances(found):
-        runs = each.difference / found.spread * math.sqrt(2)
-        assert chance(runs, 5 + each.more, 3) == pytest.approx(0.8, abs=1e-4)
+    for decision_chance in decision_chances(found):
+        runs = decision_chance.difference / found.spread * math.sqrt(2)
+        assert chance(runs, 5 + decision_chance.more, 3) == pytest.approx(0.8, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -28,9 +28,9 @@ def test_a_large_difference_stands_whatever_the_failed_seed_had_measured():
     said = verdict(found, num_failed=1, better="max")
     assert (said.kind, said.text) == ("worse", "worse, for any value of 1 failed seed")
     ends = [compared({**dict(enumerate(CLEAR)), 8: value}) for value in (-0.8, 0.2)]
-    assert found.low == min(each.low for each in ends)
-    assert found.high == max(each.high for each in ends)
-    assert found.p == max(each.p for each in ends)
+    assert found.low == min(end.low for end in ends)
+    assert found.high == max(end.high for end in ends)
+    assert found.p == max(end.p for end in ends)
 
 
 def test_a_difference_that_one_value_could_undo_does_not():

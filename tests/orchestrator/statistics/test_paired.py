@@ -42,12 +42,12 @@ _values = st.lists(st.floats(-1, 1).map(lambda x: round(x, 2)), min_size=2, max_
 def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, more: int) -> None:
     given = {(str(place), "iid/accuracy"): by_seed(values) for place, values in enumerate(arms)}
     found = compare(given, family=len(arms) + more, level=level, resolutions={"iid/accuracy": 0.01})
-    for each in found.values():
-        assert each.p is not None
-        assert each.low is not None
-        assert each.high is not None
-        assert each.p > 0
-        assert (each.p <= level) == (each.low > 0 or each.high < 0) == each.shown
+    for interval in found.values():
+        assert interval.p is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        assert interval.p > 0
+        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.shown
 
 
 def test_at_the_very_edge_the_interval_decides() -> None:

@@ -17,8 +17,8 @@ def test_the_expected_best_is_the_mean_over_all_draws(larger, best):
     for found in expected_best(VALUES, [1, 2, 3, 4], larger=larger):
         outcomes = sorted(best(each) for each in product(VALUES, repeat=found.draws))
         assert found.mean == pytest.approx(fmean(outcomes))
-        below = sum(each < found.low for each in outcomes) / len(outcomes)
-        above = sum(each > found.high for each in outcomes) / len(outcomes)
+        below = sum(outcome < found.low for outcome in outcomes) / len(outcomes)
+        above = sum(outcome > found.high for outcome in outcomes) / len(outcomes)
         assert max(below, above) <= 0.1 + 1e-12
         assert found.low <= found.mean <= found.high
 

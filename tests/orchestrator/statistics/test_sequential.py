@@ -32,7 +32,7 @@ def decided(*study, **parts):
     return {
         arm: found
         for arm, found in ended(*study, **parts).items()
-        if all(each.kind != "undecided" for each in found.verdicts.values())
+        if all(verdict.kind != "undecided" for verdict in found.verdicts.values())
     }
 
 
@@ -62,7 +62,7 @@ def test_a_look_is_stricter_than_the_end():
 
 def test_no_difference_larger_than_the_margin_is_a_decision_too():
     found = decided(study(spread=0.001), 5, asked=question(margin=1.0))
-    assert {each.verdicts["test/score"].kind for each in found.values()} == {"no difference"}
+    assert {verdict.verdicts["test/score"].kind for verdict in found.values()} == {"no difference"}
     assert not decided(study(spread=0.001), 5)
 
 

@@ -164,7 +164,7 @@ def table() -> Iterator[str]:
             [rate(SURFACES[surface], design, arms, effect) for effect in (0.0, 2.0 * NOISE)]
             for surface, arms in columns
         )
-        yield f"| {name} | {design.runs} | {' | '.join('{:.2f} / {:.2f}'.format(*each) for each in rates)} |"
+        yield f"| {name} | {design.runs} | {' | '.join('{:.2f} / {:.2f}'.format(*rate) for rate in rates)} |"
 
 
 if __name__ == "__main__":

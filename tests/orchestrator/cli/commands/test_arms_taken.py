@@ -34,7 +34,7 @@ def more(tmp_path):
 
 
 def test_only_the_arms_that_are_named_are_taken(folder, more, capsys):
-    found = [parse(each) for each in copy_arms(more, " deep, wide,deep", folder)]
+    found = [parse(copy_arm) for copy_arm in copy_arms(more, " deep, wide,deep", folder)]
     assert [(each.key, each.value["set"]) for each in found] == [
         ("arms.deep", {"model.max_layers": 3}),
         ("arms.wide", {"model.width": 32}),

@@ -34,13 +34,13 @@ def measured(name, arm):
 def test_the_spec_of_the_winner_gives_the_same_numbers_again(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "--driver", "inline").code == 0
-    shown = haltsweep("best", "tiny", "--arm", "minus-gate")
-    assert shown.code == 0, shown
-    assert shown.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
-    places = [line.split(": ")[-1] for line in shown.out.splitlines() if line.startswith("# Checkpoint")]
+    result = haltsweep("best", "tiny", "--arm", "minus-gate")
+    assert result.code == 0, result
+    assert result.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
+    places = [line.split(": ")[-1] for line in result.out.splitlines() if line.startswith("# Checkpoint")]
     assert len(places) == 2
     assert all(Path(place).is_dir() for place in places)
-    Path("best.yaml").write_text(shown.out)
+    Path("best.yaml").write_text(result.out)
     assert haltsweep("check", "best.yaml").code == 0
     assert haltsweep("launch", "best.yaml", "--driver", "inline").code == 0
     assert measured("tiny-best", "baseline") == measured("tiny", "minus-gate")
@@ -50,10 +50,10 @@ def test_the_spec_of_the_winner_gives_the_same_numbers_again(haltsweep):
 def test_by_search_alone_it_says_so_and_can_be_run(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "confirm=null", "--driver", "inline").code == 0
-    shown = haltsweep("best", "tiny")
-    assert "by its search alone: valid/accuracy" in shown.out
-    assert "# Search trials store no checkpoint." in shown.out
-    Path("best.yaml").write_text(shown.out)
+    result = haltsweep("best", "tiny")
+    assert "by its search alone: valid/accuracy" in result.out
+    assert "# Search trials store no checkpoint." in result.out
+    Path("best.yaml").write_text(result.out)
     found = haltsweep("check", "best.yaml")
     assert found.code == 0, found
 
@@ -116,7 +116,7 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
     report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
     lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
     assert len(lines) == expected
-    assert all('better="max" for the metric accuracy' in each for each in lines)
+    assert all('better="max" for the metric accuracy' in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of,
         "orchestrator.report.caveats.warning_texts.warning_texts", lambda _, of_verdicts: ["Mind the code."]
     )
     found = chosen({}, "near-iid/accuracy")
-    found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))
+    found = replace(found, records=tuple(replace(record, rank=rank) for record in found.records))
     verdict = SimpleNamespace(line="baseline: better")
     report = SimpleNamespace(left=0, assignments=assignments, points=points, verdict=lambda _: verdict)
     assert list(best._state(found, report)) == [

@@ -41,8 +41,8 @@ def bundled(tmp_path, haltsweep, once):
     """The files of a bundle, which lies beside the sweep; it is made once."""
     if not (once / "synthetic.bundle.zip").exists():
         finished(tmp_path, PLAN)
-        shown = haltsweep("bundle", "synthetic")
-        assert shown.code == 0, shown
+        result = haltsweep("bundle", "synthetic")
+        assert result.code == 0, result
         shutil.copytree(tmp_path / "runs", once / "runs")
         shutil.copy(tmp_path / "synthetic.bundle.zip", once)
     else:
@@ -69,10 +69,10 @@ def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_pa
     (tmp_path / "runs").rename(tmp_path / "gone")
     monkeypatch.chdir(elsewhere)
     before = tree(elsewhere)
-    shown = haltsweep("verify", "got.zip")
-    assert shown.code == 0, shown
-    assert "report      sound   " in shown.out
-    assert "made again from the ledger, byte for byte" in shown.out
+    result = haltsweep("verify", "got.zip")
+    assert result.code == 0, result
+    assert "report      sound   " in result.out
+    assert "made again from the ledger, byte for byte" in result.out
     assert tree(elsewhere) == before
     assert {"spec.yaml", "plan.json", "provenance.json", "ledger.jsonl", "data.json"} < set(bundled)
     assert "launch.json" not in bundled, "URLs with passwords stay at home"
@@ -81,26 +81,26 @@ def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_pa
 
 def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
     lie = bundled["report/report.md"].replace(b"synthetic", b"wonderful")
-    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
-    assert shown.code == 1
+    result = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
+    assert result.code == 1
     assert (
-        "report      damaged made again from the ledger other bytes come out: report/report.md" in shown.out
+        "report      damaged made again from the ledger other bytes come out: report/report.md" in result.out
     )
     other = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
-    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
-    assert shown.code == 2
-    assert "report      unknown" in shown.out
-    assert "make it with numpy 0." in shown.out
-    shown = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
-    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in shown.out
+    result = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
+    assert result.code == 2
+    assert "report      unknown" in result.out
+    assert "make it with numpy 0." in result.out
+    result = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
+    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in result.out
 
 
 def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
     archive.write(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
-    shown = haltsweep("verify", "other.zip")
-    assert shown.code == 1
-    assert "provenance.json: it was changed or damaged" in shown.out
-    assert "extra.json: nobody wrote it" in shown.out
+    result = haltsweep("verify", "other.zip")
+    assert result.code == 1
+    assert "provenance.json: it was changed or damaged" in result.out
+    assert "extra.json: nobody wrote it" in result.out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != "plan.json"})
     assert "plan.json: it is missing" in haltsweep("verify", "other.zip").out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != contents.LIST})
@@ -120,21 +120,23 @@ def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
 )
 def test_a_ledger_that_is_not_as_it_was_written(haltsweep, bundled, change, why):
     lines = bundled[contents.LEDGER].split(b"\n")
-    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
-    assert shown.code == 1
-    assert why in shown.out
+    result = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
+    assert result.code == 1
+    assert why in result.out
 
 
 def test_an_event_without_an_end_is_not_read_whole(haltsweep, bundled, monkeypatch):
     monkeypatch.setattr(contents, "MAX_LINE", 50_000)
     endless = bundled[contents.LEDGER] + b"[" + b" " * 100_000
-    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
-    assert shown.code == 1
-    assert "an event must have at most 50,000 bytes, and one has more" in shown.out
+    result = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
+    assert result.code == 1
+    assert "an event must have at most 50,000 bytes, and one has more" in result.out
 
 
 def test_events_pass_by_and_are_not_kept(tmp_path):
-    plan = replace(PLAN, confirm=None, trials=tuple(each for each in PLAN.trials if each.phase == "search"))
+    plan = replace(
+        PLAN, confirm=None, trials=tuple(trial for trial in PLAN.trials if trial.phase == "search")
+    )
     held = []
 
     def passing():
@@ -167,45 +169,45 @@ def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
     for trainable, metrics in (("evil:train", plan.metrics), (None, plan.metrics), (None, ())):
         hostile = replace(plan, arms=arms, search=search, trainable=trainable, metrics=metrics)
         changed = {"plan.json": to_json(hostile).encode(), "spec.yaml": spec}
-        shown = haltsweep("verify", again(bundled, **changed))
-        assert shown.code in {0, 1}
+        result = haltsweep("verify", again(bundled, **changed))
+        assert result.code in {0, 1}
         assert not (tmp_path / "ran").exists()
         assert "evil" not in sys.modules
-    assert "does not run the code of tasks" in shown.out
+    assert "does not run the code of tasks" in result.out
 
 
 @pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
 def test_a_plan_that_is_none(haltsweep, bundled, plan):
-    shown = haltsweep("verify", again(bundled, **{"plan.json": plan}))
-    assert shown.code == 1
-    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in shown.out
+    result = haltsweep("verify", again(bundled, **{"plan.json": plan}))
+    assert result.code == 1
+    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in result.out
 
 
 def test_events_that_no_plan_explains(haltsweep, bundled):
     plan = replace(from_json(bundled["plan.json"]), trials=(), arms=make_plan(1).arms)
-    shown = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
-    assert shown.code == 1
+    result = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
+    assert result.code == 1
 
 
 def test_what_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
-    shown = haltsweep("verify", "text.zip")
-    assert shown.code == 2
-    assert "must be an archive that `haltsweep bundle` wrote" in shown.err
+    result = haltsweep("verify", "text.zip")
+    assert result.code == 2
+    assert "must be an archive that `haltsweep bundle` wrote" in result.err
     assert "--repair works only on sweeps" in haltsweep("verify", "text.zip", "--repair").err
 
 
 def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_path):
     folder = finished(tmp_path, PLAN)
     (tmp_path / "there.zip").touch()
-    shown = haltsweep("bundle", "synthetic", "--to", "there.zip")
-    assert shown.code == 2
-    assert "there.zip exists" in shown.err
+    result = haltsweep("bundle", "synthetic", "--to", "there.zip")
+    assert result.code == 2
+    assert "there.zip exists" in result.err
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         ledger.claim(Holder.current())
-        shown = haltsweep("bundle", "synthetic")
-    assert shown.code == 2
-    assert "is running" in shown.err
+        result = haltsweep("bundle", "synthetic")
+    assert result.code == 2
+    assert "is running" in result.err
 
 
 @pytest.mark.slow
@@ -213,9 +215,9 @@ def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "search=null", "--driver", "inline").code == 0
     assert haltsweep("bundle", "tiny").code == 0
-    shown = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
-    assert shown.code == 0, shown
-    assert shown.out.count("the same, to the last digit") == 2
+    result = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
+    assert result.code == 0, result
+    assert result.out.count("the same, to the last digit") == 2
     with zipfile.ZipFile("tiny.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
@@ -234,10 +236,10 @@ def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(halt
     finished(tmp_path, PLAN)
     records = read_all("synthetic")
     assert sample_trials(records, 3) == sample_trials(list(reversed(records)), 3)
-    assert {each.phase for each in sample_trials(records, 100)} == {"confirm"}
-    shown = haltsweep("verify", "synthetic", "--rerun", "1")
-    assert shown.code == 2
-    assert "--rerun works only on bundles, but synthetic is not a file" in shown.err
+    assert {sample_trial.phase for sample_trial in sample_trials(records, 100)} == {"confirm"}
+    result = haltsweep("verify", "synthetic", "--rerun", "1")
+    assert result.code == 2
+    assert "--rerun works only on bundles, but synthetic is not a file" in result.err
 
 
 def read_all(name):
@@ -297,9 +299,9 @@ def test_an_oversized_file_is_refused_before_it_takes_memory(bundled, name, befo
 @pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS", "MAX_CELLS"])
 def test_more_arms_or_trials_than_a_report_is_made_of(haltsweep, bundled, monkeypatch, limit):
     monkeypatch.setattr(contents, limit, 1)
-    shown = haltsweep("verify", "synthetic.bundle.zip")
-    assert shown.code == 1
-    assert "at most" in shown.out
+    result = haltsweep("verify", "synthetic.bundle.zip")
+    assert result.code == 1
+    assert "at most" in result.out
     made = haltsweep("bundle", "synthetic", "--to", "more.zip")
     assert made.code == 2
     assert not Path("more.zip").exists()

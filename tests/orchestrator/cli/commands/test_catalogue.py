@@ -22,9 +22,9 @@ BOUND = re.compile(r" (>=|<=|>|<) ")
 
 @pytest.mark.parametrize("kind", ["models", "tasks"])
 def test_every_module_is_listed_with_its_first_line(haltsweep, kind):
-    shown = haltsweep(kind)
-    assert shown.code == 0
-    lines = shown.out.splitlines()
+    result = haltsweep(kind)
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.names(kind))
     assert all(re.match(r"\S+ +[A-Z`].*\.$|\S+ +.*\?$", line) for line in lines)
 
@@ -38,10 +38,10 @@ def test_fields_are_in_words(haltsweep, kind, name):
         assert not PYTHON.search(default), (path, default)
         assert "\n" not in meaning
         assert meaning or path == "name", f"{path} has no docstring"
-    shown = haltsweep(kind, name)
-    assert shown.code == 0
+    result = haltsweep(kind, name)
+    assert result.code == 0
     for path, *_ in found:
-        assert f"│ {path} " in shown.out
+        assert f"│ {path} " in result.out
 
 
 @pytest.mark.parametrize(("kind", "name"), MODULES)
@@ -62,16 +62,18 @@ def test_tasks_tell_their_splits(haltsweep, name):
 
 @pytest.mark.parametrize("name", space_catalog.full_names())
 def test_spaces_tell_range_condition_and_source(haltsweep, name):
-    shown = haltsweep("spaces", name)
-    assert shown.code == 0
+    result = haltsweep("spaces", name)
+    assert result.code == 0
     space = space_catalog.load(name)
     for dimension in space.dimensions:
-        assert f"│ {dimension.path} " in shown.out
+        assert f"│ {dimension.path} " in result.out
     for constraint in space.constraints:
-        assert f"only with {constraint}" in shown.out
-    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", shown.out)
+        assert f"only with {constraint}" in result.out
+    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", result.out)
     found = json.loads(haltsweep("spaces", name, "--json").out)[name]
-    assert [each["path"] for each in found["dimensions"]] == [each.path for each in space.dimensions]
+    assert [dimension["path"] for dimension in found["dimensions"]] == [
+        dimension.path for dimension in space.dimensions
+    ]
 
 
 def test_a_condition_is_told(haltsweep):
@@ -85,9 +87,9 @@ def test_a_condition_is_told(haltsweep):
     ("models", "univrsal", "universal"), ("tasks", "list-ops", "listops"), ("spaces", "haltin", "halting"),
 ])  # fmt: skip
 def test_unknown_names_get_the_nearest(haltsweep, kind, wrong, right):
-    shown = haltsweep(kind, wrong)
-    assert (shown.code, shown.out) == (2, "")
-    assert f"named {wrong!r}. Did you mean {right!r}? Known: " in shown.err
+    result = haltsweep(kind, wrong)
+    assert (result.code, result.out) == (2, "")
+    assert f"named {wrong!r}. Did you mean {right!r}? Known: " in result.err
 
 
 class Inner(Settings):

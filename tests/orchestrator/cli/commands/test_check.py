@@ -30,18 +30,18 @@ def spec(tmp_path):
 
 def test_sound_specs(haltsweep, spec):
     (plain, rich) = spec("plain.yaml", a=(TINY[TINY.index("profiles:") :], "")), spec("rich.yaml")
-    shown = haltsweep("check", plain, rich)
-    assert (shown.code, shown.err) == (0, "")
-    assert shown.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
+    result = haltsweep("check", plain, rich)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
 
 
 def test_all_files_are_looked_at(haltsweep, spec):
-    shown = haltsweep(
+    result = haltsweep(
         "check", spec("a.yaml", x=("trials_per_arm: 2", "trials_per_arm: two")), "none.yaml", spec()
     )
-    assert shown.code == 2
-    assert shown.out == "tiny.yaml: ok (and with short)\n"
-    assert shown.err.splitlines() == [
+    assert result.code == 2
+    assert result.out == "tiny.yaml: ok (and with short)\n"
+    assert result.err.splitlines() == [
         "a.yaml:14: search.trials_per_arm: must be an integer >= 1, got the text 'two'",
         "none.yaml: cannot be read: no such file or directory",
     ]
@@ -50,16 +50,16 @@ def test_all_files_are_looked_at(haltsweep, spec):
 def test_a_missing_spec_is_answered_with_the_similar_one(haltsweep, spec):
     spec("digits.yaml")
     for command in ("check", "plan", "launch"):
-        shown = haltsweep(command, "digit.yaml")
-        assert (shown.code, shown.out) == (2, "")
-        assert "digits.yaml" in shown.err
+        result = haltsweep(command, "digit.yaml")
+        assert (result.code, result.out) == (2, "")
+        assert "digits.yaml" in result.err
     assert "digits.yaml" not in haltsweep("plan", "other.yaml").err
 
 
 def test_an_override_is_no_spec(haltsweep, spec):
-    answer = haltsweep("check", spec(), "search.seed=1")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err == (
+    result = haltsweep("check", spec(), "search.seed=1")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
         "check accepts only spec files, got the text 'search.seed=1'; give overrides with a single spec: "
         "`haltsweep plan SPEC KEY=VALUE`\n"
     )
@@ -69,45 +69,45 @@ def test_faults_come_in_the_order_of_their_lines_and_once(haltsweep, spec):
     name = spec(
         a=("width: 16", "widht: 16"), b=("gate: false", "gaet: false"), c=("model.gaet", "model.gaet")
     )
-    shown = haltsweep("check", name)
-    assert shown.code == 2
-    lines = [int(line.split(":")[1]) for line in shown.err.splitlines()]
+    result = haltsweep("check", name)
+    assert result.code == 2
+    lines = [int(line.split(":")[1]) for line in result.err.splitlines()]
     assert lines == sorted(lines)
-    assert len(set(shown.err.splitlines())) == len(lines)
+    assert len(set(result.err.splitlines())) == len(lines)
 
 
 def test_a_fault_of_a_profile_alone_names_it(haltsweep, spec):
-    shown = haltsweep("check", spec(a=("baseline.train.steps: 2", "baseline.model.heads: 3")))
-    assert shown.code == 2
-    assert shown.err.count("\n") >= 1
-    assert all(line.endswith("(with the profile 'short')") for line in shown.err.splitlines())
+    result = haltsweep("check", spec(a=("baseline.train.steps: 2", "baseline.model.heads: 3")))
+    assert result.code == 2
+    assert result.err.count("\n") >= 1
+    assert all(line.endswith("(with the profile 'short')") for line in result.err.splitlines())
 
 
 def test_a_fault_of_the_plan_is_not_told_again_for_each_profile(haltsweep, spec):
-    shown = haltsweep("check", spec(a=("set: {model.gate: false}", "set: {model.gate: true}")))
-    assert shown.code == 2
-    assert len(shown.err.splitlines()) == 1
-    assert "minus-gate" in shown.err
-    assert "with the profile" not in shown.err
+    result = haltsweep("check", spec(a=("set: {model.gate: false}", "set: {model.gate: true}")))
+    assert result.code == 2
+    assert len(result.err.splitlines()) == 1
+    assert "minus-gate" in result.err
+    assert "with the profile" not in result.err
 
 
 def test_plan_takes_overrides_and_profiles_in_this_order(haltsweep, spec):
-    shown = haltsweep(
+    result = haltsweep(
         "plan", spec(), "confirm.seeds=[9]", "arms.minus-gate.why=because", "--profile", "short", "--json"
     )
-    assert shown.code == 0
-    found = json.loads(shown.out)
+    assert result.code == 0
+    found = json.loads(result.out)
     assert found["confirm"]["seeds"] == [9]
     assert found["arms"][0]["settings"]["train"]["steps"] == 2
     assert found["arms"][1]["why"] == "because"
 
 
 def test_plan_for_people(haltsweep, spec):
-    shown = haltsweep("plan", spec())
-    assert (shown.code, shown.err) == (0, "")
-    assert "8 trials" in shown.out
-    assert re.search(r"model\.gate +true +-> +false", shown.out)
-    assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in shown.out
+    result = haltsweep("plan", spec())
+    assert (result.code, result.err) == (0, "")
+    assert "8 trials" in result.out
+    assert re.search(r"model\.gate +true +-> +false", result.out)
+    assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in result.out
 
 
 def test_a_plan_says_how_many_published_rows_changes_leave_out(haltsweep, spec):
@@ -127,9 +127,9 @@ def test_a_plan_says_how_many_published_rows_changes_leave_out(haltsweep, spec):
     ],
 )
 def test_wrong_overrides_are_bad_input(haltsweep, spec, arguments, expected):
-    answer = haltsweep("plan", spec(), *arguments)
-    assert (answer.code, answer.out) == (2, "")
-    assert expected in answer.err
+    result = haltsweep("plan", spec(), *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert expected in result.err
 
 
 def test_a_calibrated_plan_tells_times(haltsweep, spec):
@@ -142,33 +142,33 @@ def test_a_calibrated_plan_tells_times(haltsweep, spec):
 def test_a_plan_needs_no_data_but_tells_what_a_launch_would(haltsweep, spec, tmp_path):
     task = TINY[TINY.index("  task:") : TINY.index("  model:")]
     name = spec(a=(task, "  task: {name: lra_text, folder: aclImdb}\n"), b=("near-iid", "test"))
-    shown = haltsweep("plan", name)
-    assert shown.code == 0
-    assert "8 trials" in shown.out
+    result = haltsweep("plan", name)
+    assert result.code == 0
+    assert "8 trials" in result.out
     missing = "the data of lra_text cannot be read: folder must hold train/neg"
-    assert f"launch will not start here: {missing}" in shown.err.replace("\n", " ")
+    assert f"launch will not start here: {missing}" in result.err.replace("\n", " ")
     assert haltsweep("check", name).code == 0
     refused = haltsweep("launch", name)
     assert (refused.code, missing in refused.err.replace("\n", " ")) == (2, True)
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     changed = spec(), "resources.gpus=0.5", "baseline.train.precision=fp16"
-    shown = haltsweep("plan", *changed)
-    assert (shown.code, "8 trials" in shown.out) == (0, True)
-    said = " ".join(shown.err.split())
+    result = haltsweep("plan", *changed)
+    assert (result.code, "8 trials" in result.out) == (0, True)
+    said = " ".join(result.err.split())
     assert "launch will not start here: a trial must fit on one node: it needs cpus=1 and gpus=0.5" in said
     refused = haltsweep("launch", *changed, "--driver", "inline")
     assert refused.code == 2
     assert "train.precision 'fp16' must run on a CUDA device, and PyTorch finds none on this" in refused.err
-    assert [each.name for each in tmp_path.iterdir()] == [changed[0]]
+    assert [path.name for path in tmp_path.iterdir()] == [changed[0]]
 
 
 def test_a_plan_that_takes_long_is_told(haltsweep, spec, monkeypatch):
     monkeypatch.setattr(planning, "FIRST_S", 0.0)
     monkeypatch.setattr(waiting, "LOOK_S", 0.001)
-    shown = haltsweep("plan", spec())
-    assert shown.code == 0
-    assert re.search(r"^planning: .*; Ctrl-C ends it, nothing is written$", shown.err, re.MULTILINE)
+    result = haltsweep("plan", spec())
+    assert result.code == 0
+    assert re.search(r"^planning: .*; Ctrl-C ends it, nothing is written$", result.err, re.MULTILINE)

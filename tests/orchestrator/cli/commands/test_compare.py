@@ -39,13 +39,13 @@ def test_two_sweeps_and_what_differs(haltsweep):
     assert same.code == 0, same
     assert "paired, 2 seeds" in same.out
     assert "spec: no difference\ncode and machine: no difference\ndata: no difference\n" in same.out
-    shown = haltsweep("compare", "tiny", "other")
-    assert shown.code == 0, shown
-    assert "no arm of tiny was confirmed with the same content in other" in shown.out
-    assert "of one name and different content: baseline, minus-gate\n" in shown.out
-    assert "only in" not in shown.out
-    assert "Each interval" not in shown.out, "there is none"
-    assert "  confirm.seeds: [101, 102] -> [101]\n" in shown.out
+    result = haltsweep("compare", "tiny", "other")
+    assert result.code == 0, result
+    assert "no arm of tiny was confirmed with the same content in other" in result.out
+    assert "of one name and different content: baseline, minus-gate\n" in result.out
+    assert "only in" not in result.out
+    assert "Each interval" not in result.out, "there is none"
+    assert "  confirm.seeds: [101, 102] -> [101]\n" in result.out
     (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
     assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
     assert all(len(before) > 20 and len(after) > 20 for _, before, after in found["data"])
@@ -61,9 +61,9 @@ def test_of_data_that_haltsweep_does_not_store_no_sameness_is_claimed(haltsweep,
         Path("values.txt").write_text("0.7")
         second = haltsweep("launch", "reading.yaml", "name=other", "--driver", "inline")
     assert (first.code, second.code) == (0, 0), (first, second)
-    shown = haltsweep("compare", "reading", "other")
-    assert shown.code == 0, shown
-    assert "code and machine: no difference\ndata: unknown" in shown.out
+    result = haltsweep("compare", "reading", "other")
+    assert result.code == 0, result
+    assert "code and machine: no difference\ndata: unknown" in result.out
     assert json.loads(haltsweep("compare", "reading", "other", "--json").out)[0]["data_known"] is False
 
 
@@ -77,10 +77,10 @@ def test_sweeps_with_other_test_examples_have_no_difference(haltsweep, tmp_path)
             Path("digest.txt").write_text(digest)
             launched = haltsweep("launch", "reading.yaml", f"name={name}", "--driver", "inline")
             assert launched.code == 0, launched
-    shown = haltsweep("compare", "first", "second")
-    assert shown.code == 0, shown
-    assert "no difference in test/accuracy: baseline of second was measured on other examples" in shown.out
-    assert "Each interval" not in shown.out
+    result = haltsweep("compare", "first", "second")
+    assert result.code == 0, result
+    assert "no difference in test/accuracy: baseline of second was measured on other examples" in result.out
+    assert "Each interval" not in result.out
     (found,) = json.loads(haltsweep("compare", "first", "second", "--json").out)
     assert found["arms"][0]["difference"] is None
     assert "bbbbbbbb" in found["arms"][0]["different_tests"]
@@ -96,6 +96,6 @@ def test_a_name_in_both_is_not_said_to_be_in_one_alone():
 
 
 def test_one_sweep_is_none_to_compare(haltsweep):
-    shown = haltsweep("compare", "tiny")
-    assert shown.code == 2
-    assert "at least two sweeps are needed, got 1" in shown.err
+    result = haltsweep("compare", "tiny")
+    assert result.code == 2
+    assert "at least two sweeps are needed, got 1" in result.err

@@ -60,12 +60,12 @@ def closed_port():
 
 
 def test_a_sound_machine(haltsweep, tmp_path):
-    shown = haltsweep("doctor")
-    assert shown.code == 0, shown.out
-    assert "FAULT" not in shown.out
+    result = haltsweep("doctor")
+    assert result.code == 0, result.out
+    assert "FAULT" not in result.out
     for what in (*doctor.PACKAGES, "cpu", "attention", "runs", "data", "tracking"):
-        assert f"\nok    {what} " in f"\n{shown.out}" or f"\nnote  {what} " in shown.out
-    assert f"torch          {metadata.version('torch')}" in shown.out
+        assert f"\nok    {what} " in f"\n{result.out}" or f"\nnote  {what} " in result.out
+    assert f"torch          {metadata.version('torch')}" in result.out
     assert not list(tmp_path.iterdir())
 
 
@@ -75,36 +75,36 @@ def test_for_scripts(haltsweep):
 
 
 def test_a_file_store_is_a_fault(haltsweep, tmp_path):
-    shown = haltsweep("doctor", "--tracking", str(tmp_path / "mlruns"))
-    assert shown.code == 1
-    assert "FAULT tracking" in shown.out
-    assert "is a file store" in shown.out
-    assert "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT" in shown.out
+    result = haltsweep("doctor", "--tracking", str(tmp_path / "mlruns"))
+    assert result.code == 1
+    assert "FAULT tracking" in result.out
+    assert "is a file store" in result.out
+    assert "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT" in result.out
 
 
 def test_a_server_that_does_not_answer_is_a_fault(haltsweep, closed_port):
     for url in (f"http://127.0.0.1:{closed_port}", f"postgresql://u:secret@127.0.0.1:{closed_port}/x"):
-        shown = haltsweep("doctor", "--tracking", url, "--json")
-        assert shown.code == 1
-        found = findings(shown)["tracking"]
+        result = haltsweep("doctor", "--tracking", url, "--json")
+        assert result.code == 1
+        found = findings(result)["tracking"]
         assert found["verdict"] == "fault"
         assert "refused" in found["advice"]
-        assert "secret" not in shown.out
+        assert "secret" not in result.out
 
 
 def test_a_server_is_asked_for_its_health(haltsweep):
     with server(200) as (address, asked):
-        shown = haltsweep("doctor", "--tracking", f"http://me:secret@{address}/mlflow/", "--json")
-    assert shown.code == 0, shown.out
-    assert findings(shown)["tracking"]["found"] == f"http://me:***@{address}/mlflow/"
+        result = haltsweep("doctor", "--tracking", f"http://me:secret@{address}/mlflow/", "--json")
+    assert result.code == 0, result.out
+    assert findings(result)["tracking"]["found"] == f"http://me:***@{address}/mlflow/"
     assert asked == ["/mlflow/health"]
 
 
 def test_a_server_that_is_ill_is_a_fault(haltsweep):
     with server(503) as (address, _):
-        shown = haltsweep("doctor", "--tracking", f"http://{address}", "--json")
-    assert shown.code == 1
-    assert "503" in findings(shown)["tracking"]["advice"]
+        result = haltsweep("doctor", "--tracking", f"http://{address}", "--json")
+    assert result.code == 1
+    assert "503" in findings(result)["tracking"]["advice"]
 
 
 def test_an_address_that_is_none_is_a_fault(haltsweep):
@@ -116,34 +116,34 @@ def test_an_address_that_is_none_is_a_fault(haltsweep):
 
 def test_the_ledger_is_asked_only_where_it_is(haltsweep, tmp_path, closed_port):
     missing = tmp_path / "ledger.db"
-    shown = haltsweep("doctor", "--storage", f"sqlite:///{missing}")
-    assert shown.code == 0, shown.out
+    result = haltsweep("doctor", "--storage", f"sqlite:///{missing}")
+    assert result.code == 0, result.out
     assert not missing.exists()
     with Ledger.open(f"sqlite:///{missing}", "one", create=True):
         pass
     assert haltsweep("doctor", "--storage", f"sqlite:///{missing}").code == 0
     (tmp_path / "notes.txt").write_text("no database, whatever its name may say" * 100)
-    shown = haltsweep("doctor", "--storage", f"sqlite:///{tmp_path / 'notes.txt'}")
-    assert shown.code == 1
-    assert "file is not a database" in shown.out
+    result = haltsweep("doctor", "--storage", f"sqlite:///{tmp_path / 'notes.txt'}")
+    assert result.code == 1
+    assert "file is not a database" in result.out
     assert haltsweep("doctor", "--storage", "mysql://a/b").code == 1
 
 
 def test_a_full_disk_is_a_fault(haltsweep, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 9, 2**30))
-    shown = haltsweep("doctor", "--runs", "some where")
-    assert shown.code == 1
+    result = haltsweep("doctor", "--runs", "some where")
+    assert result.code == 1
     assert (
         "FAULT runs           some where: 1.0 GiB free (free some space or choose another --runs)"
-        in shown.out
+        in result.out
     )
 
 
 def test_a_folder_that_cannot_be_written_is_a_fault(haltsweep, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
-    shown = haltsweep("doctor")
-    assert shown.code == 1
-    assert f"FAULT data           data: {tmp_path} cannot be written (choose another --data)" in shown.out
+    result = haltsweep("doctor")
+    assert result.code == 1
+    assert f"FAULT data           data: {tmp_path} cannot be written (choose another --data)" in result.out
 
 
 def test_a_missing_package_is_a_fault(haltsweep, monkeypatch):
@@ -153,6 +153,6 @@ def test_a_missing_package_is_a_fault(haltsweep, monkeypatch):
         return "1.0"
 
     monkeypatch.setattr(metadata, "version", version)
-    shown = haltsweep("doctor")
-    assert shown.code == 1
-    assert "FAULT optuna         not installed (pip install optuna)" in shown.out
+    result = haltsweep("doctor")
+    assert result.code == 1
+    assert "FAULT optuna         not installed (pip install optuna)" in result.out

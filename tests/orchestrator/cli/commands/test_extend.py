@@ -49,15 +49,15 @@ def measured(name, runs="runs"):
 def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec):
     assert haltsweep("launch", spec, *INLINE).code == 0
     before = list(events("tiny"))
-    shown = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
-    assert shown.code == 0, shown
-    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in shown.out
-    assert "tiny: 10 trials added to 8 (2 search, 8 confirm)\n" in shown.out
-    assert "exploratory" in shown.err
+    result = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
+    assert result.code == 0, result
+    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in result.out
+    assert "tiny: 10 trials added to 8 (2 search, 8 confirm)\n" in result.out
+    assert "exploratory" in result.err
     after = list(events("tiny"))
     assert after[: len(before)] == before
-    known = {each.trial_id for each in before if each.trial_id}
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    known = {event.trial_id for event in before if event.trial_id}
+    assert not [event for event in after[len(before) :] if event.trial_id in known], "nothing ran again"
     whole = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole", "--tracking", "none")
     assert haltsweep("launch", spec, *whole, *INLINE).code == 0
     assert measured("tiny") == measured("tiny", "whole")
@@ -65,7 +65,7 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
     assert found.verdicts == wanted.verdicts
     for part in ("cells", "effects"):
         assert steady(getattr(found, part)) == steady(getattr(wanted, part))
-    assert [each.split()[0] for each in found.extensions] == ["Extended", "Claims"]
+    assert [extension.split()[0] for extension in found.extensions] == ["Extended", "Claims"]
     assert wanted.extensions == ()
     assert len(read_records(folder_of("tiny"))) == 18
     assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
@@ -77,12 +77,12 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
 def test_repeats_are_what_a_launch_with_all_of_them_gives(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search.repeats=2", *INLINE).code == 0
     before = list(events("tiny"))
-    shown = haltsweep("extend", "tiny", "--repeats", "1", *INLINE)
-    assert shown.code == 0, shown
-    assert "search.repeats: 2 -> 3\n" in shown.out
-    known = {each.trial_id for each in before if each.trial_id}
+    result = haltsweep("extend", "tiny", "--repeats", "1", *INLINE)
+    assert result.code == 0, result
+    assert "search.repeats: 2 -> 3\n" in result.out
+    known = {event.trial_id for event in before if event.trial_id}
     after = list(events("tiny"))
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    assert not [event for event in after[len(before) :] if event.trial_id in known], "nothing ran again"
     assert haltsweep("launch", spec, "search.repeats=3", "--runs", "whole", *INLINE).code == 0
     assert measured("tiny") == measured("tiny", "whole")
     found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
@@ -96,9 +96,9 @@ def test_repeats_are_what_a_launch_with_all_of_them_gives(haltsweep, untracked, 
 def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
     confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"
-    shown = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
-    assert shown.code == 0, shown
-    assert "claims" not in shown.err
+    result = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
+    assert result.code == 0, result
+    assert "claims" not in result.err
     more = ("search.trials_per_arm=3", confirm, "--runs", "whole")
     assert haltsweep("launch", spec, *more, *INLINE).code == 0
     assert measured("tiny") == measured("tiny", "whole")
@@ -116,9 +116,9 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     before = list(events("tiny"))
     with opened("tiny", Path("runs")) as sweep:
         checkpoints = {
-            each.trial_id: sweep.folder.checkpoint(each.trial_id)
-            for each in sweep.plan.trials
-            if each.phase == "confirm"
+            trial.trial_id: sweep.folder.checkpoint(trial.trial_id)
+            for trial in sweep.plan.trials
+            if trial.phase == "confirm"
         }
     lost, place = next(iter(checkpoints.items()))
     place.rename("away")
@@ -127,14 +127,14 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     assert f"baseline/confirm/0 ({lost}, seed 101): no checkpoint of step 4\nPut back what is" in refused.err
     assert list(events("tiny")) == before
     Path("away").rename(place)
-    shown = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
-    assert shown.code == 0, shown
-    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in shown.out
-    assert "tiny: 12 trials added to 8 (2 confirm, 10 posthoc)\n" in shown.out
+    result = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
+    assert result.code == 0, result
+    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in result.out
+    assert "tiny: 12 trials added to 8 (2 confirm, 10 posthoc)\n" in result.out
     after = list(events("tiny"))
     assert after[: len(before)] == before
-    known = {each.trial_id for each in before if each.trial_id}
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    known = {event.trial_id for event in before if event.trial_id}
+    assert not [event for event in after[len(before) :] if event.trial_id in known], "nothing ran again"
     both = ("confirm.splits=[near-iid, length-20-40]", "confirm.seeds=[101, 102, 103]", "--runs", "whole")
     both += ("--tracking", "none")
     assert haltsweep("launch", spec, *LATE, *both, *INLINE).code == 0
@@ -152,9 +152,9 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
 
 def test_a_forbidden_change_is_refused(haltsweep, tmp_path):
     with_spec(finished(tmp_path, make_plan(1)))
-    shown = haltsweep("extend", "synthetic", "--trials", "9")
-    assert (shown.code, shown.out) == (2, "")
-    assert "search.trials_per_arm: 2 -> 9" in shown.err
+    result = haltsweep("extend", "synthetic", "--trials", "9")
+    assert (result.code, result.out) == (2, "")
+    assert "search.trials_per_arm: 2 -> 9" in result.err
 
 
 def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
@@ -164,9 +164,9 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
     before = Extension(1.0, "haltsweep extend synthetic --seeds 1", "0", (), ("one", "two"), (1, 2), {})
     plan = replace(make_plan(2, seeds=(1, 2, 3)), extended=(before,))
     with_spec(launched(tmp_path, plan))
-    shown = haltsweep("extend", "synthetic", "--seeds", "1")
-    assert (shown.code, shown.out) == (2, "")
-    assert "2 confirm trials left. Continue them with `haltsweep resume synthetic`" in shown.err
+    result = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert (result.code, result.out) == (2, "")
+    assert "2 confirm trials left. Continue them with `haltsweep resume synthetic`" in result.err
 
     def planned(*_):
         raise InputError("this far")
@@ -174,8 +174,8 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
     monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", planned)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
     with_spec(finished(tmp_path / "elsewhere", plan))
-    shown = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
-    assert shown.err == "this far\n", "they have ended"
+    result = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
+    assert result.err == "this far\n", "they have ended"
 
 
 def with_spec(folder):
@@ -187,7 +187,7 @@ def with_spec(folder):
 
 def steady(numbers):
     """Without what depends on how fast the machine is."""
-    return [each for each in numbers if not each.metric.startswith("train/")]
+    return [number for number in numbers if not number.metric.startswith("train/")]
 
 
 def folder_of(name):
@@ -197,7 +197,7 @@ def folder_of(name):
 
 def events(name):
     with opened(name, Path("runs")) as sweep:
-        yield from [each for each in sweep.ledger.events() if each.kind is not EventKind.OPENED]
+        yield from [event for event in sweep.ledger.events() if event.kind is not EventKind.OPENED]
 
 
 @pytest.mark.slow
@@ -205,14 +205,14 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search=null", *INLINE).code == 0
     Path("more.yaml").write_text(TINY.replace("seeds: [101, 102]", "seeds: [101, 102, 7]"))
     before = tree(Path("runs/tiny"))
-    shown = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
-    assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 2 trials added to 4 (2 confirm)\nnothing was written\n")
+    result = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
+    assert result.code == 0, result
+    assert result.out.endswith("tiny: 2 trials added to 4 (2 confirm)\nnothing was written\n")
     assert tree(Path("runs/tiny")) == before
     Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
-    shown = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
-    assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 5 trials added to 4 (5 confirm)\nnothing was written\n")
+    result = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
+    assert result.code == 0, result
+    assert result.out.endswith("tiny: 5 trials added to 4 (5 confirm)\nnothing was written\n")
     refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
     assert refused.code == 2
     assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
@@ -227,11 +227,11 @@ def test_a_sweep_that_runs_is_extended_only_if_taken_over(haltsweep, tmp_path, m
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append([log.closed(1.0, "done")], lease)
-        shown = haltsweep("extend", "synthetic", "--seeds", "1")
-        assert shown.code == 2
-        assert "must have one holder at a time" in shown.err
-        shown = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
-        assert f"taken over from session {lease.token}" in " ".join(shown.err.split())
+        result = haltsweep("extend", "synthetic", "--seeds", "1")
+        assert result.code == 2
+        assert "must have one holder at a time" in result.err
+        result = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
+        assert f"taken over from session {lease.token}" in " ".join(result.err.split())
         with pytest.raises(LeaseLost):
             ledger.append([log.closed(2.0, "done")], lease)
 
@@ -245,9 +245,9 @@ def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
     folder = with_spec(launched(tmp_path, plan, **{where: url}))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (None, plan))
-    shown = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
-    assert shown.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
+    result = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
+    assert result.code == 2
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
 
 
 def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
@@ -255,9 +255,9 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
     folder = with_spec(launched(tmp_path, plan, tracking=url))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     sync = ["sync", "synthetic", "--runs", str(tmp_path / "copied")]
-    shown = haltsweep(*sync)
-    assert shown.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
+    result = haltsweep(*sync)
+    assert result.code == 2
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
     assert not (tmp_path / "team.db").exists()
     assert "both have" not in haltsweep(*sync, "--tracking", f"sqlite:///{tmp_path / 'other.db'}").err
 
@@ -272,9 +272,9 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
 )
 def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
     finished(tmp_path, make_plan(1))
-    shown = haltsweep("extend", "synthetic", "--seeds", seeds)
-    assert shown.code == 2
-    assert why in shown.err
+    result = haltsweep("extend", "synthetic", "--seeds", seeds)
+    assert result.code == 2
+    assert why in result.err
 
 
 def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
@@ -314,11 +314,11 @@ def test_what_was_left_of_the_sweep_is_told_too(haltsweep, untracked, tmp_path, 
     Path("slow.yaml").write_text(SLOW_SPEC)
     with forgotten(tmp_path):
         haltsweep("launch", "slow.yaml", *INLINE)
-        shown = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
-        assert shown.code == 0, shown
-        assert "slow: 0 trials added to 6\n" in shown.out
-        left = int(shown.out.partition(" of the 6 earlier trials have not ended")[0].split()[-1])
+        result = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
+        assert result.code == 0, result
+        assert "slow: 0 trials added to 6\n" in result.out
+        left = int(result.out.partition(" of the 6 earlier trials have not ended")[0].split()[-1])
         assert 0 < left < 6
         assert haltsweep("extend", "slow", "budget.device_hours=1").code == 0
-        shown = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
-        assert "have not ended" not in shown.out
+        result = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
+        assert "have not ended" not in result.out

@@ -40,8 +40,8 @@ def run(haltsweep, untracked, tmp_path):
 
 
 def test_a_first_report_without_an_objective_ends_the_trial_with_the_names_it_has(run):
-    shown = run('{"valid/accuracy": settings["x"]}', "launch", "early.yaml", *INLINE)
-    assert shown.code == 1
+    result = run('{"valid/accuracy": settings["x"]}', "launch", "early.yaml", *INLINE)
+    assert result.code == 1
     rows = read.trials("early").to_pylist()
     assert {(row["outcome"], row["step"]) for row in rows} == {("crashed", 1)}
     assert len(rows) < 8, "the sweep stops"
@@ -56,10 +56,10 @@ def test_reports_of_training_alone_may_come_first(run):
 def test_search_trials_that_diverge_leave_the_exit_code_at_0(run):
     found = '{"valid/acc": settings["x"] if settings["x"] < 0.6 else math.nan, "test/acc": 1.0}'
     confirm = "confirm: {seeds: [1, 2], splits: [test]}\n"
-    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    result = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
     outcomes = [row["outcome"] for row in read.trials("early").to_pylist()]
-    assert (shown.code, "diverged" in outcomes) == (0, True)
-    assert "; why: haltsweep status early" in shown.err
+    assert (result.code, "diverged" in outcomes) == (0, True)
+    assert "; why: haltsweep status early" in result.err
 
 
 def test_only_what_decides_must_be_finite(run, tmp_path):
@@ -69,20 +69,20 @@ def test_only_what_decides_must_be_finite(run, tmp_path):
         '"run/git": "abc", "run/note": None}'
     )
     confirm = "confirm: {seeds: [1, 2, 3], splits: [test]}\nanswer: {metric: test/acc}\n"
-    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
-    assert shown.code == 0, shown
+    result = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    assert result.code == 0, result
     rows = read.measurements("early").to_pylist()
     norms = [row["value"] for row in rows if row["metric"] == "train/grad_norm"]
     assert norms[:3] == [float("inf"), float("inf"), 1.0]
     report = json.loads((tmp_path / "runs/early/report/report.json").read_text())
-    (odd,) = (each for each in report["cells"] if (each["arm"], each["metric"]) == ("baseline", "test/odd"))
+    (odd,) = (cell for cell in report["cells"] if (cell["arm"], cell["metric"]) == ("baseline", "test/odd"))
     assert odd["estimate"]["n"] == 2
     assert report["not_finite"] == {"test/odd": 2}
     trials = read.trials("early").to_pylist()
     assert {row["attribute.run/git"] for row in trials} == {"abc"}
     assert set(report["attributes"]) == {row["trial_id"] for row in trials}
     status = json.loads(run(found, "status", "early", "--json", confirm=confirm).out)
-    shown_odd = {each["metrics"].get("test/odd") for each in status["trials"] if each["seed"] == 1}
+    shown_odd = {trial["metrics"].get("test/odd") for trial in status["trials"] if trial["seed"] == 1}
     assert shown_odd == {"nan"}
     assert run(found, "sync", "early", confirm=confirm).code == 0
     assert run(found, "verify", "early", confirm=confirm).code == 0
@@ -112,23 +112,23 @@ COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml"
     ],
 )
 def test_a_smoke_test_tells_each_arm_and_writes_nothing(run, tmp_path, arguments, reported, told):
-    shown = run(reported, *arguments)
-    assert shown.code == 2
-    assert told in shown.err
-    assert ("smoke test of high: ok" in shown.out) == (told == "ZeroDivisionError")
+    result = run(reported, *arguments)
+    assert result.code == 2
+    assert told in result.err
+    assert ("smoke test of high: ok" in result.out) == (told == "ZeroDivisionError")
     assert not (tmp_path / "runs").exists()
 
 
 def test_after_a_smoke_test_the_launch_goes_on(run):
-    shown = run('{"valid/acc": settings["x"]}', "launch", "--smoke", "early.yaml", *INLINE)
-    assert shown.code == 0
-    assert "smoke test of baseline: ok" in shown.out
+    result = run('{"valid/acc": settings["x"]}', "launch", "--smoke", "early.yaml", *INLINE)
+    assert result.code == 0
+    assert "smoke test of baseline: ok" in result.out
     assert {row["attempts"] for row in read.trials("early").to_pylist()} == {1}
 
 
 def test_a_check_that_runs_writes_nothing(run, tmp_path):
-    shown = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
-    assert shown.code == 0
+    result = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
+    assert result.code == 0
     assert not (tmp_path / "runs").exists()
 
 
@@ -140,32 +140,32 @@ def test_a_smoke_test_names_settings_that_the_code_does_not_read(run, arguments)
 
 
 def test_a_smoke_test_does_not_name_a_setting_that_acts_from_the_second_report_on(run):
-    shown = run('{"valid/acc": 0.5 + (step > 1) * settings["y"] / 4}', "check", "--run", "early.yaml")
-    assert (shown.code, "does not read" in shown.out) == (0, False)
+    result = run('{"valid/acc": 0.5 + (step > 1) * settings["y"] / 4}', "check", "--run", "early.yaml")
+    assert (result.code, "does not read" in result.out) == (0, False)
 
 
 def test_a_smoke_test_prints_an_error_of_several_arms_once(run):
-    shown = run('{"valid/acc": 1 / 0}', "check", "--run", "early.yaml")
-    assert shown.code == 2
-    (line,) = (each for each in shown.err.splitlines() if "ZeroDivisionError" in each)
+    result = run('{"valid/acc": 1 / 0}', "check", "--run", "early.yaml")
+    assert result.code == 2
+    (line,) = (line for line in result.err.splitlines() if "ZeroDivisionError" in line)
     assert "baseline and high" in line
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_a_smoke_test_warns_once_of_search_trials_that_measure_test_data(run, arguments):
     always = '{"valid/acc": settings["x"] + settings["y"], "test_acc": 0.5}'
-    shown = run(always, *arguments)
-    assert shown.code == 0
-    assert len([line for line in shown.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
+    result = run(always, *arguments)
+    assert result.code == 0
+    assert len([line for line in result.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
 
 
 def test_a_smoke_test_takes_test_data_of_confirm_trials_as_right(run):
     confirm = "confirm: {seeds: 2, splits: [test]}\n"
     found = '{"valid/acc": settings["x"]} | ({"test/acc": 0.5} if trial.splits else {})'
-    shown = run(found, "check", "--run", "early.yaml", confirm=confirm)
-    assert (shown.code, "test/acc" in shown.err) == (0, False)
+    result = run(found, "check", "--run", "early.yaml", confirm=confirm)
+    assert (result.code, "test/acc" in result.err) == (0, False)
 
 
 def test_a_smoke_test_names_metrics_that_the_seed_does_not_decide(run):
-    shown = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
-    assert "a second run with the same seed reported other values of valid/acc" in shown.out
+    result = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
+    assert "a second run with the same seed reported other values of valid/acc" in result.out

@@ -99,15 +99,15 @@ def handed_on(monkeypatch):
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_path, options, code, expected):
-    answer = haltsweep("launch", "tiny.yaml", *options)
-    assert answer.code == code
-    assert expected in answer.err
+    result = haltsweep("launch", "tiny.yaml", *options)
+    assert result.code == code
+    assert expected in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
 def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
     storage = f"sqlite:///{tmp_path / 'x.db'}"
-    answer = haltsweep(
+    result = haltsweep(
         *(
             "launch",
             "tiny.yaml",
@@ -132,7 +132,7 @@ def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
             "http://m",
         ),
     )
-    assert (answer.code, answer.err) == (1, "enough\n")
+    assert (result.code, result.err) == (1, "enough\n")
     ((plan, folder, setup, text), options) = handed_on[0]
     assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.1234567891)
     assert folder == SweepFolder(Path("r/tiny"))
@@ -173,21 +173,21 @@ def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypat
         fail()
 
     monkeypatch.setattr(pipeline, "run_sweep", fail)
-    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
-    assert answer.code == 1
-    assert answer.err == "data_dir must have free space; then launch it again\n"
+    result = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
+    assert result.code == 1
+    assert result.err == "data_dir must have free space; then launch it again\n"
     monkeypatch.setattr(pipeline, "run_sweep", fail_later)
-    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
-    assert answer.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
+    result = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
+    assert result.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
 
 
 def test_resume_refuses_what_is_no_sweep(haltsweep):
-    answer = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
-    assert answer.code == 2
-    assert "--address requires --driver ray" in answer.err
-    answer = haltsweep("resume", "tiny")
-    assert answer.code == 2
-    assert "no sweep named 'tiny' in runs" in answer.err
+    result = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
+    assert result.code == 2
+    assert "--address requires --driver ray" in result.err
+    result = haltsweep("resume", "tiny")
+    assert result.code == 2
+    assert "no sweep named 'tiny' in runs" in result.err
 
 
 def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(haltsweep, handed_on, capsys):

@@ -51,9 +51,9 @@ def held(folder, holder=None):
 
 
 def listed(haltsweep, *options):
-    answer = haltsweep("list", "--json", *options)
-    assert (answer.code, answer.err) == (0, "")
-    return {row["name"]: row for row in json.loads(answer.out)}
+    result = haltsweep("list", "--json", *options)
+    assert (result.code, result.err) == (0, "")
+    return {row["name"]: row for row in json.loads(result.out)}
 
 
 FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
@@ -75,8 +75,8 @@ def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
 
 def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
     for _ in range(2):
-        shown = haltsweep("list")
-        assert (shown.code, shown.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
+        result = haltsweep("list")
+        assert (result.code, result.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
         (tmp_path / "runs").mkdir(exist_ok=True)
 
 
@@ -117,9 +117,9 @@ def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_pat
     assert not folder.ledger.exists()
     folder.ledger.touch()  # killed while it was made
     assert listed(haltsweep)["early"] == row
-    shown = haltsweep("status", "early")
-    assert shown.code == 1
-    assert "ledger.db is missing or empty" in shown.err
+    result = haltsweep("status", "early")
+    assert result.code == 1
+    assert "ledger.db is missing or empty" in result.err
 
 
 def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
@@ -150,13 +150,13 @@ def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
     assert states == {**dict.fromkeys(bad, "damaged"), "sound": "unfinished"}
     assert all(rows[name]["why"] for name in bad)
     assert "plan.json must be a file, and is a pipe" in rows["full-of-pipes"]["why"]
-    shown = haltsweep("list")
-    assert shown.code == 0
+    result = haltsweep("list")
+    assert result.code == 0
     assert (
         "damaged: other: the folder must have the name of its sweep, 'renamed'; rename the folder\n"
-        in shown.out
+        in result.out
     )
-    assert "\x1b" not in shown.out
+    assert "\x1b" not in result.out
 
 
 def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, tmp_path):
@@ -174,9 +174,9 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
 
 
 def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
-    shown = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
-    assert shown.code == 1
-    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
+    result = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
+    assert result.code == 1
+    assert result.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,18 @@ def test_a_pipe_in_place_of_the_ledger_is_called_so_by_every_command(haltsweep, 
     folder = made(tmp_path, "piped")
     folder.ledger.unlink()
     os.mkfifo(folder.ledger)
-    answer = haltsweep(*command)
-    shown = answer.out + answer.err
+    result = haltsweep(*command)
+    shown = result.out + result.err
     assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in shown
     assert "disk" not in shown
-    assert answer.code == (0 if command == ("list",) else 1)
+    assert result.code == (0 if command == ("list",) else 1)
 
 
 @pytest.mark.parametrize(("place", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
 def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind):
-    shown = haltsweep("list", "--storage", f"sqlite:///{place}")
-    assert shown.code == 1
-    assert shown.err.startswith(
+    result = haltsweep("list", "--storage", f"sqlite:///{place}")
+    assert result.code == 1
+    assert result.err.startswith(
         f"the ledger {place} must be a file, and is {kind}; restore a backup of it, or "
     )
 

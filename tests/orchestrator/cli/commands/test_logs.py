@@ -54,18 +54,18 @@ def crashed_twice(sweep):
 
 
 def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
-    shown = haltsweep("logs", "synthetic")
-    assert shown.code == 0
+    result = haltsweep("logs", "synthetic")
+    assert result.code == 0
     any_printed = "no trial has failed; show the output of any: haltsweep logs synthetic"
-    assert shown.out == f"{any_printed} {FIRST.place}\n"
+    assert result.out == f"{any_printed} {FIRST.place}\n"
     crashed_twice(sweep)
-    shown = haltsweep("logs", "synthetic")
-    assert shown.code == 0
-    assert f"{FIRST.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in shown.out
-    assert f"{SECOND.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in shown.out
-    assert shown.out.endswith(f"show the whole output of one: haltsweep logs synthetic {FIRST.trial_id}\n")
+    result = haltsweep("logs", "synthetic")
+    assert result.code == 0
+    assert f"{FIRST.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in result.out
+    assert f"{SECOND.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in result.out
+    assert result.out.endswith(f"show the whole output of one: haltsweep logs synthetic {FIRST.trial_id}\n")
     found = json.loads(haltsweep("logs", "synthetic", "--json").out)
-    assert [(each["trial_id"], each["outcome"], each["attempts"]) for each in found] == [
+    assert [(row["trial_id"], row["outcome"], row["attempts"]) for row in found] == [
         (FIRST.trial_id, "crashed", 2),
         (SECOND.trial_id, "diverged", 1),
     ]
@@ -73,16 +73,16 @@ def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
 
 def test_every_attempt_is_shown_with_its_output(haltsweep, sweep):
     crashed_twice(sweep)
-    shown = haltsweep("logs", "synthetic", "arm-0/search/0")
-    assert shown.code == 0
-    lines = shown.out.splitlines()
+    result = haltsweep("logs", "synthetic", "arm-0/search/0")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert lines[0] == f"{FIRST.trial_id}  arm-0/search/0  seed {FIRST.seed}"
     assert lines[1].startswith("--- attempt 1, started ")
     assert lines[2:4] == ["worker died, time 1 of 4", "the \\x1b[1mlast words"]
     assert lines[4].startswith("--- attempt 2, started ")
     assert lines[5:] == ["KeyError: 'x'", "hello", "Traceback (most recent call last):", "  whole"]
     found = json.loads(haltsweep("logs", "synthetic", FIRST.trial_id, "--json").out)
-    assert [each["outcome"] for each in found["attempts"]] == ["stopped", "crashed"]
+    assert [attempt["outcome"] for attempt in found["attempts"]] == ["stopped", "crashed"]
     assert found["attempts"][1]["output"].startswith("hello\n")
 
 

@@ -17,10 +17,10 @@ def test_every_spec_of_the_box_is_listed(haltsweep):
 
 
 def test_without_a_name_it_is_the_quickstart(haltsweep):
-    shown = haltsweep("new")
-    assert shown.code == 0
+    result = haltsweep("new")
+    assert result.code == 0
     assert Path("quickstart.yaml").read_bytes() == (ROOT / "experiments" / "quickstart.yaml").read_bytes()
-    assert "haltsweep plan quickstart.yaml" in shown.out
+    assert "haltsweep plan quickstart.yaml" in result.out
 
 
 def test_own_code_comes_with_its_spec(haltsweep):
@@ -31,17 +31,17 @@ def test_own_code_comes_with_its_spec(haltsweep):
 @pytest.mark.parametrize("name", ["digits.py", "digits.yaml"])
 def test_nothing_is_overwritten(haltsweep, name):
     Path(name).write_text("mine")
-    shown = haltsweep("new", "own")
-    assert shown.code == 2
-    assert f"{name} exists" in shown.err
+    result = haltsweep("new", "own")
+    assert result.code == 2
+    assert f"{name} exists" in result.err
     assert [path.name for path in Path.cwd().iterdir()] == [name]
     assert Path(name).read_text() == "mine"
 
 
 def test_an_unknown_name_gets_the_nearest(haltsweep):
-    shown = haltsweep("new", "quickstrat")
-    assert shown.code == 2
-    assert "Did you mean 'quickstart'?" in shown.err
+    result = haltsweep("new", "quickstrat")
+    assert result.code == 2
+    assert "Did you mean 'quickstart'?" in result.err
     assert not list(Path.cwd().iterdir())
 
 
@@ -49,7 +49,7 @@ def test_an_unknown_name_gets_the_nearest(haltsweep):
 def test_two_examples_of_one_name_do_not_meet_in_one_directory(haltsweep, first, second):
     assert haltsweep("new", first).code == 0
     before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
-    shown = haltsweep("new", second)
-    assert (shown.code, shown.out) == (2, "")
-    assert "digits.yaml exists" in shown.err
+    result = haltsweep("new", second)
+    assert (result.code, result.out) == (2, "")
+    assert "digits.yaml exists" in result.err
     assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == before

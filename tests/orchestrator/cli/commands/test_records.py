@@ -32,10 +32,10 @@ def piped(sweep, *arguments):
 
 
 def test_pandas_reads_the_trials(haltsweep, sweep):
-    shown = haltsweep("records", "synthetic")
-    found = pd.read_csv(io.StringIO(shown.out))
-    assert list(found.trial_id) == [each.trial_id for each in PLAN.trials]
-    assert found.seed.tolist() == [each.seed for each in PLAN.trials]
+    result = haltsweep("records", "synthetic")
+    found = pd.read_csv(io.StringIO(result.out))
+    assert list(found.trial_id) == [trial.trial_id for trial in PLAN.trials]
+    assert found.seed.tolist() == [trial.seed for trial in PLAN.trials]
     assert found["metric.valid/score"].notna().sum() == (found.outcome != "skipped").sum()
 
 
@@ -47,14 +47,14 @@ def test_measurements_have_a_row_each(haltsweep, sweep):
 
 def test_parquet_is_binary_safe(sweep):
     found = pd.read_parquet(io.BytesIO(piped(sweep, "--format", "parquet")))
-    assert list(found.trial_id) == [each.trial_id for each in PLAN.trials]
+    assert list(found.trial_id) == [trial.trial_id for trial in PLAN.trials]
 
 
 def test_parquet_is_not_written_to_a_terminal(haltsweep, sweep, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    shown = haltsweep("records", "synthetic", "--format", "parquet")
-    assert shown.code == 2
-    assert "> synthetic.parquet" in shown.err
+    result = haltsweep("records", "synthetic", "--format", "parquet")
+    assert result.code == 2
+    assert "> synthetic.parquet" in result.err
 
 
 def test_a_terminal_gets_no_control_characters(haltsweep, sweep, monkeypatch):

@@ -50,12 +50,12 @@ def test_without_a_terminal_somebody_must_have_agreed(haltsweep, tmp_path, monke
     folder = make(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     before = tree(tmp_path)
-    shown = haltsweep("remove", "synthetic")
-    assert shown.code == 2
-    assert "no terminal to ask on; give --yes if you are sure" in shown.err
+    result = haltsweep("remove", "synthetic")
+    assert result.code == 2
+    assert "no terminal to ask on; give --yes if you are sure" in result.err
     assert tree(tmp_path) == before
-    shown = haltsweep("remove", "synthetic", "--yes")
-    assert (shown.code, shown.out, shown.err) == (0, "synthetic: removed\n", "")
+    result = haltsweep("remove", "synthetic", "--yes")
+    assert (result.code, result.out, result.err) == (0, "synthetic: removed\n", "")
     assert not list(folder.root.parent.iterdir())
 
 
@@ -82,10 +82,10 @@ def test_a_sweep_that_somebody_runs_is_refused(haltsweep, tmp_path):
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
         before = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
-        shown = haltsweep("remove", "synthetic", "--yes")
-        assert shown.code == 2
-        assert "must have one holder at a time" in shown.err
-        assert "`haltsweep stop synthetic`" in shown.err
+        result = haltsweep("remove", "synthetic", "--yes")
+        assert result.code == 2
+        assert "must have one holder at a time" in result.err
+        assert "`haltsweep stop synthetic`" in result.err
         after = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
         assert after.keys() - before.keys() <= {"runs/synthetic/.tracking.lock"}
         ledger.release(lease)
@@ -96,9 +96,9 @@ def test_who_runs_a_sweep_is_told_though_its_tracker_is_at_work_too(haltsweep, t
     folder = make(tmp_path)
     with Ledger.open(folder.ledger_url, "synthetic") as ledger, projection_lock(folder.root, 1.0):
         lease = ledger.claim(Holder.current())
-        shown = haltsweep("remove", "synthetic", "--yes")
-        assert shown.code == 2
-        assert "must have one holder at a time" in shown.err
+        result = haltsweep("remove", "synthetic", "--yes")
+        assert result.code == 2
+        assert "must have one holder at a time" in result.err
         ledger.release(lease)
 
 
@@ -106,9 +106,9 @@ def test_a_sweep_whose_holder_may_be_alive_elsewhere_is_removed_only_if_taken_ov
     folder = make(tmp_path)
     with Ledger.open(folder.ledger_url, "synthetic", clock=lambda: time.time() - 3600) as ledger:
         ledger.claim(DEAD)
-    shown = haltsweep("remove", "synthetic", "--yes")
-    assert shown.code == 2
-    assert "whose last sign of life was 3600 s ago" in " ".join(shown.err.split())
+    result = haltsweep("remove", "synthetic", "--yes")
+    assert result.code == 2
+    assert "whose last sign of life was 3600 s ago" in " ".join(result.err.split())
     assert folder.plan.exists()
     taken = haltsweep("remove", "synthetic", "--yes", "--take-over")
     assert taken.code == 0
@@ -122,7 +122,7 @@ def test_others_of_the_same_database_stay(haltsweep, tmp_path, request):
             gone, kept = make(tmp_path, "gone", url), make(tmp_path, "kept", url)
             assert haltsweep("remove", "gone", "--yes").code == 0
             assert not gone.root.exists()
-            assert [each.name for each in summaries(url)] == ["kept"]
+            assert [summary.name for summary in summaries(url)] == ["kept"]
             assert haltsweep("remove", "kept", "--yes").code == 0
             assert not kept.root.exists()
             assert summaries(url) == []
@@ -132,10 +132,10 @@ def test_a_copy_takes_nothing_of_its_original_with_it(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     folder = make(tmp_path, storage=url)
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
-    shown = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
-    assert shown.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
-    assert [each.name for each in summaries(url)] == ["synthetic"]
+    result = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
+    assert result.code == 2
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
+    assert [summary.name for summary in summaries(url)] == ["synthetic"]
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
     assert summaries(url) == []
@@ -163,12 +163,12 @@ def publish_setup(folder, setup):
 def test_rows_without_a_folder_here(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     make(tmp_path, "far", url).root.rename(tmp_path / "away")
-    shown = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert (shown.code, shown.err) == (0, "")
+    result = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert (result.code, result.err) == (0, "")
     assert summaries(url) == []
-    shown = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert shown.code == 1
-    assert "no sweep 'far' in the ledger at" in shown.err
+    result = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert result.code == 1
+    assert "no sweep 'far' in the ledger at" in result.err
 
 
 def find_runs(database):
@@ -203,9 +203,9 @@ def test_mlflow_loses_the_runs_of_this_sweep_if_asked_to(haltsweep, tmp_path):
 @pytest.mark.slow
 def test_an_mlflow_that_is_away_keeps_everything(haltsweep, tmp_path):
     folder = make(tmp_path)
-    shown = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
-    assert shown.code == 1
-    assert "MLflow at http://127.0.0.1:9 failed" in shown.err
+    result = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
+    assert result.code == 1
+    assert "MLflow at http://127.0.0.1:9 failed" in result.err
     assert read_setup(folder)
     assert haltsweep("status", "synthetic").code == 0
 
@@ -235,11 +235,11 @@ def test_a_folder_that_is_a_link_is_refused(haltsweep, tmp_path):
     folder = make(tmp_path)
     real = folder.root.rename(tmp_path / "synthetic")
     folder.root.symlink_to(real)
-    shown = haltsweep("remove", "synthetic", "--yes")
-    assert shown.code == 2
+    result = haltsweep("remove", "synthetic", "--yes")
+    assert result.code == 2
     assert (
         f"cannot remove a sweep through a symbolic link: {folder.root} points to {real}; remove it there"
-        in shown.err
+        in result.err
     )
     assert (real / "plan.json").exists()
 
@@ -249,7 +249,7 @@ def test_what_is_no_sweep_is_refused(haltsweep, tmp_path, name):
     make(tmp_path)
     (tmp_path / "runs" / "holidays").mkdir()
     before = tree(tmp_path)
-    shown = haltsweep("remove", name, "--yes")
-    assert shown.code == 2
-    assert f"no sweep named {name!r} in runs. " in shown.err
+    result = haltsweep("remove", name, "--yes")
+    assert result.code == 2
+    assert f"no sweep named {name!r} in runs. " in result.err
     assert tree(tmp_path) == before

@@ -36,15 +36,15 @@ def test_figures_and_latex_are_written_where_the_report_is(haltsweep, tmp_path, 
 def test_figures_of_another_kind_are_refused(haltsweep, tmp_path, monkeypatch):
     finished(tmp_path, PLAN)
     monkeypatch.chdir(tmp_path)
-    shown = haltsweep("report", "synthetic", "--figures", "gif")
-    assert shown.code == 2
-    assert "'gif' is not one of" in shown.err
+    result = haltsweep("report", "synthetic", "--figures", "gif")
+    assert result.code == 2
+    assert "'gif' is not one of" in result.err
 
 
 def test_watching_is_for_people(haltsweep):
-    shown = haltsweep("report", "any", "--watch", "--json")
-    assert shown.code == 2
-    assert "--watch and --json" in shown.err
+    result = haltsweep("report", "any", "--watch", "--json")
+    assert result.code == 2
+    assert "--watch and --json" in result.err
 
 
 def test_a_report_follows_a_sweep_until_nobody_runs_it(tmp_path, capsys):

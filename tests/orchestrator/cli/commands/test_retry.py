@@ -75,12 +75,12 @@ def test_only_the_failed_trials_run_again_and_all_agree_afterwards(run, folder):
     assert {row["outcome"] for row in trials.values()} == {"finished"}
     retried = {trial_id for trial_id, row in trials.items() if row["seed"] == 2}
     assert starts(folder) == {trial_id: 1 + (trial_id in retried) for trial_id in trials}
-    assert {each.trial_id for each in events(folder, EventKind.RETRIED)} == retried
+    assert {event.trial_id for event in events(folder, EventKind.RETRIED)} == retried
     report = json.loads((folder / "runs/mended/report/report.json").read_text())
-    assert {each["trial_id"] for each in report["retried"]} == retried
-    assert all(len(each["at"]) == 1 for each in report["retried"])
+    assert {row["trial_id"] for row in report["retried"]} == retried
+    assert all(len(row["at"]) == 1 for row in report["retried"])
     assert report["notices"][0].startswith("2 failed trials ran again (")
-    assert [each["kind"] for each in report["verdicts"]] == ["higher"]
+    assert [verdict["kind"] for verdict in report["verdicts"]] == ["higher"]
     page = (folder / "runs/mended/report/report.md").read_text()
     assert page.index("2 failed trials ran again") < page.index("## Answer")
     assert json.loads(run("list", "--json").out)[0]["failed"] == 0
@@ -112,12 +112,12 @@ def test_a_trial_that_fails_again_can_be_retried_by_its_name(run, folder):
 def test_what_cannot_be_retried_is_refused_with_what_there_is(run, folder, asked, told):
     run("launch", "mended.yaml", *INLINE)
     before = events(folder)
-    shown = run("resume", "mended", "--retry", asked)
-    assert shown.code == 2
-    assert told in shown.err
-    assert "Traceback" not in shown.err
+    result = run("resume", "mended", "--retry", asked)
+    assert result.code == 2
+    assert told in result.err
+    assert "Traceback" not in result.err
     if asked != ",":
-        assert "baseline/confirm/1: crashed" in shown.err
+        assert "baseline/confirm/1: crashed" in result.err
     assert events(folder) == before
 
 
@@ -165,15 +165,15 @@ def test_each_kind_of_failure_can_be_retried_by_its_name(run, folder, kind):
 
 def test_corrected_code_needs_no_further_option_where_only_failed_trials_ran_the_old(run, folder):
     (folder / "mended.py").write_text(CODE.replace("trial.seed == 2 and ", ""))
-    shown = run("launch", "mended.yaml", *INLINE)
-    assert shown.code == 1
+    result = run("launch", "mended.yaml", *INLINE)
+    assert result.code == 1
     assert len(starts(folder)) < 6, "the sweep stops at an error that the first three trials of an arm share"
-    assert "crashed with the same error: FileNotFoundError" in shown.err
+    assert "crashed with the same error: FileNotFoundError" in result.err
     assert json.loads(run("status", "mended", "--json").out)["failing"]
     assert run("resume", "mended").code == 1, "the error still stands"
     (folder / "mended.py").write_text(CODE.replace("trial.seed == 2 and ", "False and "))
-    shown = run("resume", "mended", "--retry", "failed")
-    assert shown.code == 0, shown
+    result = run("resume", "mended", "--retry", "failed")
+    assert result.code == 0, result
     assert read.report("mended").left == 0
 
 

@@ -51,10 +51,10 @@ def trial(number, outcome=None, reason="because", steps=1):
 
 
 def test_before_anything_has_run(haltsweep, sweep):
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 0
-    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in shown.out
-    assert shown.out.endswith("continue with: haltsweep resume synthetic\n")
+    result = haltsweep("status", "synthetic")
+    assert result.code == 0
+    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in result.out
+    assert result.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
 def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
@@ -74,16 +74,16 @@ def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
 
 def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
-        shown = haltsweep("status", "synthetic")
+        result = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in shown.out
-        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", shown.out)
-        assert [each["number"] for each in found["running"]] == [1]
-        assert "continue with" not in shown.out
+        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in result.out
+        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", result.out)
+        assert [row["number"] for row in found["running"]] == [1]
+        assert "continue with" not in result.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
-    shown = haltsweep("status", "synthetic")
-    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in shown.out
-    assert "continue with: haltsweep resume synthetic" in shown.out
+    result = haltsweep("status", "synthetic")
+    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in result.out
+    assert "continue with: haltsweep resume synthetic" in result.out
 
 
 def test_a_stopped_trial_is_not_done(haltsweep, sweep):
@@ -96,20 +96,20 @@ def test_when_all_is_done(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.FINISHED)]
     with holding(sweep, *ends):
         pass
-    shown = haltsweep("status", "synthetic")
-    assert shown.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
+    result = haltsweep("status", "synthetic")
+    assert result.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
 
 
 def test_when_everything_has_failed(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
     with holding(sweep, *ends):
         assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 1
-    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in shown.out
-    assert "continue with" not in shown.out
-    shown = haltsweep("status", "synthetic", "--json")
-    assert (shown.code, json.loads(shown.out)["state"]) == (1, "failed")
+    result = haltsweep("status", "synthetic")
+    assert result.code == 1
+    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in result.out
+    assert "continue with" not in result.out
+    result = haltsweep("status", "synthetic", "--json")
+    assert (result.code, json.loads(result.out)["state"]) == (1, "failed")
 
 
 def test_failures_are_told_with_their_reasons(haltsweep, sweep):
@@ -138,7 +138,7 @@ def test_many_failures_are_cut_but_not_for_scripts(haltsweep, sweep):
     assert out.count("\nfailed: ") == FAILURES_KEPT
     assert out.endswith("... and 2 more failures; all with --json\n")
     found = json.loads(haltsweep("status", "synthetic", "--json").out)
-    assert [each["outcome"] for each in found["trials"]] == ["diverged"] * 12
+    assert [trial["outcome"] for trial in found["trials"]] == ["diverged"] * 12
 
 
 def test_trials_one_by_one(haltsweep, sweep):
@@ -165,9 +165,9 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
     ended = Counter({OutcomeKind.CRASHED: 12})
     finish = SweepResult(ended, left=0, interrupted=False, untracked="", unanswered=4)
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
-    shown = haltsweep("resume", "synthetic")
-    assert shown.code == 1
-    assert " failed; why: haltsweep status synthetic\n" in shown.err
+    result = haltsweep("resume", "synthetic")
+    assert result.code == 1
+    assert " failed; why: haltsweep status synthetic\n" in result.err
 
 
 def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(haltsweep, sweep):
@@ -175,13 +175,13 @@ def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(hal
     asked = [trial_of(PLAN, number) for number in range(4, 12)]
     spared = [log.asked(200.0, each) for each in asked]
     skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
-    spared += [log.ended(200.0, each.trial_id, skip) for each in asked]
+    spared += [log.ended(200.0, trial.trial_id, skip) for trial in asked]
     with holding(sweep, *whole, *spared):
         pass
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 0
-    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in shown.out
-    assert "ended early: the target is reached (8 trials skipped)\n" in shown.out
+    result = haltsweep("status", "synthetic")
+    assert result.code == 0
+    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in result.out
+    assert "ended early: the target is reached (8 trials skipped)\n" in result.out
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
 
 

@@ -36,7 +36,9 @@ def stopped_early() -> Plan:
 
 
 def shown(of: Overview) -> tuple[object, ...]:
-    failures = sorted((each.trial_id, each.place, each.standing, each.reason) for each in of.ended.failures)
+    failures = sorted(
+        (failure.trial_id, failure.place, failure.standing, failure.reason) for failure in of.ended.failures
+    )
     return (
         of.progress(is_locked=True),
         of.progress(is_locked=False),
@@ -59,7 +61,7 @@ def seen(folder: Path, plan: Plan, written: Sequence[Event], snapshot_at: int) -
         ledger.append(list(written[:snapshot_at]), lease)
         ledger.save_snapshot(LedgerSnapshot(snapshot_at, "a plan", fold.content()), lease)
         ledger.append(list(written[snapshot_at:]), lease)
-        planned = Counter((each.arm, each.phase) for each in plan.trials)
+        planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
         return StoredSweep(SweepFolder(folder), replace(plan, trials=()), planned, ledger, url).overview()
 
 
@@ -82,9 +84,9 @@ def test_ended_trials_are_not_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Ledger, "newest", lambda *a, **k: iter(read.extend(newest(*a, **k)) or read))
     at = len(log.written) // 2
     seen(tmp_path, plan, log.written, at)
-    ended = {each.trial_id for each in log.written[:at] if each.kind is EventKind.ENDED}
+    ended = {trial.trial_id for trial in log.written[:at] if trial.kind is EventKind.ENDED}
     assert read
-    assert not ended & {each.trial_id for each in read}
+    assert not ended & {trial.trial_id for trial in read}
 
 
 def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
@@ -132,4 +134,4 @@ def test_the_outline_of_a_plan_has_all_but_its_trials(tmp_path: Path) -> None:
     folder.plan.write_text(to_json(plan), encoding="utf-8")
     outline, planned = read_outline(folder)
     assert outline == replace(plan, trials=())
-    assert planned == Counter((each.arm, each.phase) for each in plan.trials)
+    assert planned == Counter((trial.arm, trial.phase) for trial in plan.trials)

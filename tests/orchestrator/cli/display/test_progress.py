@@ -77,8 +77,8 @@ def test_without_a_session_no_trial_counts_as_running():
     for _ in range(2):
         assert recorder.ask() is not None
     found = records(log.written, plan)
-    assert sum(each.running for each in overview(plan, found).progress(is_locked=True)) == 2
-    assert sum(each.running for each in overview(plan, found).progress(is_locked=False)) == 0
+    assert sum(summary.running for summary in overview(plan, found).progress(is_locked=True)) == 2
+    assert sum(summary.running for summary in overview(plan, found).progress(is_locked=False)) == 0
 
 
 def made(outcome, *, last=None, best=None, judged=None, number=0):

@@ -71,7 +71,7 @@ def test_different_metrics_are_named_and_a_common_one_is_a_header():
 
 
 def test_only_the_first_running_trials_are_listed():
-    text = drawn(120, running_table(Outlook(tuple(trial(each) for each in range(SHOWN + 3)))))
+    text = drawn(120, running_table(Outlook(tuple(trial(number) for number in range(SHOWN + 3)))))
     assert "... and 3 more" in text
 
 

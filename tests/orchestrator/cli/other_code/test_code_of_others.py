@@ -58,11 +58,11 @@ def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, ha
     (folder / "fine.py").write_text(TRAIN)
     (folder / "others.yaml").write_text(SPEC)
     (folder / "fine.yaml").write_text(SPEC.replace("theirs:", "fine:"))
-    answer = haltsweep("check", "others.yaml", "fine.yaml")
-    assert answer.code == 2
-    assert expected in answer.err
-    assert "Traceback" not in answer.err
-    assert "fine.yaml: ok" in answer.out
+    result = haltsweep("check", "others.yaml", "fine.yaml")
+    assert result.code == 2
+    assert expected in result.err
+    assert "Traceback" not in result.err
+    assert "fine.yaml: ok" in result.out
     planned = haltsweep("plan", "others.yaml")
     assert planned.code == 2
     assert expected in planned.err
@@ -101,10 +101,10 @@ def test_a_trial_that_raises_a_base_exception_has_crashed(folder, haltsweep, rai
     code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
-    shown = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
-    assert shown.code == 1
-    assert "Traceback" not in shown.err
-    assert "4 crashed" in shown.out
+    result = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    assert "4 crashed" in result.out
 
 
 FAILING_SEARCH = """\
@@ -132,13 +132,13 @@ def train(settings, trial):
 def test_trials_that_never_started_are_not_reported_as_crashed(folder, haltsweep):
     (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
     (folder / "others.yaml").write_text(FAILING_SEARCH)
-    shown = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
-    assert shown.code == 1
-    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in shown.out
-    shown = haltsweep("status", "others", "--trials")
-    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", shown.out)
-    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", shown.out)
-    assert [len(re.findall(rf"│ {word} +│", shown.out)) for word in ("crashed", "never began")] == [1, 2]
+    result = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
+    assert result.code == 1
+    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in result.out
+    result = haltsweep("status", "others", "--trials")
+    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", result.out)
+    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", result.out)
+    assert [len(re.findall(rf"│ {word} +│", result.out)) for word in ("crashed", "never began")] == [1, 2]
 
 
 MODEL = """
@@ -168,7 +168,7 @@ posthoc: {model.layers: [2]}
     )
     model = model.replace("model.gate: false", "model.layers: 2").replace(", ponder_weight: 0.01", "")
     (folder / "others.yaml").write_text(model + asked + "confirm: {seeds: [1, 2], splits: [near-iid]}\n")
-    shown = haltsweep("check", "others.yaml")
-    assert shown.code == 2
-    assert "Traceback" not in shown.err
-    assert shown.err.count("kit_of_models/broken.py:10: ValueError: no such thing") == 1, shown.err
+    result = haltsweep("check", "others.yaml")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert result.err.count("kit_of_models/broken.py:10: ValueError: no such thing") == 1, result.err

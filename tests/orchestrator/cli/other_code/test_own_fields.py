@@ -59,9 +59,9 @@ def told_of(tmp_path, monkeypatch, haltsweep):
             spec = spec.replace(old, new)
         (tmp_path / "fields_of_ours.py").write_text(config + TRAIN)
         (tmp_path / "own.yaml").write_text(spec)
-        found = haltsweep("check", "own.yaml")
-        shown = [line.removeprefix("own.yaml:") for line in found.err.splitlines()]
-        assert found.code == (2 if shown else 0), found
+        result = haltsweep("check", "own.yaml")
+        shown = [line.removeprefix("own.yaml:") for line in result.err.splitlines()]
+        assert result.code == (2 if shown else 0), result
         return shown
 
     with forgotten(tmp_path):
@@ -70,13 +70,13 @@ def told_of(tmp_path, monkeypatch, haltsweep):
 
 def test_the_same_unknown_field_is_reported_for_both_arms(told_of):
     shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
-    assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
+    assert [line.split(": ")[1] for line in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
 
 
 @pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
 def test_an_unknown_field_in_a_mapping_of_an_arm_is_reported(told_of, config):
     sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
-    (shown,) = (each for each in told_of(config, sets) if "arms.one" in each)
+    (shown,) = (line for line in told_of(config, sets) if "arms.one" in line)
     where, message = shown.split(" Known")[0].split(": ", 2)[1:]
     assert where == "arms.one.set.optimiser"
     assert message == (
@@ -112,13 +112,13 @@ def test_a_mapping_of_known_fields_is_accepted(told_of, sets):
 )
 def test_a_field_with_an_alias_is_accepted(told_of, config):
     wrong = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
-    assert [each.split(": ")[1] for each in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
+    assert [line.split(": ")[1] for line in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
 
 
 def test_an_unknown_field_in_a_list_is_reported(told_of):
     wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
     shown = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
-    assert [each.split(" Known")[0] for each in shown] == [
+    assert [line.split(" Known")[0] for line in shown] == [
         "6: baseline.stages[1].momentom: fields_of_ours:train has no field stages.1.momentom.",
         "10: arms.one.set.stages: fields_of_ours:train has no field stages.0.lrr. Did you mean 'stages'?",
     ]

@@ -53,6 +53,6 @@ def test_several_gpus_need_code_that_declares_their_use(
     (tmp_path / "gpus_of_ours.py").write_text(says + TRAIN)
     (tmp_path / "own.yaml").write_text(SPEC.replace("GPUS", gpus))
     with forgotten(tmp_path):
-        found = haltsweep("check", "own.yaml")
-    assert found.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
-    assert found.code == (0 if expected is None else 2)
+        result = haltsweep("check", "own.yaml")
+    assert result.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
+    assert result.code == (0 if expected is None else 2)

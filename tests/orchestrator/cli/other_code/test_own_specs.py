@@ -37,12 +37,12 @@ def write(folder, form, *changes):
 )
 def test_every_form_of_custom_code_is_planned(folder, haltsweep, form, expected):
     write(folder, form)
-    found = haltsweep("plan", "own.yaml")
-    assert found.code == 0, found
-    words = " ".join(found.out.split())
+    result = haltsweep("plan", "own.yaml")
+    assert result.code == 0, result
+    words = " ".join(result.out.split())
     for each in expected:
         assert each in words
-    assert haltsweep("plan", "own.yaml").out == found.out
+    assert haltsweep("plan", "own.yaml").out == result.out
     assert haltsweep("check", "own.yaml").code == 0
 
 
@@ -202,10 +202,10 @@ def test_faults_are_reported_with_file_and_line(folder, haltsweep, form, changes
     write(folder, form, *changes)
     before = sorted(folder.iterdir())
     for command in ("plan", "check"):
-        found = haltsweep(command, "own.yaml")
-        assert found.code == 2, found
-        assert expected in " ".join(found.err.split()), found.err
-        assert "Traceback" not in found.err
+        result = haltsweep(command, "own.yaml")
+        assert result.code == 2, result
+        assert expected in " ".join(result.err.split()), result.err
+        assert "Traceback" not in result.err
     assert sorted(path for path in folder.iterdir() if path.name != "__pycache__") == before
 
 
@@ -224,11 +224,11 @@ def test_an_override_of_an_unknown_field_is_refused(folder, haltsweep, form):
     """Without a Config nobody else would notice."""
     write(folder, form)
     field, slip = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
-    found = haltsweep("plan", "own.yaml", f"baseline.{slip}=3")
-    assert found.code == 2
+    result = haltsweep("plan", "own.yaml", f"baseline.{slip}=3")
+    assert result.code == 2
     shown = f"override 'baseline.{slip}=3': baseline.{slip}: the baseline has no field {slip}. Did you mean"
-    assert shown in " ".join(found.err.split())
-    assert f"{field!r}?" in found.err
+    assert shown in " ".join(result.err.split())
+    assert f"{field!r}?" in result.err
     assert haltsweep("plan", "own.yaml", f"baseline.{field}=3").code == 0
     nested = haltsweep("plan", "own.yaml", "baseline.optimiser.lr=3")
     assert "the baseline has no field optimiser" in nested.err
@@ -236,9 +236,9 @@ def test_an_override_of_an_unknown_field_is_refused(folder, haltsweep, form):
 
 def test_a_profile_adds_no_field_either(folder, haltsweep):
     write(folder, "sklearn", ("resources:", "profiles:\n  short: {baseline.treees: 1}\nresources:"))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2
-    assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(found.err.split())
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2
+    assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(result.err.split())
 
 
 def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltsweep):
@@ -259,16 +259,16 @@ def test_texts_that_are_true_in_python_are_warned_of(folder, haltsweep):
 
 def test_a_launch_prints_warnings_first(folder, haltsweep):
     write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
-    found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
-    assert found.code == 1, "no trial reports it"
+    result = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
+    assert result.code == 1, "no trial reports it"
     look, first, why = map(
-        found.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
+        result.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
     )
     assert look < first < why
-    assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
+    assert result.err.count("first failure: baseline search 0 (") == result.err.count("failure") == 1, (
         "of several"
     )
-    assert "the sweep goes on, `haltsweep status" in found.err
+    assert "the sweep goes on, `haltsweep status" in result.err
 
 
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
@@ -288,10 +288,10 @@ def test_published_values_are_shown_for_custom_code(folder, haltsweep):
     write(folder, "torch")
     words = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
     assert "Warning: acuracy is published and not declared in the metrics of digits:train" in words
-    found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
-    assert found.code == 2
+    result = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
+    assert result.code == 2
     shown = "accuracy of baseline must be given once, also in published[1]"
-    assert shown in " ".join(found.err.split())
+    assert shown in " ".join(result.err.split())
 
 
 SIZED = """
@@ -347,10 +347,10 @@ def test_values_that_a_config_changes_cannot_be_searched(folder, haltsweep, sear
     """A trial of a search has what was drawn, an arm what the Config made of it."""
     (folder / "sized.py").write_text(SIZED.replace("self.lr = min", f"{more}self.lr = min"))
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2, found
-    assert "own.yaml:7: search.also." in found.err
-    assert expected in " ".join(found.err.split())
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2, result
+    assert "own.yaml:7: search.also." in result.err
+    assert expected in " ".join(result.err.split())
 
 
 def test_values_that_a_config_keeps_can_be_searched(folder, haltsweep):
@@ -374,10 +374,10 @@ def test_a_value_that_a_config_clamps_is_refused(folder, haltsweep, change, line
     (folder / "sized.py").write_text(SIZED)
     spec = SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}")
     (folder / "own.yaml").write_text(spec.replace(*change))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2, found
-    assert f"own.yaml:{line}: " in found.err
-    assert CLAMPED.format(given) in " ".join(found.err.split())
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2, result
+    assert f"own.yaml:{line}: " in result.err
+    assert CLAMPED.format(given) in " ".join(result.err.split())
 
 
 BUILT_ANEW = """
@@ -402,9 +402,9 @@ def test_models_that_differ_between_builds_fail_the_ablation_check(folder, halts
     """What no arm did would be told as what its change does."""
     (folder / "sized.py").write_text(BUILT_ANEW + f"\nhaltsweep = {{'build': build, 'example': {example}}}\n")
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
-    found = haltsweep("plan", "own.yaml")
-    assert found.code == 0, found
-    words = " ".join(found.out.split())
+    result = haltsweep("plan", "own.yaml")
+    assert result.code == 0, result
+    words = " ".join(result.out.split())
     assert "warning: build(settings) makes another model each time" in words
     assert "differs in weights" not in words
     assert "+ weight" not in words

@@ -15,9 +15,7 @@ LUCK, DRAW = "variance between searches", "the sampling of the data"
 
 def searched(repeats: int) -> Plan:
     space = Space((Dimension("train.lr", Float(1e-4, 1e-2)),))
-    return plan(
-        search=search(repeats=repeats), arms=tuple(replace(each, space=space) for each in plan().arms)
-    )
+    return plan(search=search(repeats=repeats), arms=tuple(replace(arm, space=space) for arm in plan().arms))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,7 @@ def searched(repeats: int) -> Plan:
     ids=["given settings", "one search", "repeated searches", "own code"],
 )
 def test_scope_lists_varied_and_shared_sources(made: Plan, varied: set[str], shared: set[str]) -> None:
-    known = [replace(each, repeat=each.number * made.repeats // len(SEEDS)) for each in records()]
+    known = [replace(record, repeat=record.number * made.repeats // len(SEEDS)) for record in records()]
     scope = summarise(made, known).interval_scope
     assert scope is not None
     assert set(scope.varied[1:]) == varied
@@ -41,7 +39,7 @@ def test_scope_lists_varied_and_shared_sources(made: Plan, varied: set[str], sha
 
 def test_resampled_data_is_a_varied_source() -> None:
     settings = {"task": {"name": "listops", "data_seed": 0}}
-    made = plan(arms=tuple(replace(each, settings=settings) for each in plan().arms))
+    made = plan(arms=tuple(replace(arm, settings=settings) for arm in plan().arms))
     fixed = summarise(made, records()).interval_scope
     assert made.confirm is not None
     drawn = summarise(
@@ -50,11 +48,11 @@ def test_resampled_data_is_a_varied_source() -> None:
     assert fixed is not None
     assert drawn is not None
     assert DRAW not in fixed.varied
-    assert any("task.data_seed" in each for each in fixed.shared)
+    assert any("task.data_seed" in line for line in fixed.shared)
     assert DRAW in drawn.varied
     assert drawn.shared == ()
 
 
 def test_no_scope_without_an_interval() -> None:
-    alone = [each for each in records() if each.seed == SEEDS[0]]
+    alone = [record for record in records() if record.seed == SEEDS[0]]
     assert summarise(plan(), alone).interval_scope is None

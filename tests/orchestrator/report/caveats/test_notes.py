@@ -15,13 +15,13 @@ def reported(values: dict[str, float]) -> list[str]:
     """Notes on metrics that lie beyond what is declared, where arm-1 has `values`."""
     made = study(2, 4, 0, thresholds=())
     records = [
-        replace(each, last=replace(each.last, metrics=each.last.metrics | values))
-        if each.arm == "arm-1" and each.last
-        else each
-        for each in made.records
+        replace(record, last=replace(record.last, metrics=record.last.metrics | values))
+        if record.arm == "arm-1" and record.last
+        else record
+        for record in made.records
     ]
     found = notes(replace(made, records=tuple(records)).report())
-    return [each for each in found if "declared to be" in each]
+    return [line for line in found if "declared to be" in line]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_values_inside_of_the_declared_range_are_not_noted(value):
 def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
     """What is told where each of `arms` measured what the other named did; all of them `value`, if given."""
     made = study(3, seeds, 0, thresholds=())
-    measured = {(each.arm, each.seed): each.last for each in made.records}
+    measured = {(record.arm, record.seed): record.last for record in made.records}
 
     def same(each):
         last = measured[arms.get(each.arm, each.arm), each.seed]
@@ -79,9 +79,10 @@ def test_identical_configs_after_search_are_a_warning(chosen, changes, expected)
     searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
     arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
     made = study(3, 4, 0, thresholds=())
-    by_seed = {each.seed: each for each in made.records if each.arm == "arm-0"}
+    by_seed = {record.seed: record for record in made.records if record.arm == "arm-0"}
     alike = [
-        replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
+        replace(record, last=by_seed[record.seed].last) if record.arm == "arm-1" else record
+        for record in made.records
     ]
     report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
     [said] = warning_texts(report)
@@ -111,8 +112,12 @@ def test_no_difference_at_a_bound_is_a_warning(at, words):
         return replace(each, last=replace(each.last, metrics=metrics))
 
     report = replace(made, records=tuple(map(moved, made.records))).report()
-    assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
-    shown = [each for each in warning_texts(report) if each.startswith("arm-0 and arm-1 are")]
+    assert [verdict.text for verdict in report.verdicts][:1] == ["no difference larger than 0.01"]
+    shown = [
+        warning_text
+        for warning_text in warning_texts(report)
+        if warning_text.startswith("arm-0 and arm-1 are")
+    ]
     assert len(shown) == bool(words)
     assert words in "".join(shown)
 
@@ -127,6 +132,6 @@ def test_differing_arms_or_constant_seeds_are_no_warning():
 def test_decided_verdicts_are_listed(trials, decided):
     report = study(2, 4, trials).report()
     kind = "worse" if decided else "undecided"
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
     lines = verdict_lines(replace(report, verdicts=verdicts))
     assert any(line.startswith("decided: ") for line in lines) == decided

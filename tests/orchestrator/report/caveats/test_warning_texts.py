@@ -16,11 +16,11 @@ def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
     """Of an arm that is `kind` beside arm-0, where the search trials of each ended so."""
     report = study(2, 4, TRIALS, thresholds=()).report()
     tallies = tuple(
-        replace(each, outcomes={**each.outcomes, "search": outcomes[each.arm]}) for each in report.tallies
+        replace(tally, outcomes={**tally.outcomes, "search": outcomes[tally.arm]}) for tally in report.tallies
     )
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
     found = warning_texts(replace(report, tallies=tallies, verdicts=verdicts))
-    return [each for each in found if "were chosen from" in each]
+    return [line for line in found if "were chosen from" in line]
 
 
 def reported(kind: str, failed: dict[str, int]) -> list[str]:
@@ -83,8 +83,8 @@ def searched_alike(*arms: str) -> Report:
     made = study(2, 4, TRIALS, thresholds=())
     alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
-        replace(each, last=alike) if each.phase == "search" and each.arm in arms else each
-        for each in made.records
+        replace(record, last=alike) if record.phase == "search" and record.arm in arms else record
+        for record in made.records
     ]
     return replace(made, records=tuple(records)).report()
 
@@ -104,17 +104,21 @@ def searched_alike(*arms: str) -> Report:
 )
 def test_equal_search_trials_are_a_warning(kind: str, arms: tuple[str, ...], named: list[str]) -> None:
     report = searched_alike(*arms)
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "was arbitrary" in each]
-    assert [each.partition(" measured")[0].rpartition(" ")[2] for each in found] == named
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
+    found = [
+        warning_text
+        for warning_text in warning_texts(replace(report, verdicts=verdicts))
+        if "was arbitrary" in warning_text
+    ]
+    assert [line.partition(" measured")[0].rpartition(" ")[2] for line in found] == named
 
 
 def test_repeated_params_are_no_warning() -> None:
     made = study(2, 4, TRIALS, thresholds=())
     alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
-        replace(each, last=alike, assignment={"x": 1}) if each.phase == "search" else each
-        for each in made.records
+        replace(record, last=alike, assignment={"x": 1}) if record.phase == "search" else record
+        for record in made.records
     ]
     assert replace(made, records=tuple(records)).report().unranked == {}
 
@@ -123,15 +127,15 @@ def searched_with(metric: str) -> list[str]:
     """Notices of a study whose search trials measured this as well."""
     made = study(2, 4, TRIALS, thresholds=())
     records = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, metric: 0.5}))
-        if each.phase == "search" and each.last
-        else each
-        for each in made.records
+        replace(record, last=replace(record.last, metrics={**record.last.metrics, metric: 0.5}))
+        if record.phase == "search" and record.last
+        else record
+        for record in made.records
     ]
     return [
-        each
-        for each in warning_texts(replace(made, records=tuple(records)).report())
-        if "Search trials measured" in each
+        warning_text
+        for warning_text in warning_texts(replace(made, records=tuple(records)).report())
+        if "Search trials measured" in warning_text
     ]
 
 

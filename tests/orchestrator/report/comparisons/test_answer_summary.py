@@ -18,17 +18,18 @@ def sentences(report, reasons=None):
 def test_each_difference_is_told_with_its_direction_and_the_rest_as_not_shown():
     report = whole()
     told = sentences(report)
-    for each in (each for each in report.verdicts if each.kind in DIFFERENT):
+    for each in (verdict for verdict in report.verdicts if verdict.kind in DIFFERENT):
         verb = "raises" if each.difference.mean > 0 else "lowers"
         assert any(text.startswith(each.arm) and f"{verb} {each.metric}" in text for text in told)
     opened = tuple(
-        each if each.kind in DIFFERENT else replace(each, kind="undecided") for each in report.verdicts
+        verdict if verdict.kind in DIFFERENT else replace(verdict, kind="undecided")
+        for verdict in report.verdicts
     )
     for found in (report, replace(report, verdicts=opened)):
-        others = [each for each in found.verdicts if each.kind not in DIFFERENT]
+        others = [verdict for verdict in found.verdicts if verdict.kind not in DIFFERENT]
         assert others
         *_, last = sentences(found)
-        assert all(each.arm in last and each.metric in last for each in others)
+        assert all(other.arm in last and other.metric in last for other in others)
         assert "raises" not in last
         assert "lowers" not in last
 
@@ -36,13 +37,13 @@ def test_each_difference_is_told_with_its_direction_and_the_rest_as_not_shown():
 def test_withheld_verdicts_are_not_summarised():
     report = whole()
     withheld = tuple(
-        replace(each, kind="undecided", withheld="different-test-sets") for each in report.verdicts
+        replace(verdict, kind="undecided", withheld="different-test-sets") for verdict in report.verdicts
     )
     assert answer_summary(replace(report, verdicts=withheld)) == ""
 
 
 def test_no_summary_without_measurements():
     report = whole()
-    nothing = tuple(replace(each, kind="undecided", difference=None) for each in report.verdicts)
+    nothing = tuple(replace(verdict, kind="undecided", difference=None) for verdict in report.verdicts)
     assert answer_summary(replace(report, verdicts=nothing)) == ""
     assert answer_summary(replace(report, verdicts=())) == ""

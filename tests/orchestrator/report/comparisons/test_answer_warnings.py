@@ -26,7 +26,7 @@ def search(metric: str = "valid/accuracy", repeats: int = 1) -> SearchPlan:
 
 
 def arms(*dimensions: Dimension) -> tuple[Arm, ...]:
-    made = (replace(each, space=Space(dimensions)) for each in plan().arms)
+    made = (replace(arm, space=Space(dimensions)) for arm in plan().arms)
     return tuple(made)
 
 
@@ -59,7 +59,7 @@ def report(
 
 
 def found(made: Report) -> list[tuple[str, str, str]]:
-    return [(each.code, each.arm, each.outcome) for each in made.warnings]
+    return [(warning.code, warning.arm, warning.outcome) for warning in made.warnings]
 
 
 def choice(weight: float, rate: float = 1e-3) -> dict[str, float]:
@@ -72,7 +72,7 @@ def test_a_cost_is_compared_at_settings_that_searches_for_something_else_chose_a
     text = "good against baseline in iid/depth: train.ponder_weight 0.001 against 0.01"
     assert made.warnings[0].text == text
     assert json.loads(as_json(made))["warnings"][0]["code"] == "chosen-differently"
-    assert any(text in each for each in warning_texts(made))
+    assert any(text in warning_text for warning_text in warning_texts(made))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,12 @@ def test_choices_of_repeats_must_not_overlap() -> None:
 def test_an_arm_with_several_fields_is_listed(paths: tuple[str, ...], listed: str | None) -> None:
     changes = tuple(Change(path, 1, 2) for path in paths)
     made = plan(
-        arms=tuple(replace(each, changes=changes if each.name == "good" else ()) for each in plan().arms)
+        arms=tuple(replace(arm, changes=changes if arm.name == "good" else ()) for arm in plan().arms)
     )
     warnings = summarise(made, records()).warnings
-    assert [each.text for each in warnings if each.code == "several-fields"] == ([listed] if listed else [])
+    assert [warning.text for warning in warnings if warning.code == "several-fields"] == (
+        [listed] if listed else []
+    )
 
 
 def searched(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[Record]:

@@ -92,20 +92,20 @@ def records(**failing: tuple[int, ...]) -> list[Record]:
 
 
 def kinds(report: Report) -> dict[str, str]:
-    return {each.arm: each.kind for each in report.verdicts}
+    return {verdict.arm: verdict.kind for verdict in report.verdicts}
 
 
 def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
     found = summarise(plan(), records())
     assert kinds(found) == {"good": "better", "bad": "worse", "same": "no difference"}
-    effects = {each.arm: each for each in found.effects if each.primary}
-    assert {each.metric for each in effects.values()} == {"iid/accuracy"}
+    effects = {effect.arm: effect for effect in found.effects if effect.primary}
+    assert {effect.metric for effect in effects.values()} == {"iid/accuracy"}
     for each in effects.values():
         assert each.p is not None
         assert each.estimate.low is not None
         assert each.estimate.high is not None
         assert (each.p <= 0.05) == (each.estimate.low > 0 or each.estimate.high < 0)
-    assert all(each.p is each.p_sign_flips is None for each in found.effects if not each.primary)
+    assert all(effect.p is effect.p_sign_flips is None for effect in found.effects if not effect.primary)
     assert found.verdicts[0].line == (
         f"good: better (iid/accuracy {found.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
         f"against baseline, p={effects['good'].p:.2g}, 8 of 8 seeds finished)"
@@ -115,9 +115,9 @@ def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
 def test_moderated_variances_share_a_reported_prior() -> None:
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
     asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
-    priors = {each.prior for each in asked.verdicts}
+    priors = {verdict.prior for verdict in asked.verdicts}
     assert len(priors) == 1
-    assert {each.prior for each in plain.verdicts} == {None}
+    assert {verdict.prior for verdict in plain.verdicts} == {None}
     (prior,) = priors
     assert prior is not None
     assert 0 < prior.freedom <= 3 * 7
@@ -131,17 +131,23 @@ def test_an_arm_with_a_failed_seed_keeps_its_own_variance() -> None:
     names = (*EFFECTS, "more")
     found = [record(name, seed) for name in names for seed in SEEDS]
     failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED) if (each.arm, each.seed) == ("good", SEEDS[0]) else each
-        for each in found
+        replace(record, outcome=OutcomeKind.DIVERGED)
+        if (record.arm, record.seed) == ("good", SEEDS[0])
+        else record
+        for record in found
     ]
-    with_prior = {each.arm for each in summarise(plan(names, answer=answer), failed).verdicts if each.prior}
+    with_prior = {
+        verdict.arm for verdict in summarise(plan(names, answer=answer), failed).verdicts if verdict.prior
+    }
     assert with_prior == {"bad", "same", "more"}
 
 
 def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() -> None:
     """`good` wins with each of 8 seeds, `bad` with none; of depth nobody said which values are good."""
     found = summarise(plan(), records())
-    good, bad = (next(each for each in found.verdicts if each.arm == name) for name in ("good", "bad"))
+    good, bad = (
+        next(verdict for verdict in found.verdicts if verdict.arm == name) for name in ("good", "bad")
+    )
     assert good.wins is not None
     assert bad.wins is not None
     assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
@@ -152,7 +158,7 @@ def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() 
     assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
     written = json.loads(as_json(found))
     assert written["verdicts"][0]["wins"]["share"] == 1.0
-    effects = {(each["arm"], each["metric"]): each["wins"] for each in written["effects"]}
+    effects = {(effect["arm"], effect["metric"]): effect["wins"] for effect in written["effects"]}
     assert effects["good", "iid/depth"]["better"] is None
     assert effects["good", "iid/depth"]["n"] == len(SEEDS)
 
@@ -161,7 +167,7 @@ def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
     found = summarise(plan(), records(good=SEEDS))
     assert found.cell("good", "iid/accuracy") is None
     assert found.effect("good", "iid/accuracy") is None
-    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    (said,) = [verdict for verdict in found.verdicts if verdict.arm == "good"]
     assert (
         said.line == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
     )
@@ -192,7 +198,7 @@ def test_failed_seeds_make_no_arm_better() -> None:
     assert cell.estimate.mean > whole.estimate.mean
     assert kinds(found)["good"] == "undecided"
     assert kinds(found)["bad"] == "worse", "other arms keep their verdicts"
-    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    (said,) = [verdict for verdict in found.verdicts if verdict.arm == "good"]
     assert "p=" not in said.line
     effect = found.effect("good", "iid/accuracy")
     assert effect is not None
@@ -232,15 +238,17 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
 
 def test_undecided_verdicts_state_the_chance_of_a_decision() -> None:
     found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
-    (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
-    assert [each.more for each in open_.outlooks] == [4, 8, 24]
-    assert all(0 <= each.chance <= 1 for each in open_.outlooks)
-    differences = [each.difference for each in open_.outlooks]
+    (open_,) = [verdict for verdict in found.verdicts if verdict.kind == "undecided"]
+    assert [outlook.more for outlook in open_.outlooks] == [4, 8, 24]
+    assert all(0 <= outlook.chance <= 1 for outlook in open_.outlooks)
+    differences = [outlook.difference for outlook in open_.outlooks]
     assert differences == sorted(differences, reverse=True)
     chance = f"{open_.outlooks[1].chance:.0%}"
     assert open_.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
-    assert not any(each.outlooks for each in found.verdicts if each is not open_)
-    (grid,) = [each for each in all_tables(found) if "chance that more seeds decide" in each.title]
+    assert not any(verdict.outlooks for verdict in found.verdicts if verdict is not open_)
+    (grid,) = [
+        all_table for all_table in all_tables(found) if "chance that more seeds decide" in all_table.title
+    ]
     assert grid.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
     assert [row[0] for row in grid.rows] == [open_.arm]
     assert grid.rows[0][2].startswith(chance)
@@ -254,13 +262,15 @@ def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
 def test_open_seeds_leave_an_arm_undecided() -> None:
     """A look before the end is no test: the seeds that are there were not chosen beforehand."""
     known = records()
-    planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
-    missing = [each for each in known if each.trial_id not in ("good-107", "good-108")]
+    planned = tuple(
+        PlannedTrial(record.trial_id, record.arm, "confirm", 0, record.seed, 0) for record in known
+    )
+    missing = [trial for trial in known if trial.trial_id not in ("good-107", "good-108")]
     found = summarise(plan(trials=planned), missing)
-    said = {each.arm: each.text for each in found.verdicts}
+    said = {verdict.arm: verdict.text for verdict in found.verdicts}
     assert said["good"] == "undecided: 2 seeds not run"
-    assert {each.arm: each.seeds for each in found.verdicts}["good"] == "6 of 8 seeds finished"
-    assert {each.arm: each.p is None for each in found.effects if each.primary} == {
+    assert {verdict.arm: verdict.seeds for verdict in found.verdicts}["good"] == "6 of 8 seeds finished"
+    assert {effect.arm: effect.p is None for effect in found.effects if effect.primary} == {
         **dict.fromkeys(said, False),
         "good": True,
     }
@@ -268,15 +278,15 @@ def test_open_seeds_leave_an_arm_undecided() -> None:
 
 
 def test_an_arm_without_any_result_has_no_verdict() -> None:
-    known = [each for each in records() if each.arm != "good"]
+    known = [record for record in records() if record.arm != "good"]
     planned = tuple(PlannedTrial(f"good-{seed}", "good", "confirm", 0, seed, 0) for seed in SEEDS)
     found = summarise(plan(trials=planned), known)
     verdict = found.verdict("good")
     assert verdict is not None
     assert (verdict.kind, verdict.is_decided, "undecided" in verdict.line) == (None, False, False)
-    assert [each["kind"] for each in json.loads(as_json(found))["verdicts"] if each["arm"] == "good"] == [
-        None
-    ]
+    assert [
+        verdict["kind"] for verdict in json.loads(as_json(found))["verdicts"] if verdict["arm"] == "good"
+    ] == [None]
     assert not any("good" in line for line in verdict_lines(found))
 
 
@@ -284,10 +294,10 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     asked = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
     wide, narrow = summarise(plan(answer=asked), records()), summarise(plan(), records())
     both = [report.effect("good", "iid/accuracy") for report in (wide, narrow)]
-    ends = [each.estimate.low for each in both if each is not None]
+    ends = [effect.estimate.low for effect in both if effect is not None]
     assert None not in ends
     assert ends[0] < ends[1]  # type: ignore[operator]
-    depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
+    depth = {verdict.arm: verdict.kind for verdict in wide.verdicts if verdict.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
     tags = {"answer", "answer2", "decision", "verdict", "verdict.iid/depth", "intervals"}
     assert set(arm_tags(wide)["good"]) == tags
@@ -299,7 +309,11 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
 def test_screen_lists_decided_and_undecided_arms() -> None:
     asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
     found = summarise(plan(answer=asked), records(good=(103,)))
-    decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
+    decided = [
+        verdict.line
+        for verdict in found.verdicts
+        if verdict.arm != "good" and verdict.metric == "iid/accuracy"
+    ]
     *first, last, _ = verdict_lines(found)
     assert first[:2] == [f"decided: {line}" for line in decided]
     assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
@@ -322,12 +336,12 @@ def test_crashed_reevaluation_has_no_value() -> None:
     (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
     assert (cell.estimate.n, cell.failed) == (1, 2)
     assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
-    (grid,) = [each for each in all_tables(found) if "re-evaluated" in each.title]
+    (grid,) = [all_table for all_table in all_tables(found) if "re-evaluated" in all_table.title]
     assert grid.rows[0][2].endswith("(1 of 3 finished)")
 
 
 def _seeds_of(found: Report) -> list[Grid]:
-    return [each for each in all_tables(found) if each.title.endswith("seed by seed")]
+    return [all_table for all_table in all_tables(found) if all_table.title.endswith("seed by seed")]
 
 
 def test_points_of_a_front_are_reported_separately() -> None:
@@ -352,15 +366,15 @@ def test_points_of_a_front_are_reported_separately() -> None:
     assert cell is not None
     assert cell.estimate.mean == pytest.approx(0.8, abs=0.01)
     points = {
-        each.setting: each.estimate.mean
-        for each in found.points
-        if (each.arm, each.metric) == ("baseline", "iid/accuracy")
+        point.setting: point.estimate.mean
+        for point in found.points
+        if (point.arm, point.metric) == ("baseline", "iid/accuracy")
     }
     assert list(points) == ["point 1: ", "point 2: lr=0.1"]
     assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
-    (grid,) = [each for each in all_tables(found) if each.title.startswith("confirmed points")]
+    (grid,) = [all_table for all_table in all_tables(found) if all_table.title.startswith("confirmed points")]
     assert len(grid.rows) == 8
-    assert any("those of point 1" in each for each in warning_texts(found))
+    assert any("those of point 1" in warning_text for warning_text in warning_texts(found))
     alone = replace(search, objectives=objectives[:1])
     averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
         "baseline", "iid/accuracy"
@@ -377,7 +391,7 @@ def test_a_search_that_confirms_on_no_test_split_claims_nothing() -> None:
     asked = plan(search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3))
     found = summarise(asked, records())
     assert found.verdicts == ()
-    assert not any(each.primary for each in found.effects)
+    assert not any(effect.primary for effect in found.effects)
     assert "valid/accuracy" in screen_table(found).headers
     assert "confirm: {splits: [test]}" in " ".join(warning_texts(found))
 
@@ -387,9 +401,9 @@ def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> 
     made = plan(names, answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
     given = [record(name, seed) for name in names for seed in SEEDS]
     known = [
-        replace(each, last=replace(each.last, metrics={"iid/accuracy": values(each.arm, each.seed)}))
-        for each in given
-        if each.last is not None
+        replace(record, last=replace(record.last, metrics={"iid/accuracy": values(record.arm, record.seed)}))
+        for record in given
+        if record.last is not None
     ]
     return summarise(made, known)
 

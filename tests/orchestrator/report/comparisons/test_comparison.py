@@ -33,7 +33,7 @@ def renamed(name, **changes):
 
     def change(plan):
         arm = replace(plan.arms[1], name=name, **changes)
-        trials = tuple(replace(each, arm=name) if each.arm == "arm-1" else each for each in plan.trials)
+        trials = tuple(replace(trial, arm=name) if trial.arm == "arm-1" else trial for trial in plan.trials)
         return replace(plan, arms=(plan.arms[0], arm), trials=trials)
 
     return change
@@ -77,8 +77,10 @@ def test_differences_end_where_quantities_do(seeds):
 def failing(made, *failed):
     """The same sweep, of which confirm trials of these arms and numbers crashed."""
     records = [
-        replace(each, outcome=OutcomeKind.CRASHED, last=None) if (each.arm, each.number) in failed else each
-        for each in made.records
+        replace(record, outcome=OutcomeKind.CRASHED, last=None)
+        if (record.arm, record.number) in failed
+        else record
+        for record in made.records
     ]
     return replace(made, records=records, report=summarise(made.plan, records))
 
@@ -121,7 +123,7 @@ def test_disjoint_seeds_are_compared_by_welch(seeds, how):
 
 def measured_on(made, digest):
     """The same sweep, whose trials reported the digest of their test examples by seed."""
-    records = [replace(each, attributes={"test/digest": digest(each.seed)}) for each in made.records]
+    records = [replace(record, attributes={"test/digest": digest(record.seed)}) for record in made.records]
     return replace(made, records=records, report=summarise(made.plan, records))
 
 
@@ -157,7 +159,7 @@ def test_splits_without_digests_in_both_sweeps_are_named():
 def test_arms_are_known_by_content_not_by_name():
     second = side({"wide": (0.6, 0.6, 0.9)}, changed=renamed("wide"))
     found = compare_sweeps(FIRST, second)
-    assert [each.arms for each in found.arms] == [("arm-1", "wide")]
+    assert [arm.arms for arm in found.arms] == [("arm-1", "wide")]
     assert found.alone == ((), ())
     other = side({"arm-1": (0.6,)}, changed=renamed("arm-1", digest="other", settings={"model": {"x": 9}}))
     found = compare_sweeps(FIRST, other)
@@ -167,7 +169,7 @@ def test_arms_are_known_by_content_not_by_name():
 
 def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
     ranges = side({"arm-1": (0.6, 0.6)}, changed=renamed("arm-1", digest="other"))
-    assert [each.same for each in compare_sweeps(FIRST, ranges).arms] == ["settings"]
+    assert [arm.same for arm in compare_sweeps(FIRST, ranges).arms] == ["settings"]
     trained = FIRST.records[-1]
     assert trained.arm == "arm-1"
 
@@ -175,7 +177,7 @@ def test_equal_settings_with_other_ranges_and_equal_settings_after_a_search():
         return renamed("found", digest="other", settings=trained.settings | {"model": {"x": 9}})(plan)
 
     second = side({"found": (0.6, 0.6, 0.7)}, changed=searched)
-    records = [replace(each, settings=trained.settings) for each in second.records]
+    records = [replace(record, settings=trained.settings) for record in second.records]
     (found,) = compare_sweeps(FIRST, replace(second, records=records)).arms
     assert (found.arms, found.same) == (("arm-1", "found"), "what was trained")
 
@@ -194,7 +196,7 @@ def test_comparison_lists_differences_in_spec_code_and_data():
     )
     provenance = {"commit": "c0ffee", "versions": {"torch": "2.13"}, "command": ["haltsweep"]}
     provenance["data"] = {"listops/train": "c"}
-    records = [replace(each, provenance=provenance) for each in FIRST.records]
+    records = [replace(record, provenance=provenance) for record in FIRST.records]
     more = {"confirm": {"seeds": [1], "best": 2}, "name": "one"}
     assert not compare_sweeps(FIRST, FIRST).data_known
     found = compare_sweeps(first, replace(first, records=records, spec=more, data={"listops/train": "c"}))

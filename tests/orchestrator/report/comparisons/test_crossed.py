@@ -41,9 +41,9 @@ def differences(plan, arm_of, reference_of):
     """By seed; each side is an arm and whose settings it has."""
     sides = [
         {
-            each.seed: score(each, plan)
-            for each in plan.trials
-            if each.arm == arm and each.phase != "search" and (each.settings_of or each.arm) == of
+            trial.seed: score(trial, plan)
+            for trial in plan.trials
+            if trial.arm == arm and trial.phase != "search" and (trial.settings_of or trial.arm) == of
         }
         for arm, of in (arm_of, reference_of)
     ]
@@ -53,8 +53,8 @@ def differences(plan, arm_of, reference_of):
 @pytest.mark.parametrize("of", ["arm-0", "arm-1"])
 def test_both_arms_are_compared_at_the_settings_of_one(of):
     plan = made()
-    report = summarise(plan, [measured(plan, each) for each in plan.trials])
-    found = next(each for each in report.crossed if each.settings_of == of)
+    report = summarise(plan, [measured(plan, trial) for trial in plan.trials])
+    found = next(crossing for crossing in report.crossed if crossing.settings_of == of)
     expected = differences(plan, ("arm-1", of), ("arm-0", of))
     half = stats.t.isf(0.05 / (2 * 2), 5) * stdev(expected) / math.sqrt(6)
     assert found.difference.mean == pytest.approx(fmean(expected))
@@ -65,8 +65,8 @@ def test_both_arms_are_compared_at_the_settings_of_one(of):
 
 def test_the_unit_is_the_repeat_where_searches_are_repeated():
     plan = made(5, (1, 2))
-    report = summarise(plan, [measured(plan, each) for each in plan.trials])
-    at_baseline = next(each for each in report.crossed if each.settings_of == "arm-0")
+    report = summarise(plan, [measured(plan, trial) for trial in plan.trials])
+    at_baseline = next(crossing for crossing in report.crossed if crossing.settings_of == "arm-0")
     by_seed = differences(plan, ("arm-1", "arm-0"), ("arm-0", "arm-0"))
     means = [fmean(by_seed[2 * repeat : 2 * repeat + 2]) for repeat in range(5)]
     assert at_baseline.difference.n == 5
@@ -76,13 +76,13 @@ def test_the_unit_is_the_repeat_where_searches_are_repeated():
 
 def test_a_seed_that_failed_or_has_not_run_leaves_the_row_open():
     plan = made()
-    at_baseline = [each for each in plan.trials if each.phase == "cross" and each.settings_of == "arm-0"]
-    records = [measured(plan, each) for each in plan.trials if each != at_baseline[0]]
-    waiting = {each.settings_of: each for each in summarise(plan, records).crossed}
+    at_baseline = [trial for trial in plan.trials if trial.phase == "cross" and trial.settings_of == "arm-0"]
+    records = [measured(plan, trial) for trial in plan.trials if trial != at_baseline[0]]
+    waiting = {crossing.settings_of: crossing for crossing in summarise(plan, records).crossed}
     assert (waiting["arm-0"].kind, waiting["arm-0"].p) == ("undecided", None)
     assert waiting["arm-1"].kind == "better"
     failed = [*records, measured(plan, at_baseline[0], outcome=OutcomeKind.DIVERGED, last=None)]
-    found = {each.settings_of: each for each in summarise(plan, failed).crossed}
+    found = {crossing.settings_of: crossing for crossing in summarise(plan, failed).crossed}
     assert found["arm-0"].text == "undecided: 1 seed failed"
     assert found["arm-0"].seeds == "5 of 6 seeds finished"
 
@@ -94,11 +94,11 @@ def test_a_comparison_on_other_test_examples_has_no_verdict_and_leaves_the_other
         return "b" * 32 if each.phase == "cross" and each.settings_of == "arm-0" else "a" * 32
 
     records = [
-        measured(plan, each, attributes={f"{OUTCOME.partition('/')[0]}/digest": digest(each)})
-        for each in plan.trials
+        measured(plan, trial, attributes={f"{OUTCOME.partition('/')[0]}/digest": digest(trial)})
+        for trial in plan.trials
     ]
     report = summarise(plan, records)
-    found = {each.settings_of: each for each in report.crossed}
+    found = {crossing.settings_of: crossing for crossing in report.crossed}
     at_baseline = found["arm-0"]
     assert (at_baseline.kind, at_baseline.p, at_baseline.difference.n) == ("undecided", None, 6)
     assert "digest bbbbbbbb" in at_baseline.text
@@ -118,5 +118,5 @@ def test_a_cost_that_settings_fix_is_not_compared_at_given_settings():
         if planned.phase in {"confirm", "cross"}
     ]
     found = summarise(plan, records).crossed
-    assert [(each.kind, each.p) for each in found] == [("undecided", None)] * 2
+    assert [(effect.kind, effect.p) for effect in found] == [("undecided", None)] * 2
     assert all(each.text.startswith("fixed by construction: iid/depth of arm-1") for each in found)

@@ -26,7 +26,7 @@ STUDY = plan(
     tuple(DEPTHS),
     confirm=ConfirmPlan(1, SEEDS, ("iid",)),
     posthoc=tuple({THRESHOLD: each} for each in READ_AT),
-    metrics=tuple(replace(each, is_cost=each.name == "depth") for each in METRICS),
+    metrics=tuple(replace(metric, is_cost=metric.name == "depth") for metric in METRICS),
     answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3),
 )
 
@@ -49,11 +49,11 @@ def reading(name, seed, threshold=None):
 
 def study():
     settings = (None, *READ_AT)
-    return [reading(name, seed, each) for name in DEPTHS for seed in SEEDS for each in settings]
+    return [reading(name, seed, setting) for name in DEPTHS for seed in SEEDS for setting in settings]
 
 
 def equal(report):
-    return {each.arm: each for each in report.equal_costs}
+    return {equal_cost.arm: equal_cost for equal_cost in report.equal_costs}
 
 
 def test_gain_from_depth_disappears_at_equal_depth():
@@ -69,21 +69,27 @@ def test_gain_from_depth_disappears_at_equal_depth():
 
 def test_gain_from_cost_is_a_warning():
     report = summarise(STUDY, study())
-    assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [shown] = [each for each in warning_texts(report) if "spends" in each]
+    assert [verdict.kind for verdict in report.verdicts] == ["better"] * 3
+    [shown] = [warning_text for warning_text in warning_texts(report) if "spends" in warning_text]
     assert shown.startswith(
         "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
     )
-    undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
-    assert not [each for each in warning_texts(replace(report, verdicts=undecided)) if "spends" in each]
+    undecided = tuple(replace(verdict, kind="undecided") for verdict in report.verdicts)
+    assert not [
+        warning_text
+        for warning_text in warning_texts(replace(report, verdicts=undecided))
+        if "spends" in warning_text
+    ]
 
 
 def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
     answered = replace(STUDY, answer=AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6))
     report = summarise(answered, study())
-    assert {(each.outcome, each.cost) for each in report.equal_costs} == {("iid/accuracy", "iid/depth")}
+    assert {(equal_cost.outcome, equal_cost.cost) for equal_cost in report.equal_costs} == {
+        ("iid/accuracy", "iid/depth")
+    }
     drawn = details(answered, report, study(), {}).costs
-    assert {(each.outcome, each.cost) for each in drawn} == {("iid/accuracy", "iid/depth")}
+    assert {(record.outcome, record.cost) for record in drawn} == {("iid/accuracy", "iid/depth")}
 
 
 def test_no_estimate_if_no_seed_reaches_the_cost():
@@ -126,24 +132,24 @@ def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
         add_to_path(tmp_path)
         _, planned = plan_file(tmp_path / "own.yaml")
     readings = [
-        replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})
-        for each in study()
+        replace(record, overrides={"threshold": record.overrides[THRESHOLD]} if record.overrides else {})
+        for record in study()
     ]
     report = summarise(planned, readings)
     found = equal(report)
-    assert {each.cost for each in report.equal_costs} == {"iid/depth"}
+    assert {equal_cost.cost for equal_cost in report.equal_costs} == {"iid/depth"}
     assert found["thinker"].equal.low < 0 < found["thinker"].equal.high
     assert found["better"].equal.low > 0.08
 
 
 def test_no_estimate_if_one_seed_misses_the_cost():
     changed = [
-        replace(each, outcome=OutcomeKind.CRASHED, last=None)
-        if each.arm == "thinker"
-        and each.seed == 103
-        and each.overrides in ({THRESHOLD: 0.3}, {THRESHOLD: 0.5})
-        else each
-        for each in study()
+        replace(record, outcome=OutcomeKind.CRASHED, last=None)
+        if record.arm == "thinker"
+        and record.seed == 103
+        and record.overrides in ({THRESHOLD: 0.3}, {THRESHOLD: 0.5})
+        else record
+        for record in study()
     ]
     thinker = equal(summarise(STUDY, changed))["thinker"]
     assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
@@ -155,7 +161,11 @@ def test_fields_are_interpolated_each_for_itself():
         replace(reading("thinker", seed, 0.3), overrides={LAYERS: 3}, trial_id=f"layers-{seed}")
         for seed in SEEDS
     ]
-    found = [each for each in summarise(both, [*study(), *more]).equal_costs if each.arm == "thinker"]
+    found = [
+        equal_cost
+        for equal_cost in summarise(both, [*study(), *more]).equal_costs
+        if equal_cost.arm == "thinker"
+    ]
     assert [each.path for each in found] == [THRESHOLD, LAYERS]
     assert all(each.reached == 8 for each in found)
 
@@ -163,9 +173,9 @@ def test_fields_are_interpolated_each_for_itself():
 def test_settings_are_compared_with_as_trained_seed_by_seed():
     report = summarise(STUDY, study())
     (found,) = (
-        each.estimate
-        for each in report.setting_effects
-        if each.arm == "baseline" and each.setting == f"{THRESHOLD}=0.5"
+        setting_effect.estimate
+        for setting_effect in report.setting_effects
+        if setting_effect.arm == "baseline" and setting_effect.setting == f"{THRESHOLD}=0.5"
     )
     assert found.n == 8
     assert found.mean == pytest.approx(-0.06)
@@ -192,11 +202,11 @@ def test_differences_end_where_quantities_do():
         for threshold in accuracies
     ]
     found = summarise(STUDY, records)
-    for each in (equal(found)["thinker"].as_trained, equal(found)["thinker"].equal):
-        assert (each.low, each.high) == (-1.0, 1.0)
-    for each in found.setting_effects:
-        if each.metric == "iid/accuracy":
-            assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
+    for interval in (equal(found)["thinker"].as_trained, equal(found)["thinker"].equal):
+        assert (interval.low, interval.high) == (-1.0, 1.0)
+    for setting_effect in found.setting_effects:
+        if setting_effect.metric == "iid/accuracy":
+            assert (setting_effect.estimate.low, setting_effect.estimate.high) == (-1.0, 1.0)
 
 
 def test_interpolation():

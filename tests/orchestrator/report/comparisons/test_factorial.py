@@ -28,7 +28,7 @@ def combined(**parts: object) -> Plan:
     made = plan(
         ("baseline", *WITHOUT), factors=("gate", "halt"), answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3)
     )
-    arms = tuple(replace(each, without=WITHOUT.get(each.name, ())) for each in made.arms)
+    arms = tuple(replace(arm, without=WITHOUT.get(arm.name, ())) for arm in made.arms)
     return replace(made, **{"arms": arms, **parts})  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def _record(name: str, seed: int, outcome: OutcomeKind) -> Record:
 
 
 def by_term(report: Report) -> dict[str, FactorialEffect]:
-    return {" x ".join(each.components): each for each in report.factorial}
+    return {" x ".join(effect.components): effect for effect in report.factorial}
 
 
 def test_equal_values_of_all_seeds_have_no_p() -> None:
@@ -72,7 +72,7 @@ def test_equal_values_of_all_seeds_have_no_p() -> None:
         value = 0.7 + 0.1 * ("gate" not in without) + halt
         return replace(each, last=replace(each.last, metrics={"iid/accuracy": value}))
 
-    report = summarise(combined(), [steady(each) for each in records()])
+    report = summarise(combined(), [steady(record) for record in records()])
     found = by_term(report)
     gate, halt = found["gate"], found["halt"]
     assert gate.alike
@@ -102,12 +102,13 @@ def test_planted_effects_are_found() -> None:
 
 def test_terms_are_tested_as_a_separate_family() -> None:
     report = summarise(combined(), records())
-    assert {each.family for each in report.factorial} == {3}
+    assert {effect.family for effect in report.factorial} == {3}
     alone = compare(
-        {(str(each.components), each.metric): dict(each.by_seed) for each in report.factorial}, family=3
+        {(str(effect.components), effect.metric): dict(effect.by_seed) for effect in report.factorial},
+        family=3,
     )
-    for each in report.factorial:
-        assert each.p == alone[str(each.components), each.metric].p
+    for effect in report.factorial:
+        assert effect.p == alone[str(effect.components), effect.metric].p
     by_hand = {
         seed: (planted("baseline", seed) + planted("minus-halt", seed)) / 2
         - (planted("minus-gate", seed) + planted("minus-all", seed)) / 2
@@ -120,15 +121,15 @@ def test_terms_are_tested_as_a_separate_family() -> None:
 
 def test_resolution_bounds_the_spread_of_a_contrast() -> None:
     steps = [
-        replace(each, last=replace(each.last, metrics={"iid/accuracy": 0.5}))
-        for each in records()
-        if each.last
+        replace(record, last=replace(record.last, metrics={"iid/accuracy": 0.5}))
+        for record in records()
+        if record.last
     ]
     off = [
-        replace(each, last=replace(each.last, metrics={"iid/accuracy": 0.4}))
-        if each.arm in ("minus-gate", "minus-all") and each.last
-        else each
-        for each in steps
+        replace(step, last=replace(step.last, metrics={"iid/accuracy": 0.4}))
+        if step.arm in ("minus-gate", "minus-all") and step.last
+        else step
+        for step in steps
     ]
     found = by_term(summarise(combined(), off))["gate"]
     assert found.estimate is not None
@@ -142,11 +143,11 @@ def test_resolution_bounds_the_spread_of_a_contrast() -> None:
 
 def test_failed_seed_removes_the_p_of_terms() -> None:
     report = summarise(combined(), records(minus_all=(103,)))
-    for each in report.factorial:
-        assert 103 not in dict(each.by_seed)
-        assert len(each.by_seed) == 7
-        assert each.p is None
-        assert each.lacking == ("seed 103: minus-all diverged",)
+    for effect in report.factorial:
+        assert 103 not in dict(effect.by_seed)
+        assert len(effect.by_seed) == 7
+        assert effect.p is None
+        assert effect.lacking == ("seed 103: minus-all diverged",)
     table, seeds = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.headers == ("components", "seeds", "effect", "p", "lacking")
     assert table.rows[0][1] == "7 of 8"
@@ -156,7 +157,7 @@ def test_failed_seed_removes_the_p_of_terms() -> None:
 
 def test_failed_arm_removes_the_values_of_terms() -> None:
     report = summarise(combined(), records(minus_gate=SEEDS))
-    assert {(each.estimate, each.p, each.by_seed) for each in report.factorial} == {(None, None, ())}
+    assert {(effect.estimate, effect.p, effect.by_seed) for effect in report.factorial} == {(None, None, ())}
     (table,) = (grid for grid in all_tables(report) if "main effects" in grid.title)
     assert table.rows[0] == (
         "gate",
@@ -177,21 +178,23 @@ def test_terms_have_no_p_before_the_end() -> None:
     assert {each.lacking for each in report.factorial} == {
         ("seed 107: minus-halt not run yet", "seed 108: minus-halt not run yet")
     }
-    assert all(each.p is None and len(each.by_seed) == 6 for each in report.factorial)
+    assert all(effect.p is None and len(effect.by_seed) == 6 for effect in report.factorial)
 
 
 def test_every_cell_of_a_grid_has_separate_terms() -> None:
     made = combined()
     second = tuple(
         replace(
-            each, name=f"{each.name}, width=8", reference="baseline, width=8" if each.without else "baseline"
+            arm, name=f"{arm.name}, width=8", reference="baseline, width=8" if arm.without else "baseline"
         )
-        for each in made.arms
+        for arm in made.arms
     )
     both = replace(made, arms=(*made.arms, *second), answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, 7))
-    again = [replace(each, arm=f"{each.arm}, width=8", trial_id=f"{each.trial_id}-8") for each in records()]
+    again = [
+        replace(record, arm=f"{record.arm}, width=8", trial_id=f"{record.trial_id}-8") for record in records()
+    ]
     report = summarise(both, [*records(), *again])
-    assert {(each.cell, each.family) for each in report.factorial} == {
+    assert {(effect.cell, effect.family) for effect in report.factorial} == {
         ("baseline", 6),
         ("baseline, width=8", 6),
     }

@@ -23,12 +23,12 @@ def far_behind(failing: str, difference: float = 0.5, metrics=METRICS):
     """The second arm is `difference` worse than the first; one seed of the `failing` arm diverged."""
     made = study(2, seeds=8, trials=0, thresholds=())
     records = []
-    for each in made.records:
-        value = each.last.metrics[OUTCOME] - (difference - 0.03) * (each.arm == "arm-1")
-        last = replace(each.last, metrics={**each.last.metrics, OUTCOME: value})
-        failed = (each.arm, each.seed) == (failing, FAILED)
+    for record in made.records:
+        value = record.last.metrics[OUTCOME] - (difference - 0.03) * (record.arm == "arm-1")
+        last = replace(record.last, metrics={**record.last.metrics, OUTCOME: value})
+        failed = (record.arm, record.seed) == (failing, FAILED)
         records.append(
-            replace(each, last=last, outcome=OutcomeKind.DIVERGED if failed else OutcomeKind.FINISHED)
+            replace(record, last=last, outcome=OutcomeKind.DIVERGED if failed else OutcomeKind.FINISHED)
         )
     return summarise(replace(made.plan, metrics=metrics), records)
 
@@ -66,9 +66,11 @@ def test_without_a_declared_range_there_is_no_verdict():
 def test_the_mean_of_a_repeat_takes_the_bounds(high, kind):
     metrics = (Metric("score", "max", low=-2.0, high=high),)
     plan = replace(repeated_plan(6), answer=AnswerPlan((SCORE,), None, 0.05, 1), metrics=metrics)
-    records = [repeated_record(plan, each) for each in plan.trials]
-    failed = next(each for each in records if each.phase == "confirm" and each.arm == "arm-1")
-    crashed = [replace(each, outcome=OutcomeKind.CRASHED) if each is failed else each for each in records]
+    records = [repeated_record(plan, trial) for trial in plan.trials]
+    failed = next(record for record in records if record.phase == "confirm" and record.arm == "arm-1")
+    crashed = [
+        replace(record, outcome=OutcomeKind.CRASHED) if record is failed else record for record in records
+    ]
     [whole], [found] = (summarise(plan, each).verdicts for each in (records, crashed))
     assert whole.kind == "better"
     assert (found.kind, found.missing, found.difference.n) == (kind, int(kind == "better"), 5)

@@ -23,7 +23,7 @@ OF_DEPTH = AnswerPlan(("iid/accuracy", "iid/depth"), None, 0.05, 6)
 
 def with_digests(digest: Callable[[str, int], dict[str, str]]) -> list[Record]:
     """Records of trials that reported the digests of their splits, by arm and seed."""
-    return [replace(each, attributes=digest(each.arm, each.seed)) for each in records()]
+    return [replace(record, attributes=digest(record.arm, record.seed)) for record in records()]
 
 
 def measuring(each: Record, metrics: dict[str, float]) -> Record:
@@ -38,7 +38,7 @@ def value_of(each: Record, metric: str) -> float:
 
 
 def verdict(report: Report, arm: str, metric: str = OUTCOME) -> ArmVerdict:
-    return next(each for each in report.verdicts if (each.arm, each.metric) == (arm, metric))
+    return next(verdict for verdict in report.verdicts if (verdict.arm, verdict.metric) == (arm, metric))
 
 
 def test_different_test_examples_withhold_the_verdict() -> None:
@@ -91,7 +91,7 @@ def test_missing_digests_are_reported_once() -> None:
     scope = summarise(own, records()).interval_scope
     assert scope is not None
     assert scope.unchecked_tests == ("iid",)
-    told = [each for each in verdict_lines(summarise(own, records())) if "iid/digest" in each]
+    told = [line for line in verdict_lines(summarise(own, records())) if "iid/digest" in line]
     assert len(told) == 1
     checked = summarise(own, with_digests(lambda *_: {"iid/digest": "same"})).interval_scope
     assert checked is not None
@@ -107,11 +107,11 @@ def at_depth(arm: str, depth: float) -> list[Record]:
     own = {"iid/depth": depth, "far/depth": depth}
     return [
         measuring(
-            each,
-            {"iid/depth_bound": 4.0, "far/depth": value_of(each, "iid/depth")}
-            | (own if each.arm == arm else {}),
+            record,
+            {"iid/depth_bound": 4.0, "far/depth": value_of(record, "iid/depth")}
+            | (own if record.arm == arm else {}),
         )
-        for each in records()
+        for record in records()
     ]
 
 
@@ -121,7 +121,7 @@ def test_fixed_cost_is_not_tested() -> None:
     assert (said.kind, said.withheld, said.p) == ("undecided", "fixed-by-construction", None)
     assert said.difference is not None
     assert said.text == "fixed by construction: iid/depth of good is 4 in every seed"
-    assert [(each.code, each.arm, each.outcome) for each in found.warnings] == [
+    assert [(warning.code, warning.arm, warning.outcome) for warning in found.warnings] == [
         ("fixed-by-construction", "good", "iid/depth")
     ]
     assert verdict(found, "good").kind == "better", "accuracy is tested"

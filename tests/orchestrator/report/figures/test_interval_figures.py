@@ -41,17 +41,17 @@ def confirmed(made, arm, metric=OUTCOME, **overrides):
     """By seed what trials of an arm that finished measured, as trained or read again."""
     phase = "posthoc" if overrides else "confirm"
     return {
-        each.seed: each.last.metrics[metric]
-        for each in made.records
-        if (each.arm, each.phase) == (arm, phase)
-        and each.outcome is OutcomeKind.FINISHED
-        and (not overrides or each.overrides == overrides)
+        record.seed: record.last.metrics[metric]
+        for record in made.records
+        if (record.arm, record.phase) == (arm, phase)
+        and record.outcome is OutcomeKind.FINISHED
+        and (not overrides or record.overrides == overrides)
     }
 
 
 def searched(made, arm):
     """Search trials of an arm in the order in which they ended."""
-    own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
+    own = [record for record in made.records if (record.arm, record.phase) == (arm, "search")]
     return sorted(own, key=lambda each: (each.ended_at, each.number))
 
 
@@ -60,11 +60,11 @@ def value_of(record):
 
 
 def finished(trials):
-    return [each for each in trials if each.outcome is OutcomeKind.FINISHED]
+    return [trial for trial in trials if trial.outcome is OutcomeKind.FINISHED]
 
 
 def hours(records, cpus=2.0):
-    return sum(each.last.seconds for each in records) * cpus / 3600
+    return sum(record.last.seconds for record in records) * cpus / 3600
 
 
 def interval(values, level=0.95):
@@ -76,7 +76,7 @@ def interval(values, level=0.95):
 
 def test_outcome_figure_has_one_row_per_arm(made, drawn):
     forest = drawn["outcome-1"]
-    for row, arm in enumerate(each.name for each in made.plan.arms):
+    for row, arm in enumerate(arm.name for arm in made.plan.arms):
         values = list(confirmed(made, arm).values())
         mark = forest.whiskers[row]
         assert isinstance(mark, Whisker)
@@ -93,7 +93,7 @@ def test_outcome_figure_has_one_row_per_arm(made, drawn):
 def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(made, drawn):
     panel = drawn["difference-1"]
     baseline = confirmed(made, "arm-0")
-    verdicts = {each.arm: each for each in made.report().verdicts}
+    verdicts = {verdict.arm: verdict for verdict in made.report().verdicts}
     for row, arm in enumerate(("arm-1", "arm-2")):
         paired = [value - baseline[seed] for seed, value in confirmed(made, arm).items()]
         mark = panel.whiskers[row]
@@ -136,14 +136,14 @@ def test_single_seed_is_drawn_once():
     for name, rows in (("outcome-1", 3), ("difference-1", 2)):
         assert len(drawn[name].points("s")) == rows
         assert not drawn[name].points("o")
-        assert not any("mean" in each or "interval" in each for each in drawn[name].key())
-        assert any("only seed" in each for each in drawn[name].key())
+        assert not any("mean" in line or "interval" in line for line in drawn[name].key())
+        assert any("only seed" in line for line in drawn[name].key())
     assert drawn["outcome-1"].panel.label.startswith(f"{OUTCOME}, one seed: arm-0 0.")
 
 
 def test_claims_have_the_colours_of_verdicts():
     made = study(3, 8, 0, thresholds=())
-    kinds = {each.arm: each.kind for each in made.report().verdicts}
+    kinds = {verdict.arm: verdict.kind for verdict in made.report().verdicts}
     assert kinds == {"arm-1": "worse", "arm-2": "worse"}
     worse, nothing = drawings(made)["difference-1"], drawings(study(3, 2, 0, thresholds=()))["difference-1"]
     assert len(worse.points("s", colour=ORANGE)) == 2
@@ -153,7 +153,7 @@ def test_claims_have_the_colours_of_verdicts():
 
 @pytest.mark.parametrize("axis", ["trials", "hours"])
 def test_best_so_far_is_drawn_against_trials_and_device_hours(made, drawn, axis):
-    for place, arm in enumerate((each.name for each in made.plan.arms), start=1):
+    for place, arm in enumerate((arm.name for arm in made.plan.arms), start=1):
         panel, trials = drawn[f"search-{place}-{axis}"], searched(made, arm)
         across = [hours(trials[:many]) if axis == "hours" else many for many in range(1, len(trials) + 1)]
         best = [
@@ -161,7 +161,7 @@ def test_best_so_far_is_drawn_against_trials_and_device_hours(made, drawn, axis)
             for many, x in enumerate(across)
             if finished(trials[: many + 1])
         ]
-        (line,) = [each for each in panel.lines("-", BLUE) if len(each) > 1]
+        (line,) = [line for line in panel.lines("-", BLUE) if len(line) > 1]
         assert line == [pytest.approx(each) for each in best]
         ended = [(x, value_of(each)) for x, each in zip(across, trials, strict=True) if finished([each])]
         assert panel.points("o", colour=MUTED) == [pytest.approx(each) for each in ended]
@@ -195,16 +195,16 @@ def test_expected_best_follows_dodge_et_al(made, drawn, axis):
 def test_importance_bars_are_ranked():
     """Where layers alone decide, their bar is the longest by far, whatever the order of the trials."""
     made = study(1, 0, 40, thresholds=())
-    layers = {each.trial_id: random.Random(each.trial_id).randint(2, 12) for each in made.records}
+    layers = {record.trial_id: random.Random(record.trial_id).randint(2, 12) for record in made.records}
     records = tuple(
         replace(
-            each,
-            assignment={**each.assignment, "model.layers": layers[each.trial_id]},
-            last=replace(each.last, metrics={"valid/accuracy": layers[each.trial_id] / 20}),
+            record,
+            assignment={**record.assignment, "model.layers": layers[record.trial_id]},
+            last=replace(record.last, metrics={"valid/accuracy": layers[record.trial_id] / 20}),
         )
-        if each.phase == "search"
-        else each
-        for each in made.records
+        if record.phase == "search"
+        else record
+        for record in made.records
     )
     panel = drawings(replace(made, records=records))["search-1-importance"]
     widths = panel.bars()
@@ -225,9 +225,9 @@ def test_slices_show_finished_trials_and_range_ends(made, drawn):
             value = record.assignment[path]
             return float(not value) if isinstance(value, bool) else value  # true is the first choice
 
-        assert panel.points("o") == [pytest.approx((across(each), value_of(each))) for each in trials]
+        assert panel.points("o") == [pytest.approx((across(trial), value_of(trial))) for trial in trials]
         assert panel.points("D", colour=BLUE) == [pytest.approx((across(best), value_of(best)))]
-    ends = {each[0][0] for each in slices["train.lr"].lines(":", INK)}
+    ends = {line[0][0] for line in slices["train.lr"].lines(":", INK)}
     assert ends == {1e-4, 1e-1}
 
 
@@ -236,7 +236,7 @@ def test_front_and_hypervolume():
     made = study(2, 0, 12, thresholds=(), objectives=aims)
     drawn = drawings(made)
     trials = searched(made, "arm-1")
-    scores = [(value_of(each), each.last.metrics["valid/depth"]) for each in finished(trials)]
+    scores = [(value_of(record), record.last.metrics["valid/depth"]) for record in finished(trials)]
 
     def of_front(points):
         return {
@@ -255,7 +255,8 @@ def test_front_and_hypervolume():
     assert line[-1][0] == len(trials)
     for count, volume in line:
         points = [
-            (value_of(each), each.last.metrics["valid/depth"]) for each in finished(trials[: int(count)])
+            (value_of(record), record.last.metrics["valid/depth"])
+            for record in finished(trials[: int(count)])
         ]
         assert volume == pytest.approx(area(of_front(points), least, deepest))
 
@@ -271,7 +272,7 @@ def area(front, least, deepest):
 
 def test_cost_figure_shows_trained_and_reevaluated_points(made, drawn):
     every = drawn["cost-1"]
-    for place, arm in enumerate(each.name for each in made.plan.arms):
+    for place, arm in enumerate(arm.name for arm in made.plan.arms):
         trained = tuple(
             statistics.fmean(confirmed(made, arm, f"near-iid/{name}").values())
             for name in ("depth", "accuracy")
@@ -291,13 +292,13 @@ def test_cost_figure_shows_trained_and_reevaluated_points(made, drawn):
 
 
 def test_learning_curves_are_mean_and_range_over_seeds_that_finished(made, drawn):
-    for place, arm in enumerate((each.name for each in made.plan.arms), start=1):
-        own = [each for each in made.records if (each.arm, each.phase) == (arm, "confirm")]
+    for place, arm in enumerate((arm.name for arm in made.plan.arms), start=1):
+        own = [record for record in made.records if (record.arm, record.phase) == (arm, "confirm")]
         columns = [
             [
                 one.metrics["valid/accuracy"]
-                for each in finished(own)
-                for one in made.measured[each.trial_id]
+                for trial in finished(own)
+                for one in made.measured[trial.trial_id]
                 if one.step == step
             ]
             for step in STEPS
@@ -313,14 +314,16 @@ def test_learning_curves_are_mean_and_range_over_seeds_that_finished(made, drawn
         reference = panel.lines("--", MUTED)
         assert reference == ([] if place == 1 else [drawn["curve-1-1"].lines("-", BLUE)[0]])
     (failed,) = [
-        each for each in made.records if (each.arm, each.phase, each.seed) == ("arm-2", "confirm", 102)
+        record
+        for record in made.records
+        if (record.arm, record.phase, record.seed) == ("arm-2", "confirm", 102)
     ]
     ended = [(one.step, one.metrics["valid/accuracy"]) for one in made.measured[failed.trial_id]]
     assert drawn["curve-1-3"].lines("-", ORANGE) == [[pytest.approx(each) for each in ended]]
 
 
 def test_depth_figure_shows_mean_and_percentiles(made, drawn):
-    for place, arm in enumerate((each.name for each in made.plan.arms), start=1):
+    for place, arm in enumerate((arm.name for arm in made.plan.arms), start=1):
         for at, split in enumerate(("near-iid", "length-20-40")):
             mean, low, high = (
                 statistics.fmean(confirmed(made, arm, f"{split}/depth{part}").values())

@@ -35,7 +35,7 @@ def example(number: int = 7, **more: Any) -> dict[str, Any]:
 def keeping(made: Study, kept: Kept, most: int = 8) -> Study:
     """The study with what its confirm trials keep."""
     assert made.plan.confirm is not None
-    arms = [each.name for each in made.plan.arms]
+    arms = [arm.name for arm in made.plan.arms]
     measured = dict(made.measured)
     for record in made.records:
         if record.phase == "confirm":

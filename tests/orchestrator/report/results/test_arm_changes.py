@@ -30,7 +30,7 @@ def change_rows(made: Plan, known: list[Record]) -> list[tuple[str, ...]]:
 
 
 def test_all_that_an_arm_changes_is_in_the_first_table() -> None:
-    known = [each for each in records() if each.arm in ("baseline", "good")]
+    known = [record for record in records() if record.arm in ("baseline", "good")]
     assert change_rows(study(), known) == [
         ("baseline", "-", "-"),
         ("good", "baseline", "model.gate true -> false; train.steps 100 -> 500"),
@@ -46,7 +46,7 @@ def test_what_searches_chose_is_told_and_what_the_arm_does_not_search() -> None:
         arms=(replace(baseline, space=SPACE), replace(other, space=Space(SPACE.dimensions[:1]))),
     )
     chosen = {"baseline": {"train.lr": 0.3, "model.x": 0.75}, "good": {"train.lr": 0.4}}
-    known = [replace(each, assignment=chosen[each.arm]) for each in records() if each.arm in chosen]
+    known = [replace(record, assignment=chosen[record.arm]) for record in records() if record.arm in chosen]
     assert change_rows(made, known) == [
         ("baseline", "-", "-", "train.lr = 0.3; model.x = 0.75", "-"),
         ("good", "baseline", "model.x 0.75 -> 0.5", "train.lr = 0.4", "model.x = 0.5; model.gone"),
@@ -65,7 +65,7 @@ def test_long_lists_and_values_are_cut_with_a_count_and_whole_in_json() -> None:
     assert has_omissions(change)
     assert full_change_lines(change)[8] == f"train.field_8: 0 -> {'y' * 60}", "the page unfolds all of them"
     held = json.loads(as_json(summarise(made, [])))["changes"][1]["changes"]
-    assert [each["after"] for each in held] == ["y" * 60] * 9
+    assert [row["after"] for row in held] == ["y" * 60] * 9
 
 
 def test_a_change_beyond_six_digits_shows() -> None:

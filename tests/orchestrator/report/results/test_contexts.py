@@ -128,12 +128,17 @@ def test_an_effect_in_one_context_is_decided_there_alone():
         "idle[dataset=easy]": "undecided",
         "idle[dataset=hard]": "undecided",
     }
-    decided = [each for each in report.verdicts if each.kind != "undecided"]
-    assert [(each.arm, each.reference, each.context) for each in decided] == [
+    decided = [verdict for verdict in report.verdicts if verdict.kind != "undecided"]
+    assert [(verdict.arm, verdict.reference, verdict.context) for verdict in decided] == [
         ("arm[dataset=hard]", "baseline[dataset=hard]", "dataset=hard")
     ]
-    assert {each.reference for each in report.effects} == {"baseline[dataset=easy]", "baseline[dataset=hard]"}
-    assert not any(each.arm.partition("[")[2] != each.reference.partition("[")[2] for each in report.effects)
+    assert {effect.reference for effect in report.effects} == {
+        "baseline[dataset=easy]",
+        "baseline[dataset=hard]",
+    }
+    assert not any(
+        effect.arm.partition("[")[2] != effect.reference.partition("[")[2] for effect in report.effects
+    )
 
 
 def test_seeds_that_scatter_in_one_context_widen_no_interval_of_another():
@@ -160,7 +165,7 @@ def test_intervals_and_p_are_of_the_whole_family():
         for seed in SEEDS
     ]
     half = stats.t(7).ppf(1 - 0.05 / 6) * np.std(difference, ddof=1) / sqrt(8)
-    (verdict,) = (each for each in report.verdicts if each.arm == "arm[dataset=hard]")
+    (verdict,) = (verdict for verdict in report.verdicts if verdict.arm == "arm[dataset=hard]")
     assert verdict.difference.low == pytest.approx(np.mean(difference) - half)
     assert verdict.p == pytest.approx(3 * stats.ttest_1samp(difference, 0).pvalue)
 
@@ -196,10 +201,10 @@ def test_a_seed_that_failed_in_one_context_withholds_the_verdict_over_all():
     made = plan("arm", pooled=True)
     known = records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
     failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED, last=None)
-        if (each.arm, each.seed) == ("arm[dataset=hard]", 3)
-        else each
-        for each in known
+        replace(record, outcome=OutcomeKind.DIVERGED, last=None)
+        if (record.arm, record.seed) == ("arm[dataset=hard]", 3)
+        else record
+        for record in known
     ]
     report = summarise(made, failed)
     assert kinds(report) == {
@@ -217,7 +222,7 @@ def test_a_seed_that_has_still_to_run_in_one_context_is_waited_for():
     open_trial = PlannedTrial("arm[dataset=hard]-8", "arm[dataset=hard]", "confirm", 7, 8, 0)
     made = replace(made, trials=(open_trial,))
     known = records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
-    report = summarise(made, [each for each in known if each.trial_id != open_trial.trial_id])
+    report = summarise(made, [trial for trial in known if trial.trial_id != open_trial.trial_id])
     (pooled,) = report.pooled
     assert (pooled.kind, pooled.outlooks, pooled.p) == ("undecided", (), None)
 
@@ -239,7 +244,7 @@ def test_contexts_that_are_added_after_results_make_the_pool_exploratory():
     (pooled,) = report.pooled
     assert pooled.kind == "worse"
     assert "exploratory: contexts added" in pooled.text
-    assert not any("exploratory" in each.text for each in report.verdicts)
+    assert not any("exploratory" in verdict.text for verdict in report.verdicts)
 
 
 def test_every_table_and_figure_of_results_is_of_one_context():
@@ -247,22 +252,22 @@ def test_every_table_and_figure_of_results_is_of_one_context():
     report = summarise(made, records(made, {}))
     contexts = {context: f"[dataset={context}]" for context in LEVELS}
     results = [
-        each
-        for each in all_tables(report)
-        if not each.title.startswith(("changes of each arm", "how trials ended", "mean over all"))
+        all_table
+        for all_table in all_tables(report)
+        if not all_table.title.startswith(("changes of each arm", "how trials ended", "mean over all"))
     ]
     assert len(results) >= 4
     for grid in results:
         inside = {context for context, mark in contexts.items() if any(mark in row[0] for row in grid.rows)}
         assert len(inside) == 1, grid.title
         assert grid.title.startswith(f"dataset={next(iter(inside))}: ")
-    assert [each.title.split(":")[0] for each in screen_tables(report)] == [
+    assert [screen_table.title.split(":")[0] for screen_table in screen_tables(report)] == [
         "dataset=easy",
         "dataset=hard",
         "mean over all contexts",
     ]
     panels = [*outcome_panels(report)]
-    assert len({each.name for each in panels}) == len(panels) == 4
+    assert len({panel.name for panel in panels}) == len(panels) == 4
     for panel in panels:
         assert sum(mark in panel.label for mark in contexts.values()) == 1
 
@@ -271,7 +276,7 @@ def test_floors_are_those_of_the_context():
     made = plan("arm")
     report = summarise(made, records(made, {}))
     assert report.floors == {}
-    assert [dict(each.floors) for each in report.contexts] == [{OUTCOME: 0.5}, {OUTCOME: 0.0}]
+    assert [dict(context.floors) for context in report.contexts] == [{OUTCOME: 0.5}, {OUTCOME: 0.0}]
     assert [dict(part.floors)[OUTCOME] for _, part in split_by_context(report)] == [0.5, 0.0]
     rows = csv.DictReader(io.StringIO(as_csv(report)))
     floors = {row["arm"]: row["floor"] for row in rows if row["metric"] == OUTCOME}
@@ -282,12 +287,12 @@ def test_json_tags_and_words_tell_contexts():
     made = plan("arm", pooled=True)
     report = summarise(made, records(made, {"arm[dataset=hard]": -0.1}))
     values = json.loads(as_json(report))
-    assert {each["arm"]: each["context"] for each in values["verdicts"]} == {
+    assert {verdict["arm"]: verdict["context"] for verdict in values["verdicts"]} == {
         "arm[dataset=easy]": "dataset=easy",
         "arm[dataset=hard]": "dataset=hard",
     }
-    assert [each["arm"] for each in values["pooled"]] == ["arm"]
-    assert [each["values"] for each in values["contexts"]] == [{"dataset": "easy"}, {"dataset": "hard"}]
+    assert [row["arm"] for row in values["pooled"]] == ["arm"]
+    assert [context["values"] for context in values["contexts"]] == [{"dataset": "easy"}, {"dataset": "hard"}]
     tags = arm_tags(report)
     assert tags["arm[dataset=hard]"]["context"] == "dataset=hard"
     assert "arm[dataset=hard]: worse" in tags["arm[dataset=hard]"]["verdict"]
@@ -314,13 +319,13 @@ def test_the_best_is_that_of_one_context():
 def test_main_effects_are_those_of_one_context():
     made = plan("minus-gate", "minus-halt", "minus-all")
     without = {"minus-gate": ("gate",), "minus-halt": ("halt",), "minus-all": ("gate", "halt")}
-    arms = tuple(replace(each, without=without.get(each.name_in_context, ())) for each in made.arms)
+    arms = tuple(replace(arm, without=without.get(arm.name_in_context, ())) for arm in made.arms)
     made = replace(made, arms=arms, factors=("gate", "halt"))
     lost = {f"{label}[dataset=hard]": -0.1 for label in ("minus-gate", "minus-all")}
     report = summarise(made, records(made, lost, {"easy": 0.01, "hard": 0.01}))
-    found = {(each.cell, each.components): each for each in report.factorial}
+    found = {(effect.cell, effect.components): effect for effect in report.factorial}
     assert len(found) == 2 * 3
-    assert {each.family for each in found.values()} == {6}
+    assert {effect.family for effect in found.values()} == {6}
     assert found["baseline[dataset=hard]", ("gate",)].estimate.mean == pytest.approx(0.1, abs=0.01)
     significant = [key for key, each in found.items() if each.p is not None and each.p <= 0.05]
     assert significant == [("baseline[dataset=hard]", ("gate",))]

@@ -63,7 +63,7 @@ def test_seeds_after_results_had_been_seen(seen):
     assert looks.endswith("at most 0.1.")
     shown = notes(report)
     assert set(report.extensions) <= set(shown)
-    (claims,) = (each for each in shown if each.startswith("Claims rest"))
+    (claims,) = (line for line in shown if line.startswith("Claims rest"))
     assert claims.endswith("when seeds or arms were added.")
 
 
@@ -72,7 +72,7 @@ def test_seeds_before_any_was_seen_are_as_if_planned():
     assert found.text == "better"
     assert len(report.extensions) == 1
     assert "before any confirm trial had ended" in report.extensions[0]
-    assert any(each.endswith("With probability 0.95 the interval holds.") for each in notes(report))
+    assert any(note.endswith("With probability 0.95 the interval holds.") for note in notes(report))
 
 
 def test_an_arm_against_a_reference_whose_values_were_known():

@@ -35,9 +35,9 @@ def crossed(*rows: dict[str, Any], posthoc: bool = False) -> Plan:
     """The plan with two cells, and with `rows` of published tables."""
     arms = [
         replace(
-            each, name=f"{each.name}[model.width={width}]", settings={"model": {"width": width}}, reference=""
+            arm, name=f"{arm.name}[model.width={width}]", settings={"model": {"width": width}}, reference=""
         )
-        for each in plan().arms
+        for arm in plan().arms
         for width in WIDTHS
     ]
     return replace(plan(), arms=tuple(arms), published=rows, posthoc=(HALF,) if posthoc else ())
@@ -46,15 +46,15 @@ def crossed(*rows: dict[str, Any], posthoc: bool = False) -> Plan:
 def ran(asked: Plan) -> list[Record]:
     """All arms of the cells, as trained and, where asked for, as read again."""
     trained = [
-        replace(each, arm=arm.name, trial_id=f"{arm.name}-{each.seed}")
+        replace(record, arm=arm.name, trial_id=f"{arm.name}-{record.seed}")
         for arm in asked.arms
-        for each in records()
-        if arm.name.startswith(f"{each.arm}[")
+        for record in records()
+        if arm.name.startswith(f"{record.arm}[")
     ]
     again = [
-        replace(each, phase="posthoc", overrides=dict(overrides), trial_id=f"{each.trial_id}-again")
+        replace(trial, phase="posthoc", overrides=dict(overrides), trial_id=f"{trial.trial_id}-again")
         for overrides in asked.posthoc
-        for each in trained
+        for trial in trained
     ]
     return [*trained, *again]
 
@@ -84,7 +84,7 @@ def test_a_value_of_a_later_setting_stands_beside_that_reading_alone() -> None:
     assert beside(found) == [("other[model.width=8]", "model.stop=half", "iid/accuracy", 0.75)]
     (table,) = [grid for grid in all_tables(found) if grid.title.startswith("re-evaluated checkpoints")]
     place = table.headers.index("iid/accuracy")
-    published = [each for each in table.rows if "published" in each[0]]
+    published = [row for row in table.rows if "published" in row[0]]
     assert [(each[:2], each[place]) for each in published] == [
         (("other[model.width=8], published", "model.stop=half"), "0.750")
     ]
@@ -105,14 +105,14 @@ def test_a_median_stands_beside_our_median_and_a_mean_with_its_spread() -> None:
     assert (ours.published, ours.published_std, ours.published_median, ours.median) == (0.75, 0.02, 0.8, 0.52)
     assert ours.published_source == "a paper, Table 1; Table 2"
     (table,) = [grid for grid in all_tables(found) if grid.title.startswith("accuracy (")]
-    shown = {each[0]: each[1] for each in table.rows if each[0].startswith("other[model.width=8],")}
+    shown = {row[0]: row[1] for row in table.rows if row[0].startswith("other[model.width=8],")}
     assert shown == {
         "other[model.width=8], published": "0.750 ± 0.020",
         "other[model.width=8], our median": "0.520",
         "other[model.width=8], published median": "0.800",
     }
     lines = list(csv.DictReader(io.StringIO(as_csv(found))))
-    (line,) = [each for each in lines if each["published"]]
+    (line,) = [line for line in lines if line["published"]]
     assert (line["published_std"], line["median"], line["published_median"]) == ("0.02", "0.52", "0.8")
     assert all(each["median"] == "" for each in lines if each is not line)
 
@@ -147,7 +147,7 @@ def test_each_reevaluated_setting_has_a_published_row() -> None:
         for value, stop in ((0.75, "half"), (0.5, "none"))
     ]
     (table,) = [grid for grid in all_tables(reported(*rows)) if grid.title.startswith("accuracy (")]
-    assert [each[:2] for each in table.rows[-2:]] == [
+    assert [row[:2] for row in table.rows[-2:]] == [
         ("LSTM, model.stop=half, published", "0.750"),
         ("LSTM, model.stop=none, published", "0.500"),
     ]
@@ -185,13 +185,18 @@ def test_published_sizes_stand_in_a_table_of_their_own_once_a_system() -> None:
     found = reported(
         row(parameters=66e6), row(split="far", parameters=66e6), row(**whole), row(metric="loss")
     )
-    assert [(each.system, each.parameters, each.macs) for each in found.published_sizes] == [
+    assert [
+        (published_size.system, published_size.parameters, published_size.macs)
+        for published_size in found.published_sizes
+    ] == [
         ("other", 66e6, None),
         ("Transformer base", 65e6, 604e6),
     ]
-    (table,) = [each for each in all_tables(found) if "published sizes" in each.title]
-    assert [each[:3] for each in table.rows] == [
+    (table,) = [all_table for all_table in all_tables(found) if "published sizes" in all_table.title]
+    assert [row[:3] for row in table.rows] == [
         ("other", "66,000,000", ""),
         ("Transformer base", "65,000,000", "604,000,000"),
     ]
-    assert not [each for each in all_tables(reported(row())) if "published sizes" in each.title]
+    assert not [
+        all_table for all_table in all_tables(reported(row())) if "published sizes" in all_table.title
+    ]

@@ -67,7 +67,7 @@ def test_best_so_far_is_of_trials_that_finished_in_the_order_in_which_they_ended
         record(2, 0.4),
         record(3, 0.1, outcome=OutcomeKind.SKIPPED),
     )
-    assert [each.number for each in found.trials] == [1, 2, 0]
+    assert [trial.number for trial in found.trials] == [1, 2, 0]
     assert found.best_so_far == ((2, 1.0, 0.4), (3, 1.5, 0.5))
     assert found.best is not None
     assert found.best.number == 0
@@ -130,7 +130,7 @@ def test_importance_is_of_finished_trials() -> None:
 
 def test_a_picture_of_thousands_of_trials_holds_no_more_than_it_can_show() -> None:
     found = course(*(record(number, number % 97 / 97, x=1e-4 + number / 1e5) for number in range(2000)))
-    pictures = {each.name: inline_svg(each) for each in search_panels(found, 1)}
+    pictures = {search_panel.name: inline_svg(search_panel) for search_panel in search_panels(found, 1)}
     assert {"search-1-trials", "search-1-hours", "search-1-slice-1"} <= set(pictures)
     for picture in pictures.values():
         assert picture.count("<use ") <= POINTS + 50

@@ -156,8 +156,8 @@ def test_depth_ends_where_nothing_would_halt(expected: bool) -> None:
 def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
     """Two of the best are confirmed on three seeds: that makes three pairs, not six."""
     second = [
-        replace(each, trial_id=f"{each.trial_id}-second", rank=1, last=shifted(each, by=0.1))
-        for each in records()
+        replace(record, trial_id=f"{record.trial_id}-second", rank=1, last=shifted(record, by=0.1))
+        for record in records()
     ]
     found = report([*records(), *second])
     cell, effect = found.cell("baseline", "iid/accuracy"), found.effect("other", "iid/accuracy")
@@ -176,7 +176,8 @@ def shifted(each: Record, by: float) -> Measurement:
 
 def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
     planned = tuple(
-        PlannedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, 0) for each in records()
+        PlannedTrial(record.trial_id, record.arm, record.phase, record.number, record.seed, 0)
+        for record in records()
     )
     asked = replace(plan(), trials=planned)
     done, partly = summarise(asked, records()), summarise(asked, records()[:-2])
@@ -191,9 +192,9 @@ def test_published_values_without_a_cell_stand_beside_every_cell_of_a_grid(tmp_p
     """As they did in plans from before they named their cell."""
     named = {"baseline": "baseline[model.width=8]", "other": "other[model.width=8]"}
     asked = replace(
-        plan(), arms=tuple(replace(each, name=named[each.name], reference="") for each in plan().arms)
+        plan(), arms=tuple(replace(arm, name=named[arm.name], reference="") for arm in plan().arms)
     )
-    found = summarise(asked, [replace(each, arm=named[each.arm]) for each in records()])
+    found = summarise(asked, [replace(record, arm=named[record.arm]) for record in records()])
     cell = found.cell("other[model.width=8]", "iid/accuracy")
     assert cell is not None
     assert cell.published == 0.75
@@ -214,7 +215,12 @@ def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.
     verdicts.append(replace(verdicts[-1], difference=replace(effect.estimate, low=None, high=None)))
     assert made.answer is not None
     shown = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
-    render(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
+    render(
+        next(
+            outcome_panel for outcome_panel in outcome_panels(shown) if outcome_panel.name == "difference-1"
+        ),
+        "png",
+    )
     (figure,) = drawn
     figure.draw_without_rendering()
     legend = figure.axes[0].get_legend()
@@ -355,7 +361,9 @@ def test_a_single_seed_has_no_interval_and_no_evidence(tmp_path: Path) -> None:
 def test_nothing_confirmed_draws_nothing() -> None:
     empty = report([])
     assert not list(metric_panels(empty))
-    assert not [each for each in outcome_panels(empty) if each.name.startswith("outcome")]
+    assert not [
+        outcome_panel for outcome_panel in outcome_panels(empty) if outcome_panel.name.startswith("outcome")
+    ]
     assert all_tables(empty)[-1].rows[0][1] == "nothing ran"
 
 
@@ -385,7 +393,7 @@ def test_a_plan_from_before_metrics_were_declared_gives_the_same_report() -> Non
     back = from_json(to_json(asked))
     assert back.metrics == asked.metrics
     gone = replace(
-        plan(), arms=tuple(replace(each, settings={"task": {"name": "gone"}}) for each in asked.arms)
+        plan(), arms=tuple(replace(arm, settings={"task": {"name": "gone"}}) for arm in asked.arms)
     )
     assert summarise(gone, records()).cells == report().cells
 
@@ -398,11 +406,13 @@ def test_declarations_of_a_custom_trainable_are_used(tmp_path: Path) -> None:
     )
     values = [
         replace(
-            each,
-            outcome=OutcomeKind.DIVERGED if each.trial_id == "other-3" else each.outcome,
-            last=Measurement(1, 1.0, {"iid/error": 0.1 * each.seed, "iid/shift": 2.0, "iid/accuracy": 51.0}),
+            record,
+            outcome=OutcomeKind.DIVERGED if record.trial_id == "other-3" else record.outcome,
+            last=Measurement(
+                1, 1.0, {"iid/error": 0.1 * record.seed, "iid/shift": 2.0, "iid/accuracy": 51.0}
+            ),
         )
-        for each in records()
+        for record in records()
     ]
     asked = replace(plan(), trainable="mine:train", metrics=declared, published=())
     found = summarise(asked, values)

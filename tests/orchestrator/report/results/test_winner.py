@@ -60,7 +60,7 @@ SEARCHED = {("arm-0", "search", 0): 0.9, ("arm-0", "search", 1): 0.2, ("arm-1", 
 def test_by_the_mean_over_confirm_seeds_whatever_the_search_said():
     found = chosen(SEARCHED | confirmed((0.5, 0.6), (0.7, 0.6)))
     assert (found.arm, found.by, found.value) == ("arm-1", "confirm", pytest.approx(0.65))
-    assert [each.seed for each in found.records] == [101, 102]
+    assert [record.seed for record in found.records] == [101, 102]
     comments = list(found.comments())
     assert comments[0] == (
         "arm-1, by its confirm trials: mean test/score 0.65 over 2 of 2 seeds, the highest of 2 arms."
@@ -100,8 +100,8 @@ def test_by_the_search_where_nothing_is_confirmed():
 
 def test_a_last_report_without_the_objective_hides_no_search_trial():
     found = [
-        replace(each, judged=each.last, last=Measurement(6, 1.2, {"train/loss": 0.1}))
-        for each in played(PLAN, SEARCHED)
+        replace(record, judged=record.last, last=Measurement(6, 1.2, {"train/loss": 0.1}))
+        for record in played(PLAN, SEARCHED)
     ]
     plan = replace(PLAN, confirm=None, answer=None)
     assert find_winner(plan, found, summarise(plan, found)).value == 0.9
@@ -114,7 +114,7 @@ def test_a_last_report_without_the_objective_hides_no_search_trial():
 def test_of_several_assignments_the_best():
     plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
     found = chosen(confirmed((0.5, 0.6, 0.7, 0.8)), plan)
-    assert [each.rank for each in found.records] == [1, 1]
+    assert [record.rank for record in found.records] == [1, 1]
     assert next(found.comments()).endswith(", the highest of 2 assignments of 1 arm.")
 
 
@@ -122,7 +122,7 @@ def test_an_assignment_with_failed_seeds_comes_after_one_without():
     """Its mean is of the seeds that survived."""
     plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
     found = chosen(confirmed((0.5, 0.6, 0.9, None)), plan)
-    assert ([each.rank for each in found.records], found.value) == ([0, 0], pytest.approx(0.55))
+    assert ([record.rank for record in found.records], found.value) == ([0, 0], pytest.approx(0.55))
 
 
 def test_best_without_candidates_is_an_error():
@@ -136,7 +136,7 @@ def test_best_without_candidates_is_an_error():
 
 def test_best_needs_a_declared_direction():
     plan = replace(PLAN, metrics=(Metric("score"),), search=None)
-    plan = replace(plan, trials=tuple(each for each in plan.trials if each.phase == "confirm"))
+    plan = replace(plan, trials=tuple(trial for trial in plan.trials if trial.phase == "confirm"))
     with pytest.raises(InputError, match="test/score"):
         chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan)
     assert chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan, "arm-0").goal is None

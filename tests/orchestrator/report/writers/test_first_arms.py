@@ -25,7 +25,7 @@ def test_number_of_arms_with_figures_is_limited(arms, drawn):
     for kind in (r"search-\d+-trials", r"curve-1-\d+"):
         assert len(set(re.findall(rf'<figure id="({kind})"', text))) == drawn
     assert ("have separate figures" in text) == (drawn < arms)
-    panels = {each.name for each in all_panels(made.report(), made.details())}
+    panels = {all_panel.name for all_panel in all_panels(made.report(), made.details())}
     assert f"search-{arms}-trials" in panels
 
 

@@ -110,19 +110,19 @@ def test_json_contains_data_of_figures():
     assert set(values) == {*Details.__dataclass_fields__, "sentences"}
     for found, course in zip(values["searches"], details.searches, strict=True):
         assert [tuple(each) for each in found["best_so_far"]] == list(course.best_so_far)
-        assert [each["mean"] for each in found["expected"]] == [each.mean for each in course.expected]
+        assert [row["mean"] for row in found["expected"]] == [each.mean for each in course.expected]
         assert found["importance"]["shares"] == dict(course.importance.shares)
         assert found["edges"] == list(course.edges)
-        assert [each["number"] for each in found["trials"]] == [each.number for each in course.trials]
+        assert [trial["number"] for trial in found["trials"]] == [trial.number for trial in course.trials]
         assert sum(found["outcomes"].values()) == len(course.trials)
     for name in ("curves", "costs", "depths", "arms"):
-        assert [each["arm"] for each in values[name]] == [each.arm for each in getattr(details, name)]
+        assert [value["arm"] for value in values[name]] == [each.arm for each in getattr(details, name)]
     assert values["curves"][0]["mean"] == list(details.curves[0].mean)
     two = study(2, 0, 14, thresholds=(), objectives=TWO)
     (search, _) = json.loads(as_json(two.report(), two.details()))["page"]["searches"]
     course = two.details().searches[0]
-    assert [each["values"] for each in search["front"]] == [list(each.values) for each in course.front]
-    assert [tuple(each) for each in search["hypervolumes"]] == list(course.hypervolumes)
+    assert [row["values"] for row in search["front"]] == [list(each.values) for each in course.front]
+    assert [tuple(hypervolume) for hypervolume in search["hypervolumes"]] == list(course.hypervolumes)
 
 
 def test_json_without_details_has_no_page():

@@ -106,7 +106,9 @@ def test_long_tables_are_continued():
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
 def test_figures_are_reproducible(kind):
     made = study(2, 2, 0, thresholds=())
-    first, again = ([render(each, kind) for each in outcome_panels(made.report())] for _ in range(2))
+    first, again = (
+        [render(outcome_panel, kind) for outcome_panel in outcome_panels(made.report())] for _ in range(2)
+    )
     assert first == again
     assert len(first) == 2
 

@@ -71,8 +71,8 @@ def shown(made: Study) -> Reader:
 def test_page_has_verdicts_tables_figures_and_notes() -> None:
     found = summarise(plan(), records(good=(103,)))
     seen = read(html_page(found))
-    for each in found.verdicts:
-        assert each.line in seen.text
+    for verdict in found.verdicts:
+        assert verdict.line in seen.text
     for grid in all_tables(found):
         assert grid.title in seen.text
         assert all(cell in seen.text for row in grid.rows for cell in row)
@@ -96,10 +96,10 @@ def test_a_page_needs_nothing_but_itself() -> None:
     assert not [each for each in seen.given if each[1] in ("src", "srcset") or each[1].startswith("on")]
     places = [value for _, name, value in seen.given if name in ("href", "xlink:href")]
     assert places
-    assert all(each.startswith("#") for each in places)
+    assert all(place.startswith("#") for place in places)
     ids = [value for _, name, value in seen.given if name == "id"]
     assert len(ids) == len(set(ids)), "no two elements have one name"
-    assert {each.removeprefix("#") for each in places} <= set(ids)
+    assert {place.removeprefix("#") for place in places} <= set(ids)
     assert set(re.findall(r"url\(#([^)]*)\)", html)) <= set(ids)
     assert len(html) < 5_000_000
 
@@ -117,17 +117,19 @@ def test_numbers_are_those_of_the_records() -> None:
         fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
     )
     seen = shown(made)
-    for arm in (each.name for each in made.plan.arms):
-        own = [each for each in made.records if each.arm == arm]
-        confirmed = [each for each in own if each.phase == "confirm" and each.outcome is OutcomeKind.FINISHED]
-        values = [each.last.metrics["near-iid/accuracy"] for each in confirmed if each.last]
+    for arm in (arm.name for arm in made.plan.arms):
+        own = [record for record in made.records if record.arm == arm]
+        confirmed = [
+            record for record in own if record.phase == "confirm" and record.outcome is OutcomeKind.FINISHED
+        ]
+        values = [record.last.metrics["near-iid/accuracy"] for record in confirmed if record.last]
         assert f"{arm} {statistics.fmean(values):.3f} [" in seen.labels("near-iid/accuracy, mean with")
-        curve = [each.last.metrics["valid/accuracy"] for each in confirmed if each.last]
+        curve = [record.last.metrics["valid/accuracy"] for record in confirmed if record.last]
         ends = f"mean of {len(curve)} seeds at step 300 {statistics.fmean(curve):.4g}"
         assert ends in seen.labels(f"valid/accuracy of {arm} over steps")
-        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
+        hours = sum(record.last.seconds for record in own if record.last) * made.plan.resources.cpus / 3600
         assert f"{hours:.3g} device hours" in seen.text
-        depth = statistics.fmean(each.last.metrics["near-iid/depth"] for each in confirmed if each.last)
+        depth = statistics.fmean(record.last.metrics["near-iid/depth"] for record in confirmed if record.last)
         assert f"as trained {depth:.4g}," in seen.labels(f"near-iid/accuracy of {arm} against near-iid/depth")
         assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in seen.labels(f"depth of {arm}")
     assert "1 crashed, 4 finished of 5 planned" in seen.text
@@ -194,16 +196,16 @@ def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
 def test_the_search_of_every_arm_is_told_from_its_records() -> None:
     made = study(2, 2, 12, thresholds=())
     seen = shown(made)
-    for arm in (each.name for each in made.plan.arms):
-        own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
-        finished = [each for each in own if each.outcome is OutcomeKind.FINISHED and each.last]
+    for arm in (arm.name for arm in made.plan.arms):
+        own = [record for record in made.records if (record.arm, record.phase) == (arm, "search")]
+        finished = [record for record in own if record.outcome is OutcomeKind.FINISHED and record.last]
         best = max(finished, key=lambda each: each.last.metrics["valid/accuracy"])
         value = f"{best.last.metrics['valid/accuracy']:.4g}"
         assert f"trial {best.number}: valid/accuracy {value} with train.lr = " in seen.text
         assert f"{value} after 12 trials" in seen.labels(
             f"Best valid/accuracy so far of {arm} against trials"
         )
-        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
+        hours = sum(record.last.seconds for record in own if record.last) * made.plan.resources.cpus / 3600
         assert f"{value} after {hours:.4g} device hours" in seen.labels(
             f"so far of {arm} against device hours"
         )
