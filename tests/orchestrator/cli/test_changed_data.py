@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator import read
 from orchestrator.report.results.origin import data_versions
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.training_code.own_code import forgotten, interrupted_in_the_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
@@ -128,6 +128,6 @@ def test_killed_sweep_refuses_changed_data(run_fresh, tmp_path, monkeypatch):
     ],
 )
 def test_additional_splits_do_not_count_as_changed_data(first_digests, second_digests, is_change):
-    trial = next(record for record in study().records if record.outcome is not None)
+    trial = next(record for record in make_study().records if record.outcome is not None)
     records = [replace(trial, provenance={"data": digests}) for digests in (first_digests, second_digests)]
     assert bool(data_versions(records)) == is_change

@@ -425,11 +425,11 @@ def test_spec_file_may_have_the_name_of_a_task(haltsweep, tmp_path):
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
     assert [subject.batch_size for subject in subjects("listops", (), None)] == [32]
     shutil.move(tmp_path / "listops", tmp_path / "study")
-    (found,) = subjects("study", (), None)
-    assert (found.name, found.batch_size, found.steps) == ("listops", 8, 4)
-    assert [info.name for info in found.splits] == ["train", "valid", "near-iid"]
-    (found,) = subjects("study", (), None, ["lra"])
-    assert [info.name for info in found.splits] == ["lra"]
+    (loaded_subject,) = subjects("study", (), None)
+    assert (loaded_subject.name, loaded_subject.batch_size, loaded_subject.steps) == ("listops", 8, 4)
+    assert [info.name for info in loaded_subject.splits] == ["train", "valid", "near-iid"]
+    (loaded_subject,) = subjects("study", (), None, ["lra"])
+    assert [info.name for info in loaded_subject.splits] == ["lra"]
     with pytest.raises(InputError, match="listops has no split 'x'"):
         subjects("study", (), None, ["x"])
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.report.writers.tables import screen_table
 from orchestrator.trials import OutcomeKind, Record
-from tests.orchestrator.report.studies import SPLITS, Study, study, without
+from tests.orchestrator.report.studies import SPLITS, Study, make_study, remove_metrics
 
 OUTCOME = f"{SPLITS[0]}/accuracy"
 
@@ -16,7 +16,7 @@ def of_two(ended: dict[tuple[str, int], OutcomeKind]) -> Study:
 
     The second of an arm is worse by 0.2 than its first.
     """
-    made = study(2, seeds=4, trials=0, thresholds=())
+    made = make_study(2, seeds=4, trials=0, thresholds=())
     assert made.plan.confirm is not None
 
     def second(each: Record) -> Record:
@@ -46,7 +46,7 @@ def test_means_and_differences_are_over_the_same_trials(how: str) -> None:
     if how == "failed":
         made = of_two({("arm-1", 102): OutcomeKind.DIVERGED})
     else:
-        made = without(
+        made = remove_metrics(
             of_two({}), [OUTCOME], lambda each: (each.arm, each.seed, each.rank) == ("arm-1", 102, 1)
         )
     found = made.report()

@@ -12,15 +12,15 @@ from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
-from tests.orchestrator.report.studies import SPLITS, Study, study, without
+from tests.orchestrator.report.studies import SPLITS, Study, make_study, remove_metrics
 
 OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
 LINE = "undecided: 3 seeds lack a primary outcome; their values could change the verdict"
 
 
 def lacking(arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME) -> Study:
-    made = study(2, seeds=8, trials=0, thresholds=())
-    return without(made, [outcome], lambda each: each.arm == arm and each.seed in seeds)
+    made = make_study(2, seeds=8, trials=0, thresholds=())
+    return remove_metrics(made, [outcome], lambda each: each.arm == arm and each.seed in seeds)
 
 
 def two_outcomes(made: Study) -> Study:
@@ -35,7 +35,7 @@ def row(report: Report) -> dict[str, str]:
 
 
 def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
-    whole = study(2, seeds=8, trials=0, thresholds=()).report()
+    whole = make_study(2, seeds=8, trials=0, thresholds=()).report()
     assert row(whole)["verdict"] == "worse", "all of its seeds decide it"
     made = lacking()
     found = made.report()

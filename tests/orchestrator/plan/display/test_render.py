@@ -12,7 +12,7 @@ from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
 from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.specs.planned import plan
 
 
@@ -70,7 +70,7 @@ def test_what_to_look_at_twice_stands_below_the_arm() -> None:
 def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
     path: str, value: Any, expected: bool
 ) -> None:
-    made = study(2, 3, 1, thresholds=()).plan
+    made = make_study(2, 3, 1, thresholds=()).plan
     arm = replace(made.arms[1], changes=(Change(path, None, value),))
     found = plan_warnings(replace(made, arms=(made.arms[0], arm)))
     assert len(found) == expected

@@ -11,7 +11,7 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from tests.orchestrator.plan.small import BASELINE, spec
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.specs.planned import plan
 
 
@@ -45,7 +45,7 @@ def test_where_it_does_not_or_no_test_is_read_nothing_is_said(
 
 
 def test_a_report_says_so_before_its_numbers() -> None:
-    made = study(2, 4, 0)
+    made = make_study(2, 4, 0)
     assert not any("Selection saw" in each for each in warning_texts(made.report()))
     seen = replace(made, plan=replace(made.plan, selected_on=("near-iid",)))
     assert any(
