@@ -10,7 +10,7 @@ from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small import ARMS, spec
-from tests.orchestrator.statistics.looks import spent
+from tests.orchestrator.statistics.looks import power_and_seeds
 from tests.support.specs.planned import plan
 
 TWO = {name: ARMS[name] for name in ("minus-gate", "minus-transition")}
@@ -47,4 +47,6 @@ def test_a_plan_without_looks_says_nothing_of_rounds():
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [2.0, 5.0, 10.0, 20.0])
 def test_the_seeds_that_are_expected_are_those_of_simulated_studies(effect):
-    assert expected_seeds(effect, 8, 4, 0.05) / 8 == pytest.approx(spent(effect, hopeless=0.0)[-1], abs=0.03)
+    assert expected_seeds(effect, 8, 4, 0.05) / 8 == pytest.approx(
+        power_and_seeds(effect, hopeless=0.0)[-1], abs=0.03
+    )

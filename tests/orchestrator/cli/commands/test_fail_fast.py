@@ -106,7 +106,7 @@ COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml"
 
 @pytest.mark.parametrize("arguments", COMMANDS)
 @pytest.mark.parametrize(
-    ("reported", "told"),
+    ("reported", "expected"),
     [
         ('{"valid/accuracy": 1.0}', "valid/accuracy"),
         ('{"valid/acc": 1.0 / settings["y"]}', "ZeroDivisionError"),

@@ -10,7 +10,7 @@ from scipy import stats
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.test_repeats import OUTCOME, record
+from tests.orchestrator.report.test_repeats import OUTCOME, make_repeat_record
 from tests.support.sweeps.repeated import repeated_plan
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
@@ -26,7 +26,7 @@ def score_of(trial, plan):
 
 
 def make_measured_record(plan, trial, **fields):
-    trial_record = record(plan, trial)
+    trial_record = make_repeat_record(plan, trial)
     if trial.phase in {"confirm", "cross"}:
         trial_record = replace(trial_record, last=Measurement(1, 1.0, {OUTCOME: score_of(trial, plan)}))
     return replace(trial_record, **fields)

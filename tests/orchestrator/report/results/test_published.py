@@ -163,7 +163,9 @@ def test_published_rows_match_equal_numbers_of_different_types() -> None:
     second_report = summarise(plan, build_cell_records(plan))
     assert published_cells(second_report) == [("other[model.width=8]", "model.stop=1", "iid/accuracy", 0.75)]
     boolean_plan = replace(plan, posthoc=({"model.stop": True},))
-    assert published_cells(summarise(boolean_plan, build_cell_records(boolean_plan))) == [], "true is no number"
+    assert published_cells(summarise(boolean_plan, build_cell_records(boolean_plan))) == [], (
+        "true is no number"
+    )
 
 
 def test_each_reevaluated_setting_has_a_published_row() -> None:
