@@ -182,8 +182,8 @@ EXTREMES = {
     "many": make_study(16, 16, 3, thresholds=()),
     "one seed": make_study(2, 1, 0, thresholds=()),
     "names": make_study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
-    "nothing": make_study(2, 2, 2, thresholds=(), fate=lambda *_: None),
-    "failures": make_study(2, 2, 2, thresholds=(), fate=lambda *_: OutcomeKind.DIVERGED),
+    "nothing": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: None),
+    "failures": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')

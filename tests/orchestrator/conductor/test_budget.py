@@ -8,8 +8,8 @@ from tests.support.specs.plans import make_plan
 
 def session_seconds(*events, now):
     clock = WallClock()
-    for kind, at in events:
-        clock.apply(Event(kind, at))
+    for kind, time in events:
+        clock.apply(Event(kind, time))
     return clock.seconds(now)
 
 

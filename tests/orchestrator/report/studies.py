@@ -78,13 +78,13 @@ def make_study(
     """Build a study; `outcome_of(arm_index, seed_index)` gives the end of a confirm trial, or None."""
     names = [f"arm-{place}" for place in range(arms)] if isinstance(arms, int) else list(arms)
     plan = _make_plan(names, seeds, trials, thresholds, objectives)
-    records, measured = [], {}
+    records, measurements = [], {}
     for trial in plan.trials:
         record, curve = _make_record(plan, trial, names.index(trial.arm), outcome_of)
         if record is not None:
             records.append(record)
-            measured[trial.trial_id] = curve
-    return Study(plan, tuple(records), measured)
+            measurements[trial.trial_id] = curve
+    return Study(plan, tuple(records), measurements)
 
 
 def _make_plan(
@@ -108,17 +108,17 @@ def _make_plan(
         for arm_index, name in enumerate(names)
     ]
     numbers = tuple(range(101, 101 + seeds))
-    planned = []
+    planned_trials = []
     for arm_index, name in enumerate(names):
-        planned += [
+        planned_trials += [
             PlannedTrial(f"s-{arm_index}-{number}", name, "search", number, number)
             for number in range(trials)
         ]
-        planned += [
+        planned_trials += [
             PlannedTrial(f"c-{arm_index}-{seed}", name, "confirm", index, seed, 0)
             for index, seed in enumerate(numbers)
         ]
-        planned += [
+        planned_trials += [
             PlannedTrial(f"p-{arm_index}-{seed}-{value}", name, "posthoc", index, seed, 0, {THRESHOLD: value})
             for index, seed in enumerate(numbers)
             for value in thresholds
@@ -133,7 +133,7 @@ def _make_plan(
         posthoc=tuple({THRESHOLD: value} for value in thresholds),
         resources=Resources(cpus=2),
         wall_clock_hours=None,
-        trials=tuple(planned),
+        trials=tuple(planned_trials),
         proofs=tuple(
             ArmCheck(name, 10_000 + index, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
             for index, name in enumerate(names)

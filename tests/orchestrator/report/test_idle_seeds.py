@@ -48,7 +48,7 @@ def test_constant_outcome_of_differing_seeds_may_give_a_verdict():
 def test_failed_seeds_of_the_reference_are_attributed_to_it():
     outcome_by_arm = {0: OutcomeKind.DIVERGED}
     study_with_failures = make_study(
-        2, 4, 0, thresholds=(), fate=lambda arm, _: outcome_by_arm.get(arm, OutcomeKind.FINISHED)
+        2, 4, 0, thresholds=(), outcome_of=lambda arm, _: outcome_by_arm.get(arm, OutcomeKind.FINISHED)
     )
     [verdict] = study_with_failures.report().verdicts
     assert verdict.line.startswith("arm-1: undecided: 4 seeds failed in arm-0 (")

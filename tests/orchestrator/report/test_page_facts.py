@@ -31,7 +31,7 @@ def outcome_with_failures(arm, seed):
 
 @pytest.fixture(scope="module")
 def page_study():
-    base_study = make_study(3, 5, 8, fate=outcome_with_failures)
+    base_study = make_study(3, 5, 8, outcome_of=outcome_with_failures)
     checks = tuple(
         ArmCheck(
             f"arm-{arm_number}",
@@ -161,7 +161,7 @@ def test_page_warns_if_a_best_value_lies_at_the_edge_of_its_range():
         for record in page_study.records
         if record.arm == "arm-1" and record.outcome is OutcomeKind.FINISHED
     ]
-    best_record = max(finished_records, key=lambda each: each.last.metrics["valid/accuracy"])
+    best_record = max(finished_records, key=lambda record: record.last.metrics["valid/accuracy"])
 
     def edge_warnings(layers):
         assignment = {**best_record.assignment, "train.lr": 0.003, "model.layers": layers}

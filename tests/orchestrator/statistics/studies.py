@@ -82,30 +82,32 @@ def paired_differences(values: Array) -> Array:
     return result
 
 
-def t_statistics(paired: Array, step: float, median_share: float = MEDIAN_SHARE) -> Array:
+def t_statistics(arm_differences: Array, step: float, median_share: float = MEDIAN_SHARE) -> Array:
     """Return |t| of every study and arm with spreads bounded as in `compare`."""
-    spreads = paired.std(1, ddof=1)
-    spreads[spreads < 1e-9 * np.abs(paired).max(1)] = 0.0
+    spreads = arm_differences.std(1, ddof=1)
+    spreads[spreads < 1e-9 * np.abs(arm_differences).max(1)] = 0.0
     median = np.sort(spreads, axis=1)[:, [(spreads.shape[1] - 1) // 2]]
     bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), median_share * median)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.nan_to_num(np.abs(paired.mean(1)) * np.sqrt(paired.shape[1]) / bounded_spreads)
+        return np.nan_to_num(
+            np.abs(arm_differences.mean(1)) * np.sqrt(arm_differences.shape[1]) / bounded_spreads
+        )
 
 
-def interval_rejections(paired: Array, step: float = 0.0, level: float = LEVEL) -> Array:
+def interval_rejections(arm_differences: Array, step: float = 0.0, level: float = LEVEL) -> Array:
     """Return where intervals exclude 0."""
-    seeds, arms = paired.shape[1:]
-    return t_statistics(paired, step) > stats.t.isf(level / (2 * arms), seeds - 1)
+    seeds, arms = arm_differences.shape[1:]
+    return t_statistics(arm_differences, step) > stats.t.isf(level / (2 * arms), seeds - 1)
 
 
-def decided_verdicts(paired: Array, step: float = 0.0, level: float = LEVEL) -> Array:
+def decided_verdicts(arm_differences: Array, step: float = 0.0, level: float = LEVEL) -> Array:
     """Return where a verdict is better or worse, which must hold without any one seed."""
-    is_decided, seeds = interval_rejections(paired, step, level), paired.shape[1]
-    spreads = paired.std(1, ddof=1)
+    is_decided, seeds = interval_rejections(arm_differences, step, level), arm_differences.shape[1]
+    spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(spreads.shape[1] - 1) // 2]]
     lower_bounds = np.maximum(step / np.sqrt(6), MEDIAN_SHARE * median)
     for seed in range(seeds if seeds >= ALONE_FROM else 0):
-        other_seeds = np.delete(paired, seed, axis=1)
+        other_seeds = np.delete(arm_differences, seed, axis=1)
         bounded_spreads = np.maximum(other_seeds.std(1, ddof=1), lower_bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
             t_of_rest = np.nan_to_num(
@@ -115,14 +117,14 @@ def decided_verdicts(paired: Array, step: float = 0.0, level: float = LEVEL) -> 
     return is_decided
 
 
-def intervals_within_margin(paired: Array, margin: float, level: float = LEVEL) -> Array:
+def intervals_within_margin(arm_differences: Array, margin: float, level: float = LEVEL) -> Array:
     """Return where intervals lie within the margin on both sides."""
-    seeds, arms = paired.shape[1:]
-    spreads = paired.std(1, ddof=1)
+    seeds, arms = arm_differences.shape[1:]
+    spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
     bounded_spreads = np.maximum(spreads, MEDIAN_SHARE * median)
     half_widths = stats.t.isf(level / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
-    is_inside: Array = np.abs(paired.mean(1)) + half_widths < margin
+    is_inside: Array = np.abs(arm_differences.mean(1)) + half_widths < margin
     return is_inside
 
 
@@ -136,12 +138,12 @@ def equality_error(seeds: int, arms: int, margin: float) -> float:
     return float(intervals_within_margin(paired_differences(values), margin).any(1).mean())
 
 
-def sign_flip_rejections(paired: Array, level: float = LEVEL) -> Array:
+def sign_flip_rejections(arm_differences: Array, level: float = LEVEL) -> Array:
     """Return rejections by exact sign flips with Holm's correction, for comparison."""
-    seeds, arms = paired.shape[1:]
+    seeds, arms = arm_differences.shape[1:]
     signs = 1 - 2 * ((np.arange(2**seeds)[:, None] >> np.arange(seeds)) & 1)
-    flip_sums = np.abs(np.einsum("fs,bsa->bfa", signs, paired))
-    p = (flip_sums >= np.abs(paired.sum(1))[:, None] - 1e-9).mean(1)
+    flip_sums = np.abs(np.einsum("fs,bsa->bfa", signs, arm_differences))
+    p = (flip_sums >= np.abs(arm_differences.sum(1))[:, None] - 1e-9).mean(1)
     order = np.argsort(p, axis=1)
     adjusted_p = np.take_along_axis(p, order, axis=1) * (arms - np.arange(arms))
     is_rejected_in_order = np.minimum.accumulate(adjusted_p <= level, axis=1)
@@ -155,9 +157,12 @@ def family_wise_errors(
 ) -> tuple[float, float]:
     """Return the shares of studies without effects where an interval or a verdict shows one."""
     rng = np.random.default_rng([SAMPLERS.index(sampler) if sampler in SAMPLERS else 99, seeds, arms])
-    paired, step = paired_differences(sampler(rng, (STUDIES, seeds, arms + 1))), RESOLUTION.get(sampler, 0.0)
-    return float(interval_rejections(paired, step).any(1).mean()), float(
-        decided_verdicts(paired, step).any(1).mean()
+    arm_differences, step = (
+        paired_differences(sampler(rng, (STUDIES, seeds, arms + 1))),
+        RESOLUTION.get(sampler, 0.0),
+    )
+    return float(interval_rejections(arm_differences, step).any(1).mean()), float(
+        decided_verdicts(arm_differences, step).any(1).mean()
     )
 
 
@@ -168,13 +173,13 @@ def power_by_procedure(effect: float, seeds: int, arms: int) -> dict[str, float]
     """
     values = np.random.default_rng([7, seeds, arms]).normal(size=(STUDIES, seeds, arms + 1))
     values[..., 1] += effect
-    paired = paired_differences(values)
+    arm_differences = paired_differences(values)
     procedures = {
         "intervals": interval_rejections,
         "verdicts": decided_verdicts,
         "sign flips, Holm": sign_flip_rejections,
     }
-    return {name: float(procedure(paired)[:, 0].mean()) for name, procedure in procedures.items()}
+    return {name: float(procedure(arm_differences)[:, 0].mean()) for name, procedure in procedures.items()}
 
 
 def _format_row(name: str, values: Sequence[float]) -> str:

@@ -26,10 +26,10 @@ def _make_outcome(number, *, has_effect, **kinds):
 def test_small_study_runs_only_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     designs = [Design("repeats", 2, 1, 1)]
-    run_study(tmp_path, designs, sweeps=0, planted=1)
+    run_study(tmp_path, designs, sweeps=0, num_with_effect=1)
     (outcome,) = read_outcomes(tmp_path)
     assert (outcome.design, outcome.planted, tuple(outcome.kinds)) == ("repeats", True, ARMS)
-    run_study(tmp_path, designs, sweeps=0, planted=1)
+    run_study(tmp_path, designs, sweeps=0, num_with_effect=1)
     assert read_outcomes(tmp_path) == [outcome]
 
 

@@ -96,7 +96,7 @@ def test_verdict_without_one_unit_uses_the_same_prior():
 
 def test_simulation_matches_compare():
     study_differences = paired_differences(np.random.default_rng(7).normal(size=(60, 6, 5)) * [1, 1, 3, 1, 1])
-    is_rejected = studies.moderated(study_differences, 0.3)
+    is_rejected = studies.moderated_rejections(study_differences, 0.3)
     for study, expected in zip(study_differences, is_rejected, strict=True):
         comparisons = compare(values_by_arm(study), family=4, level=0.3, moderated=True)
         assert [comparison.shown for comparison in comparisons.values()] == expected.tolist()
@@ -107,8 +107,8 @@ def test_simulation_matches_compare():
 @pytest.mark.parametrize("seeds", studies.SEEDS)
 def test_error_and_power_of_moderated_studies(seeds, arms):
     """The level holds unless the spreads of arms differ strongly; the power grows."""
-    for sampler in studies.LAWS:
-        _, error = studies.errors(sampler, seeds, arms)
+    for sampler in studies.SAMPLERS:
+        _, error = studies.error_rates(sampler, seeds, arms)
         assert error <= (0.11 if sampler is sample_unequal else ERROR_BOUND), sampler.__name__
-    ordinary_power, moderated_power = studies.powers(seeds, arms)
+    ordinary_power, moderated_power = studies.power_rates(seeds, arms)
     assert moderated_power > ordinary_power + 0.05

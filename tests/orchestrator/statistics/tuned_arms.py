@@ -52,11 +52,11 @@ class Design:
     seeds: int
     """Confirm seeds of each repeat."""
     has_same_points: bool = False
-    """Whether one search draws the same points in all arms; repeated searches always do."""
+    """True if one search draws the same points in all arms; repeated searches always do."""
     finalists: int = 1
     """Number of best points that are scored on `CHOICE_SEEDS` more seeds before the final choice."""
     is_crossed: bool = False
-    """Whether arm and baseline are both scored at the best points of both."""
+    """True if arm and baseline are both scored at the best points of both."""
 
     @property
     def runs(self) -> int:
@@ -171,7 +171,7 @@ def rate_table() -> Iterator[str]:
             [decision_rate(SURFACES[surface], design, arms, effect) for effect in (0.0, 2.0 * NOISE)]
             for surface, arms in columns
         )
-        cells = " | ".join(f"{without:.2f} / {with_effect:.2f}" for without, with_effect in rates)
+        cells = " | ".join(f"{null_rate:.2f} / {power:.2f}" for null_rate, power in rates)
         yield f"| {name} | {design.runs} | {cells} |"
 
 

@@ -62,8 +62,10 @@ def stored_overview(folder: Path, plan: Plan, events: Sequence[Event], snapshot_
         ledger.append(list(events[:snapshot_at]), lease)
         ledger.save_snapshot(LedgerSnapshot(snapshot_at, "a plan", fold.content()), lease)
         ledger.append(list(events[snapshot_at:]), lease)
-        planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
-        return StoredSweep(SweepFolder(folder), replace(plan, trials=()), planned, ledger, url).overview()
+        planned_counts = Counter((trial.arm, trial.phase) for trial in plan.trials)
+        return StoredSweep(
+            SweepFolder(folder), replace(plan, trials=()), planned_counts, ledger, url
+        ).overview()
 
 
 @pytest.mark.parametrize("plan", [*PLANS.values(), plan_with_stopper()], ids=[*PLANS, "early stopper"])
@@ -71,14 +73,14 @@ def test_snapshot_does_not_change_the_overview(plan: Plan, tmp_path: Path) -> No
     log = MemoryLog()
     run_in_turn(record(plan, log))
     length = len(log.written)
-    for number, (snapshot_at, cut) in enumerate(
+    for number, (snapshot_at, num_events) in enumerate(
         [(length, length), (length // 3, length // 2), (length // 2, length)]
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        snapshot_overview = stored_overview(folder, plan, log.written[:cut], snapshot_at)
+        snapshot_overview = stored_overview(folder, plan, log.written[:num_events], snapshot_at)
         assert overview_content(snapshot_overview) == overview_content(
-            overview(plan, records(log.written[:cut], plan))
+            overview(plan, records(log.written[:num_events], plan))
         )
 
 
@@ -144,6 +146,6 @@ def test_snapshot_with_a_stopper_matches_its_events() -> None:
 def test_plan_outline_omits_the_trials(tmp_path: Path) -> None:
     folder, plan = SweepFolder(tmp_path), plan_of()
     folder.plan.write_text(to_json(plan), encoding="utf-8")
-    outline, planned = read_outline(folder)
+    outline, planned_counts = read_outline(folder)
     assert outline == replace(plan, trials=())
-    assert planned == Counter((trial.arm, trial.phase) for trial in plan.trials)
+    assert planned_counts == Counter((trial.arm, trial.phase) for trial in plan.trials)

@@ -137,9 +137,9 @@ def test_line_sums_over_arms():
     )
 
 
-def snapshot(ended, planned=10, draining="", worked=0.0):
-    work = PhaseWork("arm-0", "search", planned - ended, ended, worked, ended, worked)
-    arm = Progress("arm-0", planned, 1, ended, 0, 0, None, worked)
+def snapshot(num_ended, num_planned=10, draining="", worked=0.0):
+    work = PhaseWork("arm-0", "search", num_planned - num_ended, num_ended, worked, num_ended, worked)
+    arm = Progress("arm-0", num_planned, 1, num_ended, 0, 0, None, worked)
     return Snapshot((arm,), 0.0, draining, Outlook((), (work,)))
 
 
@@ -185,8 +185,12 @@ class TestPlainView:
         clock = Clock()
         with View(make_plan(1), clock=clock) as view:
             clock.now += 500  # for the data
-            for worked, ended in ((40.0, 4), (50.0, 5), (60.0, 6)):  # an earlier session ended the first four
-                view.show(snapshot(ended, worked=worked))
+            for worked, num_ended in (
+                (40.0, 4),
+                (50.0, 5),
+                (60.0, 6),
+            ):  # an earlier session ended the first four
+                view.show(snapshot(num_ended, worked=worked))
                 clock.now += 10
         assert printed_lines == [
             "[0s] 4/10 ended, 1 running, 0 pruned",
@@ -197,8 +201,8 @@ class TestPlainView:
     def test_remaining_time_is_limited_by_the_budget(self, printed_lines):
         clock = Clock()
         with View(make_plan(1, wall_clock_hours=40 / 3600), clock=clock) as view:
-            for worked, ended in ((40.0, 4), (50.0, 5), (60.0, 6)):
-                view.show(replace(snapshot(ended, worked=worked), held_open_s=worked - 40))
+            for worked, num_ended in ((40.0, 4), (50.0, 5), (60.0, 6)):
+                view.show(replace(snapshot(num_ended, worked=worked), held_open_s=worked - 40))
                 clock.now += 10
         assert printed_lines[2].endswith("0 pruned, the budget of 0.0111111 h ends it in about 20s")
 
@@ -245,9 +249,9 @@ class TestPlainView:
         with View(make_plan(1), clock=clock) as view:
             for ready in range(2):
                 view.show_data("listops", "train", ready, 2)
-                for done in range(1, 16):
+                for num_built in range(1, 16):
                     clock.now += 1
-                    view.show_build("trees", done * 1000, 15_000)
+                    view.show_build("trees", num_built * 1000, 15_000)
             view.show_data("listops", "train", 2, 2)
             view.show(snapshot(0))
         assert printed_lines == [
@@ -272,8 +276,8 @@ class TestLiveView:
     def test_table_has_a_hint_and_the_remaining_time(self, screen, printed_lines):
         clock = Clock()
         with View(make_plan(1), clock=clock) as view:
-            for worked, ended in ((0.0, 0), (20.0, 2), (40.0, 4)):
-                view.show(snapshot(ended, worked=worked))
+            for worked, num_ended in ((0.0, 0), (20.0, 2), (40.0, 4)):
+                view.show(snapshot(num_ended, worked=worked))
                 clock.now += 20
             view._live.refresh()
             text = " ".join(screen().split())

@@ -130,5 +130,5 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
 
         watching.watch_sweep("synthetic", sweep.root.parent, sleep=end_next_trial)
     assert [line.partition("] ")[2] for line in lines] == [
-        f"{ended}/6 ended, 0 running, 0 pruned" for ended in range(3)
+        f"{num_ended}/6 ended, 0 running, 0 pruned" for num_ended in range(3)
     ]

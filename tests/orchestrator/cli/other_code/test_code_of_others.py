@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("untracked")
 
 SPEC = """
 name: others
-question: Is it told where it fails?
+question: Does the message name the failing line?
 trainable: theirs:train
 baseline: {lr: 0.1}
 arms: {more: {why: another rate, set: {lr: 0.2}}}

@@ -90,7 +90,7 @@ def test_cost_at_different_searched_params_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "objective"),
+    ("good_params", "objective"),
     [
         (make_params(0.01), "valid/accuracy"),
         (make_params(0.01, 1.5e-3), "valid/accuracy"),
@@ -98,8 +98,12 @@ def test_cost_at_different_searched_params_is_a_warning() -> None:
     ],
     ids=["the same", "next to it in its range", "the search was for it"],
 )
-def test_similar_params_or_a_searched_cost_give_no_warning(good: dict[str, float], objective: str) -> None:
-    assert warning_keys(build_report({"baseline": [make_params(0.01)], "good": [good]}, objective)) == []
+def test_similar_params_or_a_searched_cost_give_no_warning(
+    good_params: dict[str, float], objective: str
+) -> None:
+    assert (
+        warning_keys(build_report({"baseline": [make_params(0.01)], "good": [good_params]}, objective)) == []
+    )
 
 
 def test_overlapping_params_of_repeats_give_no_warning() -> None:

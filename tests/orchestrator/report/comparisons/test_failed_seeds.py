@@ -11,7 +11,7 @@ from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import METRICS, SPLITS, make_study
 from tests.orchestrator.report.test_repeats import OUTCOME as SCORE
-from tests.orchestrator.report.test_repeats import record as repeated_record
+from tests.orchestrator.report.test_repeats import make_repeat_record as repeated_record
 from tests.support.sweeps.repeated import repeated_plan
 from trainables.metrics import Metric
 

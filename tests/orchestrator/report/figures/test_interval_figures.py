@@ -27,7 +27,7 @@ PUBLISHED_ROW = {"arm": "arm-1", "split": "near-iid", "metric": "accuracy", "val
 def figure_study():
     """Return three arms with one crashed seed and one published value."""
     base_study = make_study(
-        3, fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
+        3, outcome_of=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
     )
     return replace(base_study, plan=replace(base_study.plan, published=(PUBLISHED_ROW,)))
 
@@ -434,8 +434,11 @@ def test_expert_figure_has_rows_by_class_and_layer():
 def test_rounding_errors_are_drawn_as_zero_differences():
     figure_study = make_study(2, 4, 0, thresholds=())
     records = tuple(
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: 0.1 + position * 1e-17}))
-        for position, each in enumerate(figure_study.records)
+        replace(
+            record,
+            last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 0.1 + position * 1e-17}),
+        )
+        for position, record in enumerate(figure_study.records)
     )
     plan = replace(figure_study.plan, answer=replace(figure_study.plan.answer, margin=None))
     low, high = drawings(replace(figure_study, records=records, plan=plan))["difference-1"].limits

@@ -36,14 +36,14 @@ def with_examples(base_study: Study, examples_of: ExamplesOf, num_examples: int 
     """Return the study whose confirm trials store examples."""
     assert base_study.plan.confirm is not None
     arms = [arm.name for arm in base_study.plan.arms]
-    measured = dict(base_study.measured)
+    measurements = dict(base_study.measured)
     for record in base_study.records:
         if record.phase == "confirm":
-            *earlier, last = measured[record.trial_id]
+            *earlier, last = measurements[record.trial_id]
             examples = tuple(examples_of(arms.index(record.arm), record.seed - 101))
-            measured[record.trial_id] = [*earlier, replace(last, examples=examples)]
+            measurements[record.trial_id] = [*earlier, replace(last, examples=examples)]
     plan = replace(base_study.plan, confirm=replace(base_study.plan.confirm, halting_examples=num_examples))
-    return replace(base_study, plan=plan, measured=measured)
+    return replace(base_study, plan=plan, measured=measurements)
 
 
 def examples_by_arm(examples: Mapping[int, list[dict[str, Any]]]) -> ExamplesOf:
@@ -79,7 +79,7 @@ def test_page_shows_the_first_finished_seed() -> None:
         1,
         seeds=3,
         trials=0,
-        fate=lambda _, seed: OutcomeKind.CRASHED if seed == 0 else OutcomeKind.FINISHED,
+        outcome_of=lambda _, seed: OutcomeKind.CRASHED if seed == 0 else OutcomeKind.FINISHED,
     )
     page = parse_page(with_examples(study_with_crash, lambda _, seed: [make_example(seed)]))
     assert "arm-0, seed 102" in page.text

@@ -55,11 +55,11 @@ def test_depth_of_a_bin_is_clipped_to_its_bound() -> None:
     rows = [[1, 1, 40, 5.9, 5.0, 6.0, 20, 40], [13, 16, 9, 5.9, 5.0, 6.0, 3, 9]]
     bounds = ([6.0], [])
 
-    def kept(_: int, seed: int) -> list[dict[str, Any]]:
+    def make_seed_examples(_: int, seed: int) -> list[dict[str, Any]]:
         bins = [[*row[:3], row[3] - 0.1 * seed, *row[4:], *bounds[index]] for index, row in enumerate(rows)]
         return [{"kind": "lengths", "split": "near-iid", "bins": bins}]
 
-    (depth,) = with_examples(make_study(1, seeds=2, trials=0), kept).details().lengths
+    (depth,) = with_examples(make_study(1, seeds=2, trials=0), make_seed_examples).details().lengths
     bounded_bin, unbounded_bin = depth.bins
     half_width = float(stats.t.ppf(0.975, 1)) * 0.05
     assert (bounded_bin.mean, bounded_bin.low, bounded_bin.high) == pytest.approx(

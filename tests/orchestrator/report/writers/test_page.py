@@ -120,7 +120,7 @@ def test_page_sections_have_a_fixed_order() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_page_numbers_match_the_records() -> None:
     page_study = make_study(
-        fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
+        outcome_of=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
     )
     page = parse_page(page_study)
     for arm in (arm.name for arm in page_study.plan.arms):
@@ -162,7 +162,7 @@ def test_page_numbers_match_the_records() -> None:
     [(None, "no result yet: 3 seeds not run"), (OutcomeKind.DIVERGED, "undecided: 3 seeds failed")],
 )
 def test_page_without_finished_trials_has_no_empty_figure(outcome: OutcomeKind | None, expected: str) -> None:
-    page = parse_page(make_study(3, 3, 0, thresholds=(), fate=lambda *_: outcome))
+    page = parse_page(make_study(3, 3, 0, thresholds=(), outcome_of=lambda *_: outcome))
     assert expected in page.text
     assert ("arm-1: undecided" in page.text) == (outcome is not None)
     assert "0 of 3 seeds finished" in page.text
@@ -175,14 +175,14 @@ def test_page_without_finished_trials_has_no_empty_figure(outcome: OutcomeKind |
 def test_cost_sentence_counts_only_trials_that_ran() -> None:
     assert "It cost 80 trials (76 finished, 4 pruned) and " in parse_page(make_study(4, 4, 4)).text
     unfinished_page = parse_page(
-        make_study(4, 4, 4, fate=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None)
+        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None)
     )
     assert re.search(
         r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ",
         unfinished_page.text,
     )
     page_with_skips = parse_page(
-        make_study(4, 4, 4, fate=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED)
+        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED)
     )
     assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", page_with_skips.text)
 
@@ -226,7 +226,7 @@ def test_page_describes_the_search_of_every_arm() -> None:
         finished_records = [
             record for record in search_records if record.outcome is OutcomeKind.FINISHED and record.last
         ]
-        best_record = max(finished_records, key=lambda each: each.last.metrics["valid/accuracy"])
+        best_record = max(finished_records, key=lambda record: record.last.metrics["valid/accuracy"])
         value = f"{best_record.last.metrics['valid/accuracy']:.4g}"
         assert f"trial {best_record.number}: valid/accuracy {value} with train.lr = " in page.text
         assert f"{value} after 12 trials" in page.labels(
