@@ -60,7 +60,7 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
 
 
 @pytest.mark.parametrize(
-    ("held", "num_planned", "num_ended", "num_failed", "state"),
+    ("is_locked", "num_planned", "num_ended", "num_failed", "state"),
     [
         (True, 4, 4, 4, SweepState.RUNNING),
         (False, 4, 3, 3, SweepState.UNFINISHED),
