@@ -107,9 +107,9 @@ def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(figure_
     assert panel.vertical_bands() == bands, "the margin of the study"
 
 
-def line_between_names(value, row_labels):
+def line_between_names(value, num_rows):
     """Return the segments of a vertical line that crosses no name of a row."""
-    return [[(value, pytest.approx(row + end)) for end in LINE_ENDS] for row in range(row_labels)]
+    return [[(value, pytest.approx(row + end)) for end in LINE_ENDS] for row in range(num_rows)]
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 16), (16, 1)])
@@ -138,8 +138,8 @@ def outcome_cells(report):
 
 def test_single_seed_is_drawn_once():
     figures = drawings(make_study(3, 1, 0, thresholds=()))
-    for name, row_labels in (("outcome-1", 3), ("difference-1", 2)):
-        assert len(figures[name].points("s")) == row_labels
+    for name, num_rows in (("outcome-1", 3), ("difference-1", 2)):
+        assert len(figures[name].points("s")) == num_rows
         assert not figures[name].points("o")
         assert not any("mean" in line or "interval" in line for line in figures[name].legend_labels())
         assert any("only seed" in line for line in figures[name].legend_labels())
@@ -197,8 +197,8 @@ def test_expected_best_follows_dodge_et_al(figure_study, figures, axis):
         probabilities = [(rank / count) ** round(x / unit) for rank in range(count + 1)]
         assert mean == pytest.approx(
             sum(
-                value * (probabilities[position + 1] - probabilities[position])
-                for position, value in enumerate(values)
+                value * (probabilities[index + 1] - probabilities[index])
+                for index, value in enumerate(values)
             )
         )
         ends = [
@@ -367,19 +367,19 @@ def test_learning_curves_show_mean_and_range_over_finished_seeds(figure_study, f
 
 def test_depth_figure_shows_mean_and_percentiles(figure_study, figures):
     for arm_number, arm in enumerate((arm.name for arm in figure_study.plan.arms), start=1):
-        for position, split in enumerate(("near-iid", "length-20-40")):
+        for column, split in enumerate(("near-iid", "length-20-40")):
             mean, low, high = (
                 statistics.fmean(confirmed_values(figure_study, arm, f"{split}/depth{suffix}").values())
                 for suffix in ("", "_p10", "_p90")
             )
-            mark = figures[f"depth-{arm_number}"].whiskers[position]
-            assert mark.position == pytest.approx((position, mean))
+            mark = figures[f"depth-{arm_number}"].whiskers[column]
+            assert mark.position == pytest.approx((column, mean))
             assert (mark.low, mark.high) == pytest.approx((low, high))
 
 
 def test_depth_by_length_is_drawn_in_the_middle_of_its_bins():
-    row_labels = [[1, 3, 40, 3.0, 2.0, 4.0, 20, 40], [13, 16, 9, 5.0, 4.5, 6.0, 3, 9]]
-    examples = [{"kind": "lengths", "split": "near-iid", "bins": row_labels}]
+    bins = [[1, 3, 40, 3.0, 2.0, 4.0, 20, 40], [13, 16, 9, 5.0, 4.5, 6.0, 3, 9]]
+    examples = [{"kind": "lengths", "split": "near-iid", "bins": bins}]
     panel = drawings(with_examples(make_study(1, seeds=2, trials=0), lambda *_: examples))["tokens-1"]
     assert panel.points("o", colour=BLUE) == [(2.0, 3.0), (14.5, 5.0)]
     assert panel.bands() == [{2.0: (2.0, 4.0), 14.5: (4.5, 6.0)}]
@@ -436,9 +436,9 @@ def test_rounding_errors_are_drawn_as_zero_differences():
     records = tuple(
         replace(
             record,
-            last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 0.1 + position * 1e-17}),
+            last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 0.1 + index * 1e-17}),
         )
-        for position, record in enumerate(figure_study.records)
+        for index, record in enumerate(figure_study.records)
     )
     plan = replace(figure_study.plan, answer=replace(figure_study.plan.answer, margin=None))
     low, high = drawings(replace(figure_study, records=records, plan=plan))["difference-1"].limits
