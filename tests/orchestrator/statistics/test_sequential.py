@@ -69,7 +69,7 @@ def test_look_is_stricter_than_the_end():
 
 
 def test_difference_within_the_margin_is_a_decision():
-    decisions = decisions_after(make_study_values(spread=0.001), 5, asked=make_question(margin=1.0))
+    decisions = decisions_after(make_study_values(spread=0.001), 5, question=make_question(margin=1.0))
     assert {verdict.verdicts["test/score"].kind for verdict in decisions.values()} == {"no difference"}
     assert not decisions_after(make_study_values(spread=0.001), 5)
 
@@ -120,9 +120,9 @@ def test_later_seeds_do_not_change_a_look():
 def test_all_primary_outcomes_must_be_decided():
     outcomes = ("test/score", "far/score")
     values = make_study_values(effect_a=5.0) | make_study_values(effect_a=0.0, outcome="far/score")
-    assert not decisions_after(values, 5, asked=make_question(outcomes=outcomes))
+    assert not decisions_after(values, 5, question=make_question(outcomes=outcomes))
     values = make_study_values(effect_a=5.0) | make_study_values(effect_a=5.0, outcome="far/score")
-    assert set(decisions_after(values, 5, asked=make_question(outcomes=outcomes))) == {"a"}
+    assert set(decisions_after(values, 5, question=make_question(outcomes=outcomes))) == {"a"}
 
 
 def test_stopped_arms_still_bound_the_spread_of_other_arms():
