@@ -19,8 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.statistics import sequential
-from tests.orchestrator.statistics.looks import looked, within
-from tests.orchestrator.statistics.studies import LEVEL, STUDIES, Array, differences, rejected, verdicts
+from tests.orchestrator.statistics.looks import intervals_within_margin, simulate_looks
+from tests.orchestrator.statistics.studies import (
+    LEVEL,
+    STUDIES,
+    Array,
+    decided_verdicts,
+    interval_rejections,
+    paired_differences,
+)
 
 PUBLISHED = Path(__file__).parents[2] / "experiments" / "published"
 TABLES = {
@@ -101,10 +108,12 @@ def study(row: Row) -> Found:
     shape = (STUDIES, SEEDS, len(row.means))
     values = np.clip(rng.normal(size=shape) * row.spreads + row.means, 0.0, 100.0)
     truth = row.means[1:] - row.means[0]
-    found = differences(values)
-    shown = verdicts(found)
-    fixed = _verdict(found.mean(1), shown, within(found, 0.0, LEVEL, MARGIN) & ~rejected(found))
-    early, excluded, used = looked(values, margin=MARGIN)
+    found = paired_differences(values)
+    shown = decided_verdicts(found)
+    fixed = _verdict(
+        found.mean(1), shown, intervals_within_margin(found, 0.0, LEVEL, MARGIN) & ~interval_rejections(found)
+    )
+    early, excluded, used = simulate_looks(values, margin=MARGIN)
     last = np.take_along_axis(np.cumsum(found, 1), used[:, None, :] - 1, 1)[:, 0] / used
     with_looks = _verdict(last, early, excluded)
     best = values[:, :NAIVE].max(1)

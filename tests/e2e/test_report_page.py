@@ -16,8 +16,8 @@ from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
 from tests.e2e.pictures import Pictures, of_sections
 from tests.e2e.sweeps import Sweep
-from tests.orchestrator.report.halting.test_halting_maps import example, keeping
-from tests.orchestrator.report.studies import Study, study
+from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
+from tests.orchestrator.report.studies import Study, make_study
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,8 +36,8 @@ LONG = "minus-" + "a-very-long-name-of-a-component-" * 3
 WORDS = [f"[OPERATOR-{place}" if place % 3 else str(place % 10) for place in range(50)]
 RUNNING = [[100, 70, 20, 3, -1, -1][: 2 + place % 5] + [-1] * (4 - place % 5) for place in range(50)]
 KEPT: list[dict[str, Any]] = [
-    example(1, parts=[{"words": WORDS, "length": 312, "running": RUNNING}]),
-    example(2, target="a long name of a label", answer="another long name of a label"),
+    make_example(1, parts=[{"words": WORDS, "length": 312, "running": RUNNING}]),
+    make_example(2, target="a long name of a label", answer="another long name of a label"),
     *(
         {
             "kind": kind,
@@ -88,7 +88,7 @@ def browser() -> Iterator["Browser"]:
 @pytest.fixture(scope="module")
 def made() -> Study:
     """A study with everything in it, and a long name."""
-    return keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
+    return with_examples(make_study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
 
 
 @pytest.fixture(scope="module")
@@ -179,11 +179,11 @@ def test_the_page_fits_the_screen_and_texts_do_not_overlap(
 
 
 EXTREMES = {
-    "many": study(16, 16, 3, thresholds=()),
-    "one seed": study(2, 1, 0, thresholds=()),
-    "names": study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
-    "nothing": study(2, 2, 2, thresholds=(), fate=lambda *_: None),
-    "failures": study(2, 2, 2, thresholds=(), fate=lambda *_: OutcomeKind.DIVERGED),
+    "many": make_study(16, 16, 3, thresholds=()),
+    "one seed": make_study(2, 1, 0, thresholds=()),
+    "names": make_study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "nothing": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: None),
+    "failures": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: OutcomeKind.DIVERGED),
 }
 CUT = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')

@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Fixtures that call the command line in the test process."""
 
 from tests.support.processes.in_process import haltsweep, untracked
 

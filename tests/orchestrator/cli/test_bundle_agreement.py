@@ -1,4 +1,4 @@
-"""Bundles whose parts contradict each other, each with digests that fit."""
+"""`haltsweep verify` finds bundles whose files contradict each other, although their digests match."""
 
 import json
 import zipfile
@@ -21,31 +21,31 @@ confirm: {seeds: [1, 2, 3], splits: [test]}
 """
 
 
-def again(files, changed):
-    """A bundle of other files with digests that fit, as whoever wants to can make it."""
-    files = {**files, **changed}
+def write_bundle(files, changes):
+    """Write a bundle of changed files with matching digests, as a forger could, and return its path."""
+    files = {**files, **changes}
     del files[contents.LIST]
-    more = {"haltsweep": "0.1.0", "code": contents.code_digest()}
-    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing("agreeing", files, more)})
+    versions = {"haltsweep": "0.1.0", "code": contents.code_digest()}
+    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing("agreeing", files, versions)})
     return "other.zip"
 
 
-def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
+def test_verify_requires_that_spec_plan_and_data_match_the_ledger(haltsweep, tmp_path):
     Path("agreeing.yaml").write_text(SPEC)
     Path("agreeing.py").write_text(BONUS)
     with forgotten(tmp_path):
         assert haltsweep("launch", "agreeing.yaml", "--driver", "inline").code == 0
         assert haltsweep("bundle", "agreeing").code == 0
-        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-        assert shown.code == 0, shown
-        assert "plan        sound   as the ledger says" in shown.out
-        assert "by other code" not in shown.out
+        result = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+        assert result.code == 0, result
+        assert "plan        sound   as the ledger says" in result.out
+        assert "by other code" not in result.out
     with zipfile.ZipFile("agreeing.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     plan = json.loads(files["plan.json"])
     plan["answer"]["margin"] = 0.5
     other_plan = json.dumps({**plan, "spec_digest": "0" * 16}).encode()
-    for name, content, what in (
+    for name, content, message in (
         (
             "spec.yaml",
             files["spec.yaml"].replace(b"0.1", b"0.9"),
@@ -57,10 +57,10 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
         ("data.json", b"[1]", "data.json must hold digests of data by name, got [1]"),
     ):
         assert content != files[name]
-        shown = haltsweep("verify", again(files, {name: content}))
-        assert shown.code == 1
-        assert what in shown.out
+        result = haltsweep("verify", write_bundle(files, {name: content}))
+        assert result.code == 1
+        assert message in result.out
     Path("agreeing.py").write_text(BONUS + "SAME_RESULTS = True\n")
     with forgotten(tmp_path):
-        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-    assert "to the last digit; by other code than then: agreeing:train (digest " in shown.out
+        result = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+    assert "to the last digit; by other code than then: agreeing:train (digest " in result.out

@@ -1,4 +1,4 @@
-"""Trials of one sweep that would read different data: refused, or told first."""
+"""Changed data within one sweep: refusals and warnings."""
 
 import shutil
 from dataclasses import replace
@@ -7,13 +7,13 @@ import pytest
 
 from orchestrator import read
 from orchestrator.report.results.origin import data_versions
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.training_code.own_code import forgotten, interrupted_in_the_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
 INLINE = ("--driver", "inline")
-TASK = """
+TASK_CODE = """
 import random
 from typing import Literal
 
@@ -61,63 +61,63 @@ confirm: {seeds: [1, 2, 3], splits: [test]}
 
 
 @pytest.fixture
-def anew(haltsweep, tmp_path):
-    """A command as in a new process, in a folder with a task whose data are others at each build."""
+def run_fresh(haltsweep, tmp_path):
+    """Return a function that runs a command in a folder whose task draws new data in each build."""
     (tmp_path / "tosses").mkdir()
     (tmp_path / "tosses/__init__.py").touch()
-    (tmp_path / "tosses/coin.py").write_text(TASK)
+    (tmp_path / "tosses/coin.py").write_text(TASK_CODE)
     (tmp_path / "tossed.yaml").write_text(SPEC)
 
-    def run(*arguments):
+    def run_command(*arguments):
         with forgotten(tmp_path):
             return haltsweep(*arguments)
 
-    return run
+    return run_command
 
 
-def test_changed_data_are_refused_or_reported(anew, tmp_path):
-    assert anew("launch", "tossed.yaml", *INLINE).code == 0
-    more = ("extend", "tossed", "--seeds", "[4]", *INLINE)
-    shutil.move(tmp_path / "data", tmp_path / "kept")
-    before = (tmp_path / "runs/tossed/plan.json").read_bytes()
-    shown = anew(*more)
-    assert shown.code == 2
-    assert (tmp_path / "runs/tossed/plan.json").read_bytes() == before
-    assert "trials of one sweep must read the same data, but those of tossed have changed" in shown.err
+def test_changed_data_are_refused_or_reported(run_fresh, tmp_path):
+    assert run_fresh("launch", "tossed.yaml", *INLINE).code == 0
+    arguments = ("extend", "tossed", "--seeds", "[4]", *INLINE)
+    shutil.move(tmp_path / "data", tmp_path / "first-data")
+    plan_before = (tmp_path / "runs/tossed/plan.json").read_bytes()
+    result = run_fresh(*arguments)
+    assert result.code == 2
+    assert (tmp_path / "runs/tossed/plan.json").read_bytes() == plan_before
+    assert "trials of one sweep must read the same data, but those of tossed have changed" in result.err
     for split in ("test", "train", "valid"):
-        assert f"tosses.coin/{split} was of digest " in shown.err
-    assert shown.err.count("(6 trials), and is ") == 3
-    assert "--changed-code" in shown.err
-    built = tmp_path / "data"
-    built.rename(tmp_path / "others")
-    (tmp_path / "kept").rename(built)
-    assert anew(*more).code == 0, "these are the data that trials have read"
+        assert f"tosses.coin/{split} was of digest " in result.err
+    assert result.err.count("(6 trials), and is ") == 3
+    assert "--changed-code" in result.err
+    data_folder = tmp_path / "data"
+    data_folder.rename(tmp_path / "second-data")
+    (tmp_path / "first-data").rename(data_folder)
+    assert run_fresh(*arguments).code == 0, "earlier trials read these data"
     assert read.report("tossed").data_versions == ""
-    shutil.rmtree(built)
-    shown = anew("extend", "tossed", "--seeds", "[5]", "--changed-code", *INLINE)
-    assert shown.code == 0, shown.err
-    sentence = read.report("tossed").data_versions
-    assert sentence.startswith("Trials read 2 versions of tosses.coin/test (digest ")
-    assert ": 8 trials; " in sentence
-    assert sentence.endswith("differences between trials may be caused by the data.")
-    assert sentence[:40] in shown.err
-    text = (tmp_path / "runs/tossed/report/report.md").read_text()
-    assert text.index(f"**{sentence}**") < text.index("## Answer")
+    shutil.rmtree(data_folder)
+    result = run_fresh("extend", "tossed", "--seeds", "[5]", "--changed-code", *INLINE)
+    assert result.code == 0, result.err
+    disclosure = read.report("tossed").data_versions
+    assert disclosure.startswith("Trials read 2 versions of tosses.coin/test (digest ")
+    assert ": 8 trials; " in disclosure
+    assert disclosure.endswith("differences between trials may be caused by the data.")
+    assert disclosure[:40] in result.err
+    markdown = (tmp_path / "runs/tossed/report/report.md").read_text()
+    assert markdown.index(f"**{disclosure}**") < markdown.index("## Answer")
 
 
-def test_a_killed_sweep_does_not_continue_with_changed_data(anew, tmp_path, monkeypatch):
+def test_killed_sweep_refuses_changed_data(run_fresh, tmp_path, monkeypatch):
     with interrupted_in_the_first_trial(monkeypatch):
-        assert anew("launch", "tossed.yaml", *INLINE).code == 130
+        assert run_fresh("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
     for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):
-        shown = anew(*command, *INLINE)
-        assert shown.code == 2, shown
-        assert "(1 trial), and is " in shown.err
-    assert anew("resume", "tossed", "--changed-code", *INLINE).code == 0
+        result = run_fresh(*command, *INLINE)
+        assert result.code == 2, result
+        assert "(1 trial), and is " in result.err
+    assert run_fresh("resume", "tossed", "--changed-code", *INLINE).code == 0
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "differ"),
+    ("first_digests", "second_digests", "is_change"),
     [
         ({"a/test": "1"}, {"a/test": "1"}, False),
         ({"a/test": "1"}, {"a/test": "2"}, True),
@@ -127,7 +127,7 @@ def test_a_killed_sweep_does_not_continue_with_changed_data(anew, tmp_path, monk
         ({"a/test": "1"}, {}, False),
     ],
 )
-def test_additional_splits_are_no_change_of_data(one, other, differ):
-    trial = next(each for each in study().records if each.outcome is not None)
-    known = [replace(trial, provenance={"data": each}) for each in (one, other)]
-    assert bool(data_versions(known)) == differ
+def test_additional_splits_do_not_count_as_changed_data(first_digests, second_digests, is_change):
+    trial = next(record for record in make_study().records if record.outcome is not None)
+    records = [replace(trial, provenance={"data": digests}) for digests in (first_digests, second_digests)]
+    assert bool(data_versions(records)) == is_change

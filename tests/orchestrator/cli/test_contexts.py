@@ -1,4 +1,4 @@
-"""A sweep over two data sets: arms are compared on each of them, and no data set with another."""
+"""A sweep on two data sets compares arms on each data set and never across data sets."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ from tests.support.training_code.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
-JOB = """
+TRAINING_CODE = """
 def train(settings, trial):
     level = {"easy": 0.9, "hard": 0.4, "odd": 0.6}[settings["dataset"]]
-    lost = 0.05 * (not settings["attention"]) + 0.1 * (settings["rate"] - 0.5) ** 2
-    value = level - lost + 0.001 * (trial.seed * (1 + settings["attention"]) % 5)
+    loss = 0.05 * (not settings["attention"]) + 0.1 * (settings["rate"] - 0.5) ** 2
+    value = level - loss + 0.001 * (trial.seed * (1 + settings["attention"]) % 5)
     trial.report(1, {"valid/accuracy": value, **({"test/accuracy": value} if trial.splits else {})})
 
 haltsweep = {"metrics": {"accuracy": {"better": "max", "range": [0, 1]}}}
@@ -37,79 +37,79 @@ INLINE = ("--driver", "inline")
 
 @pytest.fixture(autouse=True)
 def folder(haltsweep, tmp_path):
-    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "job.py").write_text(TRAINING_CODE)
     (tmp_path / "spec.yaml").write_text(SPEC)
     with forgotten(tmp_path):
         yield tmp_path
 
 
-def report():
+def load_report():
     return json.loads(Path("runs/datasets/report/report.json").read_text())
 
 
-def decided(found):
-    return {each["arm"]: (each["kind"], each["reference"]) for each in (*found["verdicts"], *found["pooled"])}
+def verdict_kinds(report):
+    return {row["arm"]: (row["kind"], row["reference"]) for row in (*report["verdicts"], *report["pooled"])}
 
 
 @pytest.mark.slow
 def test_arms_are_compared_on_each_dataset_and_a_context_can_be_added(haltsweep):
-    shown = haltsweep("launch", "spec.yaml", *INLINE)
-    assert shown.code == 0, shown
-    found = report()
-    assert decided(found) == {
+    result = haltsweep("launch", "spec.yaml", *INLINE)
+    assert result.code == 0, result
+    report = load_report()
+    assert verdict_kinds(report) == {
         "no-attention[dataset=easy]": ("worse", "baseline[dataset=easy]"),
         "no-attention[dataset=hard]": ("worse", "baseline[dataset=hard]"),
         "no-attention": ("worse", "baseline"),
     }
-    assert found["answer"]["family"] == 3
-    for each in (*found["verdicts"], *found["pooled"]):
-        assert each["difference"]["mean"] == pytest.approx(-0.05)
-    lines = [line for line in shown.out.splitlines() if line.startswith("decided: ")]
+    assert report["answer"]["family"] == 3
+    for row in (*report["verdicts"], *report["pooled"]):
+        assert row["difference"]["mean"] == pytest.approx(-0.05)
+    lines = [line for line in result.out.splitlines() if line.startswith("decided: ")]
     assert len(lines) == 3
     status = haltsweep("status", "datasets").out.splitlines()
     assert [line for line in lines if line.removeprefix("decided: ") not in status] == []
 
-    before = {each["arm"]: each for each in found["verdicts"]}
-    added = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
-    assert added.code == 0, added
-    assert "8 trials added to 16" in added.out
-    found = report()
-    assert found["answer"]["family"] == 4
-    assert decided(found).keys() == {*before, "no-attention[dataset=odd]", "no-attention"}
-    for each in found["verdicts"]:
-        assert "exploratory" not in each["text"], "seeds of a new data set tell nothing of the others"
-        if each["arm"] in before:
-            assert each["difference"]["mean"] == before[each["arm"]]["difference"]["mean"]
-    assert "exploratory" in found["pooled"][0]["text"]
+    verdicts_before = {verdict["arm"]: verdict for verdict in report["verdicts"]}
+    extension = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
+    assert extension.code == 0, extension
+    assert "8 trials added to 16" in extension.out
+    report = load_report()
+    assert report["answer"]["family"] == 4
+    assert verdict_kinds(report).keys() == {*verdicts_before, "no-attention[dataset=odd]", "no-attention"}
+    for verdict in report["verdicts"]:
+        assert "exploratory" not in verdict["text"], "a new data set does not change the verdicts on others"
+        if verdict["arm"] in verdicts_before:
+            assert verdict["difference"]["mean"] == verdicts_before[verdict["arm"]]["difference"]["mean"]
+    assert "exploratory" in report["pooled"][0]["text"]
     arm = "arms.slow={why: less, set: {attention: false, rate: 0.1}}"
-    added = haltsweep("extend", "datasets", arm, *INLINE)
-    assert added.code == 0, added
-    assert "12 trials added to 24" in added.out
+    extension = haltsweep("extend", "datasets", arm, *INLINE)
+    assert extension.code == 0, extension
+    assert "12 trials added to 24" in extension.out
 
 
 @pytest.mark.slow
-def test_each_context_has_its_own_search_and_best_config(haltsweep):
+def test_each_context_has_a_search_and_a_best_config(haltsweep):
     assert haltsweep("launch", "spec.yaml", SEARCH, *INLINE).code == 0
-    found = report()
-    assert {each["arm"] for each in found["tallies"] if each["assignment"].keys() == {"rate"}} == {
+    report = load_report()
+    assert {tally["arm"] for tally in report["tallies"] if tally["assignment"].keys() == {"rate"}} == {
         f"{label}[dataset={context}]"
         for label in ("baseline", "no-attention")
         for context in ("easy", "hard")
     }
-    refused = haltsweep("best", "datasets")
-    assert refused.code == 2
-    assert "--context" in refused.err
-    best = haltsweep("best", "datasets", "--context", "dataset=hard")
-    assert best.out.startswith("# baseline[dataset=hard], by its confirm trials: mean test/accuracy")
-    Path("best.yaml").write_text(best.out)
+    refusal = haltsweep("best", "datasets")
+    assert refusal.code == 2
+    assert "--context" in refusal.err
+    best_result = haltsweep("best", "datasets", "--context", "dataset=hard")
+    assert best_result.out.startswith("# baseline[dataset=hard], by its confirm trials: mean test/accuracy")
+    Path("best.yaml").write_text(best_result.out)
     assert haltsweep("check", "best.yaml").code == 0
-    arm = haltsweep("best", "datasets", "--arm", "no-attention[dataset=easy]")
-    assert arm.out.startswith("# no-attention[dataset=easy], by its confirm trials")
+    arm_result = haltsweep("best", "datasets", "--arm", "no-attention[dataset=easy]")
+    assert arm_result.out.startswith("# no-attention[dataset=easy], by its confirm trials")
 
 
 @pytest.mark.slow
-def test_a_grid_over_datasets_suggests_contexts(haltsweep):
+def test_grid_over_datasets_suggests_contexts(haltsweep):
     Path("spec.yaml").write_text(SPEC.replace("contexts:", "grid:").replace(", pool: contexts", ""))
     assert "under contexts instead of grid" in " ".join(haltsweep("plan", "spec.yaml").out.split())
     assert haltsweep("launch", "spec.yaml", *INLINE).code == 0
-    assert decided(report())["baseline[dataset=hard]"] == ("worse", "baseline[dataset=easy]")
+    assert verdict_kinds(load_report())["baseline[dataset=hard]"] == ("worse", "baseline[dataset=easy]")

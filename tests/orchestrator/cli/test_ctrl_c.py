@@ -1,4 +1,4 @@
-"""Ctrl-C while modules are loaded, and where code swallows it: no traceback, and the command ends."""
+"""Ctrl-C during imports and in code that swallows it: the command ends without a traceback."""
 
 import subprocess
 import sys
@@ -7,53 +7,53 @@ import pytest
 
 from tests.support.processes.commands import PATIENCE_S
 
-LOADING = """
+IMPORT_SCRIPT = """
 import importlib.abc, os, signal, sys
-class AtOnce(importlib.abc.MetaPathFinder):
+class InterruptingFinder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == "typer":
-            swallowed = {swallowed}
+            is_swallowed = {is_swallowed}
             try:
                 os.kill(os.getpid(), signal.SIGINT)
             except KeyboardInterrupt:
-                if not swallowed:
+                if not is_swallowed:
                     raise
                 raise AttributeError("half a module was loaded") from None
-sys.meta_path.insert(0, AtOnce())
+sys.meta_path.insert(0, InterruptingFinder())
 from orchestrator.cli.entry import run
 run()
 """
-COLLECTED = """
+COLLECTION_SCRIPT = """
 import os, signal, time, weakref
 from orchestrator.cli.ctrl_c import hear, was_heard
-class Thing:
+class Target:
     pass
 hear()
-thing = Thing()
-kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+target = Target()
+reference = weakref.ref(target, lambda _: os.kill(os.getpid(), signal.SIGINT))
 assert not was_heard()
 try:
-    del thing
+    del target
     time.sleep({patience})
 except KeyboardInterrupt:
     assert was_heard()
     print("raised again")
 """
-FAILING = """
+FAILING_SCRIPT = """
 import os, signal, sys
 from orchestrator.cli import main
 from orchestrator.cli.commands import status
-def fails(*_):
+def fail(*_):
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         pass
     raise AttributeError("half a module was loaded")
-status.runs_root = fails
+status.runs_root = fail
 sys.argv = ["haltsweep", "status", "x"]
 main.run()
 """
-IGNORED = """
+IGNORING_SCRIPT = """
 import signal
 from orchestrator.cli.ctrl_c import hear
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -62,7 +62,7 @@ assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """
 
 
-def reported(script, folder):
+def run_script(script, folder):
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -73,21 +73,21 @@ def reported(script, folder):
     )
 
 
-@pytest.mark.parametrize("swallowed", [False, True])
-def test_ctrl_c_during_imports_exits_with_130(tmp_path, swallowed):
-    done = reported(LOADING.format(swallowed=swallowed), tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+@pytest.mark.parametrize("is_swallowed", [False, True])
+def test_ctrl_c_during_imports_exits_with_130(tmp_path, is_swallowed):
+    process = run_script(IMPORT_SCRIPT.format(is_swallowed=is_swallowed), tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
 
-def test_ctrl_c_in_a_garbage_collector_callback_is_not_lost(tmp_path):
-    done = reported(COLLECTED.format(patience=PATIENCE_S), tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "raised again\n", "")
+def test_ctrl_c_in_a_garbage_collector_callback_is_raised_again(tmp_path):
+    process = run_script(COLLECTION_SCRIPT.format(patience=PATIENCE_S), tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "raised again\n", "")
 
 
-def test_an_error_after_ctrl_c_is_reported_as_an_interrupt(tmp_path):
-    done = reported(FAILING, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+def test_error_after_ctrl_c_is_reported_as_an_interrupt(tmp_path):
+    process = run_script(FAILING_SCRIPT, tmp_path)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
 
 
-def test_an_ignored_ctrl_c_stays_ignored(tmp_path):
-    assert reported(IGNORED, tmp_path).returncode == 0
+def test_ignored_ctrl_c_stays_ignored(tmp_path):
+    assert run_script(IGNORING_SCRIPT, tmp_path).returncode == 0

@@ -1,4 +1,4 @@
-"""A sweep that begins with what another one's search found best."""
+"""A sweep whose search starts with the best params of an earlier sweep."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("untracked")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with the spec of a random walk."""
+    """Return a working folder with the spec of a random walk."""
     monkeypatch.chdir(tmp_path)
     _, code, spec = FORMS["workload"]
     (tmp_path / "walk.py").write_text(code)
@@ -31,49 +31,54 @@ def folder(tmp_path, monkeypatch):
         yield tmp_path
 
 
-SCORE = ["valid/score"]
-AFTER = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
+SCORE_METRICS = ["valid/score"]
+AFTER_OVERRIDES = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
 
 
-def test_a_missing_sweep_is_refused_with_the_line_of_the_spec(folder, haltsweep):
-    found = haltsweep("plan", "own.yaml", *AFTER)
-    assert found.code == 2
-    assert "search.first[0]: no sweep named 'own' in runs" in " ".join(found.err.split())
+def test_missing_sweep_is_refused_with_the_spec_field(folder, haltsweep):
+    result = haltsweep("plan", "own.yaml", *AFTER_OVERRIDES)
+    assert result.code == 2
+    assert "search.first[0]: no sweep named 'own' in runs" in " ".join(result.err.split())
 
 
-def drifts(arm, name="own"):
-    """What the search of an arm tried: of a walk the largest drift ends highest."""
+def searched_drifts(arm, name="own"):
+    """Return the drifts that the search of an arm tried; the largest drift scores best."""
     with opened(name, Path("runs")) as sweep:
-        found = [each for each in sweep.records() if each.phase == "search" and each.arm == arm]
-    return [each.assignment["drift"] for each in sorted(found, key=lambda each: each.number)]
+        records = [record for record in sweep.records() if record.phase == "search" and record.arm == arm]
+    return [trial.assignment["drift"] for trial in sorted(records, key=lambda trial: trial.number)]
 
 
-def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp_path, haltsweep):
+def test_best_params_come_from_the_last_report_with_the_objective(tmp_path, haltsweep):
     plan = make_plan(2, seeds=())
     folder = launched(tmp_path, plan)
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(DEAD)
         for event in history(plan):
             if event.kind is EventKind.ENDED:
-                without = Measurement(99, 9.9, {"train/loss": 0.1})
-                ledger.append([log.measured(event.at, event.trial_id, without)], lease)
+                without_objective = Measurement(99, 9.9, {"train/loss": 0.1})
+                ledger.append([log.measured(event.at, event.trial_id, without_objective)], lease)
             ledger.append([event], lease)
         ledger.release(lease)
-        ended = records(ledger.events(), plan)
-    best = max((each for each in ended if each.arm == "arm-1"), key=lambda each: each.judged_by(SCORE))
+        trial_records = records(ledger.events(), plan)
+    best = max(
+        (record for record in trial_records if record.arm == "arm-1"),
+        key=lambda record: record.judged_by(SCORE_METRICS),
+    )
     assert read_best_params(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
-    assert f"{best.judged_by(SCORE)[0]:.3f}" in haltsweep("status", plan.name).out
+    assert f"{best.judged_by(SCORE_METRICS)[0]:.3f}" in haltsweep("status", plan.name).out
 
 
 @pytest.mark.slow
-def test_a_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsweep):
+def test_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsweep):
     assert haltsweep("launch", "own.yaml", "--driver", "inline").code == 0
-    found = haltsweep("launch", "own.yaml", *AFTER, "--driver", "inline")
-    assert found.code == 0, found
+    result = haltsweep("launch", "own.yaml", *AFTER_OVERRIDES, "--driver", "inline")
+    assert result.code == 0, result
     plan = json.loads(Path("runs/after/plan.json").read_text())
-    firsts = {arm["name"]: arm["first"] for arm in plan["arms"]}
-    assert firsts == {arm: [{"drift": max(drifts(arm))}, {"drift": 0.25}] for arm in firsts}
-    assert drifts("baseline", "after") == [each["drift"] for each in firsts["baseline"]]
+    first_params = {arm["name"]: arm["first"] for arm in plan["arms"]}
+    assert first_params == {
+        arm: [{"drift": max(searched_drifts(arm))}, {"drift": 0.25}] for arm in first_params
+    }
+    assert searched_drifts("baseline", "after") == [row["drift"] for row in first_params["baseline"]]
     assert "found:" in Path("runs/after/spec.yaml").read_text()
     plan_before = Path("runs/after/plan.json").read_bytes()
     Path("runs/own").rename("runs/gone")
@@ -93,23 +98,25 @@ def test_a_search_starts_with_the_best_params_of_a_finished_sweep(folder, haltsw
         ),
     ],
 )
-def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, expected):
+def test_unfinished_search_is_refused_as_a_source(folder, haltsweep, change, expected):
     haltsweep("launch", "own.yaml", *change, "--driver", "inline")
-    found = haltsweep("plan", "own.yaml", *AFTER)
-    assert found.code == 2
-    assert expected in " ".join(found.err.split())
+    result = haltsweep("plan", "own.yaml", *AFTER_OVERRIDES)
+    assert result.code == 2
+    assert expected in " ".join(result.err.split())
 
 
 @pytest.mark.slow
-def test_the_power_of_a_plan_uses_the_spread_of_an_earlier_sweep(folder, haltsweep):
-    own = ("search=null", "confirm={seeds: [1, 2, 3, 4], splits: []}")
-    assert haltsweep("launch", "own.yaml", *own, "--driver", "inline").code == 0
-    again = ("plan", "own.yaml", "name=after", *own, "answer={spread: {from: own}}")
-    found = haltsweep(*again)
-    assert found.code == 0, found
-    assert "(baseline of own)" in " ".join(found.out.split())
-    few = haltsweep("launch", "own.yaml", "name=few", own[0], "confirm.seeds=[1, 2]", "--driver", "inline")
-    assert few.code == 0, few
-    shown = haltsweep(*again[:-1], "answer={spread: {from: few}}")
-    assert shown.code == 2
-    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(shown.err.split())
+def test_power_uses_the_spread_of_an_earlier_sweep(folder, haltsweep):
+    overrides = ("search=null", "confirm={seeds: [1, 2, 3, 4], splits: []}")
+    assert haltsweep("launch", "own.yaml", *overrides, "--driver", "inline").code == 0
+    arguments = ("plan", "own.yaml", "name=after", *overrides, "answer={spread: {from: own}}")
+    plan_result = haltsweep(*arguments)
+    assert plan_result.code == 0, plan_result
+    assert "(baseline of own)" in " ".join(plan_result.out.split())
+    small_launch = haltsweep(
+        "launch", "own.yaml", "name=few", overrides[0], "confirm.seeds=[1, 2]", "--driver", "inline"
+    )
+    assert small_launch.code == 0, small_launch
+    result = haltsweep(*arguments[:-1], "answer={spread: {from: few}}")
+    assert result.code == 2
+    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(result.err.split())

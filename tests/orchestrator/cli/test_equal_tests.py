@@ -1,4 +1,4 @@
-"""Own code that reports digests of its test data: arms with other data get no verdict."""
+"""Custom trainables report digests of their test data; arms with different test data get no verdict."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.training_code.own_code import forgotten
 
-JOB = """
+TRAINING_CODE = """
 import hashlib
 
 def train(settings, trial):
@@ -31,18 +31,18 @@ answer: {metric: test/accuracy}
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("untracked")
-def test_an_arm_with_other_test_data_gets_no_verdict(haltsweep, tmp_path):
-    (tmp_path / "digesting_job.py").write_text(JOB)
+def test_arm_with_different_test_data_gets_no_verdict(haltsweep, tmp_path):
+    (tmp_path / "digesting_job.py").write_text(TRAINING_CODE)
     (tmp_path / "spec.yaml").write_text(SPEC)
     with forgotten(tmp_path):
-        shown = haltsweep("launch", "spec.yaml", "--driver", "inline")
-    assert shown.code == 0, shown
-    found = json.loads(Path("runs/tests/report/report.json").read_text())
-    assert {each["arm"]: each["withheld"] for each in found["verdicts"]} == {
+        result = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert result.code == 0, result
+    report = json.loads(Path("runs/tests/report/report.json").read_text())
+    assert {verdict["arm"]: verdict["withheld"] for verdict in report["verdicts"]} == {
         "wide": "",
         "more": "different-test-sets",
     }
-    digests = {each["test/digest"] for each in found["attributes"].values()}
+    digests = {attribute["test/digest"] for attribute in report["attributes"].values()}
     assert digests == {hashlib.sha256(str(size).encode()).hexdigest() for size in (10, 20)}
-    assert found["interval_scope"]["unchecked_tests"] == []
-    assert any(line.startswith("not tested: more: different test sets") for line in shown.out.splitlines())
+    assert report["interval_scope"]["unchecked_tests"] == []
+    assert any(line.startswith("not tested: more: different test sets") for line in result.out.splitlines())

@@ -1,4 +1,4 @@
-"""Sweeps from somebody else name servers: these get no credentials of the user who reads the sweep."""
+"""Sweep files of other people name servers; these servers get no credentials of the reader."""
 
 import json
 import socket
@@ -22,60 +22,60 @@ from tests.support.sweeps.launched import launched
 
 TOKEN = "tok-3f9a1c77"
 PLAN = make_plan(2)
-OF_MLFLOW = [
+MLFLOW_COMMANDS = [
     ("verify", PLAN.name),
     ("ui", PLAN.name, "--no-browser"),
     ("sync", PLAN.name),
     ("resume", PLAN.name, "--driver", "inline"),
     ("remove", PLAN.name, "--yes", "--mlflow"),
 ]
-OF_LEDGER = [
+LEDGER_COMMANDS = [
     *(
         (command, PLAN.name)
         for command in ("status", "best", "report", "records", "bundle", "stop", "extend")
     ),
     ("logs", PLAN.name, "arm-0"),
     ("compare", PLAN.name, PLAN.name),
-    *OF_MLFLOW,
+    *MLFLOW_COMMANDS,
 ]
 
 
 @pytest.fixture
 def server() -> Iterator[Answers]:
     table = with_arms(*(arm.name for arm in PLAN.arms))
-    with answering({**table, "/health": (200, "OK")}) as there:
-        yield there
+    with answering({**table, "/health": (200, "OK")}) as answers:
+        yield answers
 
 
 @pytest.fixture
 def database() -> Iterator[socket.socket]:
-    """A port that nobody may connect to."""
+    """Yield a socket that counts connections and answers none."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
         yield listener
 
 
 def foreign_ledger(root: Path, database: socket.socket, user: str = "me") -> str:
-    """Make a folder whose ledger is in a database; return the address without passwords."""
-    where = f"127.0.0.1:{database.getsockname()[1]}/sweeps"
-    setup = Setup(root / "data", storage=f"postgresql+psycopg://{user}@{where}")
+    """Create a folder with a ledger in a database; return the address without passwords."""
+    address = f"127.0.0.1:{database.getsockname()[1]}/sweeps"
+    setup = Setup(root / "data", storage=f"postgresql+psycopg://{user}@{address}")
     publish(PLAN, SweepFolder(root / "runs" / PLAN.name), "", {}, setup)
-    return where
+    return address
 
 
-def connections(database: socket.socket) -> int:
-    found = 0
+def count_connections(database: socket.socket) -> int:
+    count = 0
     try:
         while True:
             database.accept()[0].close()
-            found += 1
+            count += 1
     except BlockingIOError:
-        return found
+        return count
 
 
-@pytest.mark.parametrize("arguments", OF_MLFLOW, ids=lambda each: each[0])
+@pytest.mark.parametrize("arguments", MLFLOW_COMMANDS, ids=lambda command: command[0])
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
-def test_an_mlflow_named_only_in_files_gets_no_request(
+def test_mlflow_named_only_in_files_gets_no_request(
     arguments: tuple[str, ...],
     variable: str,
     tmp_path: Path,
@@ -85,20 +85,20 @@ def test_an_mlflow_named_only_in_files_gets_no_request(
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
     monkeypatch.setenv(variable, TOKEN)
-    answer = haltsweep(*arguments)
-    assert answer.code == 2
+    result = haltsweep(*arguments)
+    assert result.code == 2
     assert server.asked == []
-    refusal = answer.out + answer.err
+    refusal = result.out + result.err
     assert all(part in refusal for part in (server.url, "doctor --tracking", f"${variable}"))
 
 
-def test_credentials_in_a_file_count_too(
+def test_credentials_in_a_file_cause_a_refusal(
     tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
-    kept = tmp_path / "home" / ".mlflow" / "credentials"
-    kept.parent.mkdir(parents=True)
-    kept.write_text(f"[mlflow]\nmlflow_tracking_username = me\nmlflow_tracking_password = {TOKEN}\n")
+    credentials = tmp_path / "home" / ".mlflow" / "credentials"
+    credentials.parent.mkdir(parents=True)
+    credentials.write_text(f"[mlflow]\nmlflow_tracking_username = me\nmlflow_tracking_password = {TOKEN}\n")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert haltsweep("ui", PLAN.name, "--no-browser").code == 2
     assert server.asked == []
@@ -124,99 +124,97 @@ def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
 
 
 @pytest.mark.slow
-def test_a_server_that_the_user_has_named_gets_credentials_from_then_on(
-    tmp_path: Path, server: Answers
-) -> None:
+def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: Answers) -> None:
     shell = Shell.at(tmp_path, tracked=True)
     launched(shell.folder, PLAN, tracking=server.url)
     state = tmp_path / "state"
     variables: dict[str, Any] = {"MLFLOW_TRACKING_TOKEN": TOKEN, "XDG_STATE_HOME": str(state)}
-    asked = ("ui", PLAN.name, "--no-browser")
-    assert shell.run(*asked, **variables).code == 2
+    arguments = ("ui", PLAN.name, "--no-browser")
+    assert shell.run(*arguments, **variables).code == 2
     shell.run("doctor", "--tracking", server.url, **variables)
     server.asked.clear()
-    assert shell.run(*asked, **variables).code == 0
+    assert shell.run(*arguments, **variables).code == 0
     assert server.asked
     (file,) = (state / "haltsweep").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert server.url not in file.read_text()
 
 
-@pytest.mark.parametrize("arguments", OF_LEDGER, ids=lambda each: each[0])
-def test_a_database_named_only_in_files_gets_no_password(
+@pytest.mark.parametrize("arguments", LEDGER_COMMANDS, ids=lambda command: command[0])
+def test_database_named_only_in_files_gets_no_password(
     arguments: tuple[str, ...],
     tmp_path: Path,
     haltsweep: Run,
     database: socket.socket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    where = foreign_ledger(tmp_path, database)
+    address = foreign_ledger(tmp_path, database)
     monkeypatch.setenv("PGPASSWORD", TOKEN)
-    answer = haltsweep(*arguments)
-    assert answer.code == 2
-    assert connections(database) == 0
-    assert all(part in answer.out + answer.err for part in (where, "doctor --storage", "$PGPASSWORD"))
+    result = haltsweep(*arguments)
+    assert result.code == 2
+    assert count_connections(database) == 0
+    assert all(part in result.out + result.err for part in (address, "doctor --storage", "$PGPASSWORD"))
 
 
-def test_a_list_shows_the_other_sweeps(
+def test_list_shows_the_other_sweeps(
     tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign_ledger(tmp_path, database)
-    other = replace(make_plan(1), name="other")
-    launched(tmp_path, other)
+    other_plan = replace(make_plan(1), name="other")
+    launched(tmp_path, other_plan)
     monkeypatch.setenv("PGPASSWORD", TOKEN)
-    answer = haltsweep("list", "--json")
-    assert answer.code == 0
-    assert {row["name"]: row["state"] for row in json.loads(answer.out)} == {
+    result = haltsweep("list", "--json")
+    assert result.code == 0
+    assert {row["name"]: row["state"] for row in json.loads(result.out)} == {
         PLAN.name: "not allowed",
         "other": "unfinished",
     }
-    assert connections(database) == 0
+    assert count_connections(database) == 0
 
 
-def test_a_url_with_its_own_password_gets_no_other_credentials(
+def test_url_with_a_password_gets_no_other_credentials(
     tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foreign_ledger(tmp_path, database, user="me:theirs")
+    foreign_ledger(tmp_path, database, user="me:secret")
     database.close()
     monkeypatch.setenv("PGPASSWORD", TOKEN)
-    assert haltsweep("status", PLAN.name).code == 1  # asked, and nobody answers
+    assert haltsweep("status", PLAN.name).code == 1  # a connection is allowed, but no server answers
 
 
 @pytest.mark.slow
-def test_an_experiment_in_a_local_store_may_name_a_server_for_its_files(
+def test_artifact_server_of_a_local_store_gets_no_credentials(
     tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     url = f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"
     finished(tmp_path, PLAN)
-    make: Any = SqlAlchemyStore
-    store = make(url, str(tmp_path / "files"))
+    open_store: Any = SqlAlchemyStore
+    store = open_store(url, str(tmp_path / "files"))
     store.create_experiment(PLAN.name, f"{server.url}/files")
     store.engine.dispose()
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
-    answer = haltsweep("sync", PLAN.name, "--tracking", url)
-    assert answer.code == 2
+    result = haltsweep("sync", PLAN.name, "--tracking", url)
+    assert result.code == 2
     assert server.asked == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["launch", "sync"])
-def test_the_database_of_another_program_is_refused_as_mlflow(
+def test_database_of_another_program_is_refused_as_mlflow(
     command: str, tmp_path: Path, haltsweep: Run
 ) -> None:
-    foreign = tmp_path / "foreign.db"
-    with closing(sqlite3.connect(foreign)) as connection:
+    database = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE accounts (name TEXT)")
         connection.commit()
-    before = foreign.read_bytes()
+    content_before = database.read_bytes()
     folder = finished(tmp_path, PLAN)
     (tmp_path / "tiny.yaml").write_text(TINY)
     subject = {"launch": ("tiny.yaml", "--driver", "inline"), "sync": (PLAN.name,)}[command]
-    answer = haltsweep(command, *subject, "--tracking", f"sqlite:///{foreign}")
-    assert answer.code == 2
-    assert "database of another program" in answer.err
-    assert foreign.read_bytes() == before
-    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == [PLAN.name]
+    result = haltsweep(command, *subject, "--tracking", f"sqlite:///{database}")
+    assert result.code == 2
+    assert "database of another program" in result.err
+    assert database.read_bytes() == content_before
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [PLAN.name]
     assert not folder.report.exists()

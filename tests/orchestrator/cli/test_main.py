@@ -1,4 +1,4 @@
-"""The command as a whole: help, exit codes, what happens to errors."""
+"""The command line as a whole: help, exit codes and errors."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from orchestrator.errors import InputError, LeaseLost, StoreError
 from tests.support.processes.commands import COMMAND, PATIENCE_S, TINY, every_command
 
 COMMANDS = every_command(typer.main.get_command(main.app))
-ISSUED = {
+EXPECTED_COMMANDS = {
     *(
         "new",
         "best",
@@ -43,17 +43,17 @@ ISSUED = {
 
 
 def test_help_lists_every_command(haltsweep):
-    shown = haltsweep("--help")
-    assert shown.code == 0
-    assert set(COMMANDS) == ISSUED
+    result = haltsweep("--help")
+    assert result.code == 0
+    assert set(COMMANDS) == EXPECTED_COMMANDS
     for name in {name.split()[0] for name in COMMANDS}:
-        assert re.search(rf"^│ {name} +[A-Z]", shown.out, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted." in shown.out
+        assert re.search(rf"^│ {name} +[A-Z]", result.out, re.MULTILINE)
+    assert "Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted." in result.out
 
 
 def test_version_is_printed(haltsweep):
-    shown = haltsweep("--version")
-    assert (shown.code, shown.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
+    result = haltsweep("--version")
+    assert (result.code, result.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -66,11 +66,11 @@ def test_every_command_and_option_has_a_help_text(haltsweep, name):
 
 
 def test_schema_is_a_json_schema(haltsweep):
-    shown = haltsweep("schema")
-    assert shown.code == 0
-    found = json.loads(shown.out)
-    Draft202012Validator.check_schema(found)
-    assert {"name", "baseline", "arms", "search", "confirm"} <= set(found["properties"])
+    result = haltsweep("schema")
+    assert result.code == 0
+    schema = json.loads(result.out)
+    Draft202012Validator.check_schema(schema)
+    assert {"name", "baseline", "arms", "search", "confirm"} <= set(schema["properties"])
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_schema_is_a_json_schema(haltsweep):
         (("launch", "x.yaml", "--cpus", "many"), "Invalid value for '--cpus': "),
     ],
 )
-def test_wrong_usage_is_bad_input(haltsweep, arguments, expected):
-    answer = haltsweep(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    assert expected in " ".join(re.sub("[│╭╮╰╯─]", " ", answer.err).split())
-    assert answer.err.startswith("Usage: haltsweep ")
+def test_usage_errors_exit_with_code_2(haltsweep, arguments, expected):
+    result = haltsweep(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert expected in " ".join(re.sub("[│╭╮╰╯─]", " ", result.err).split())
+    assert result.err.startswith("Usage: haltsweep ")
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_wrong_usage_is_bad_input(haltsweep, arguments, expected):
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, expected):
+def test_error_prints_one_message_and_sets_the_exit_code(haltsweep, monkeypatch, error, code, expected):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(status, "runs_root", fail)
-    answer = haltsweep("status", "x")
-    assert (answer.code, answer.out) == (code, "")
-    assert expected in answer.err
-    assert "Traceback" not in answer.err
+    result = haltsweep("status", "x")
+    assert (result.code, result.out) == (code, "")
+    assert expected in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("length", [256, 5_000])
@@ -131,37 +131,37 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
     ],
     ids=" ".join,
 )
-def test_a_name_that_is_too_long_for_a_file_is_bad_input(haltsweep, tmp_path, monkeypatch, arguments, length):
+def test_overlong_name_is_bad_input(haltsweep, tmp_path, monkeypatch, arguments, length):
     (tmp_path / "tiny.yaml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
-    answer = haltsweep(*(each.format(name="a" * length) for each in arguments))
-    assert (answer.code, answer.out) == (2, ""), answer.err
-    assert [each.name for each in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
+    result = haltsweep(*(argument.format(name="a" * length) for argument in arguments))
+    assert (result.code, result.out) == (2, ""), result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
 
 
-def test_a_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatch):
+def test_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     for command in ("list", "launch"):
-        answer = haltsweep(command, str(tmp_path / "some.yaml"))
-        assert (answer.code, answer.out) == (2, "")
-        assert "the working directory of this shell was deleted; chan" in answer.err
+        result = haltsweep(command, str(tmp_path / "some.yaml"))
+        assert (result.code, result.out) == (2, "")
+        assert "the working directory of this shell was deleted; chan" in result.err
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("closed", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), ("nowhere <&- >&-", 2)]
+    ("redirection", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), ("nowhere <&- >&-", 2)]
 )
-def test_closed_standard_streams_are_replaced(tmp_path, closed, code):
-    asked = "status" if code else "list"
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$0" {asked} {closed}', COMMAND],
+def test_closed_standard_streams_are_replaced(tmp_path, redirection, code):
+    command = "status" if code else "list"
+    process = subprocess.run(
+        ["sh", "-c", f'exec "$0" {command} {redirection}', COMMAND],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == code
-    assert (b"no sweep named 'nowhere'" in done.stderr) is bool(code)
-    assert done.stderr.count(b"\n") == bool(code)
+    assert process.returncode == code
+    assert (b"no sweep named 'nowhere'" in process.stderr) is bool(code)
+    assert process.stderr.count(b"\n") == bool(code)

@@ -1,4 +1,4 @@
-"""Metric names as people have them, and which reports of a trial count: from the spec to the report."""
+"""Objectives with any metric name, and the scope of reports that counts, from the spec to the report."""
 
 import csv
 import json
@@ -9,14 +9,14 @@ from tests.support.training_code.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
-NAMES = """
+NAMES_CODE = """
 def train(settings, trial):
     x = settings["x"]
-    found = {"valid/mAP@50": x, "valid/mAP_50": 1 - x, "valid/both.realistic.hits_at_10": x, "val/loss": x,
+    metrics = {"valid/mAP@50": x, "valid/mAP_50": 1 - x, "valid/both.realistic.hits_at_10": x, "val/loss": x,
              "valid/huber[delta=1.3]": x, "valid/macro avg/f1-score": x, "valid/точность": x, "hits@10": x}
-    trial.report(1, found | {"eval_loss": 1 - x, "eval_accuracy": x})
+    trial.report(1, metrics | {"eval_loss": 1 - x, "eval_accuracy": x})
 """
-CURVES = """
+CURVES_CODE = """
 CURVES = {"overfits": [0.5, 0.9, 0.8, 0.7, 0.6], "steady": [0.5, 0.6, 0.65, 0.68, 0.7]}
 
 
@@ -24,22 +24,22 @@ def train(settings, trial):
     for epoch, value in enumerate(CURVES[settings["x"]], 1):
         trial.report(epoch, {"valid/accuracy": value})
 """
-TRAINER = """
+SPLITLESS_CODE = """
 haltsweep = {
     "metrics": {"test_accuracy": {"better": "max", "range": [0, 1]}, "eval_loss": {"better": "min"}}
 }
 
 
 def train(settings, trial):
-    tested = {"test_accuracy": 0.5 + settings["x"] / 10 + settings["y"] / 10 + trial.seed % 7 / 1000}
+    test_metrics = {"test_accuracy": 0.5 + settings["x"] / 10 + settings["y"] / 10 + trial.seed % 7 / 1000}
     trial.report(1, {"eval_loss": 1 - settings["x"], "eval_accuracy": settings["x"]} | (
-        tested if trial.splits else {}))
+        test_metrics if trial.splits else {}))
 """
-CONFIRMED = """
+CONFIRM_CODE = """
 def train(settings, trial):
     trial.report(1, {"accuracy": 0.5 + settings["x"] / 10 + trial.seed % 7 / 1000})
 """
-SEARCHED_NOTHING = """
+CONFIRM_SPEC = """
 name: named
 question: Does x matter?
 trainable: code_of_ours:train
@@ -48,7 +48,7 @@ arms: {big: {why: more, set: {x: 0.5}}}
 confirm: {seeds: 4}
 resources: {cpus: 1}
 """
-SEARCH = """
+SEARCH_SPEC = """
 name: named
 question: Does x matter?
 trainable: code_of_ours:train
@@ -64,17 +64,17 @@ resources: {cpus: 1}
 
 @pytest.fixture
 def run(tmp_path, haltsweep):
-    """Launch a spec of training code, and return the answer and the report."""
+    """Return a function that launches a spec with this code and returns result and report."""
 
-    def launch(code, spec, *, read=True):
+    def launch_spec(code, spec, *, read_report=True):
         (tmp_path / "code_of_ours.py").write_text(code)
         (tmp_path / "named.yaml").write_text(spec)
-        answer = haltsweep("launch", "named.yaml", "--driver", "inline")
+        result = haltsweep("launch", "named.yaml", "--driver", "inline")
         folder = tmp_path / "runs" / "named" / "report"
-        return answer, json.loads((folder / "report.json").read_text()) if read else {}
+        return result, json.loads((folder / "report.json").read_text()) if read_report else {}
 
     with forgotten(tmp_path):
-        yield launch
+        yield launch_spec
 
 
 @pytest.mark.parametrize(
@@ -91,54 +91,61 @@ def run(tmp_path, haltsweep):
     ],
 )
 def test_any_metric_name_can_be_an_objective(run, metric):
-    answer, report = run(NAMES, SEARCH.replace("OBJECTIVE", json.dumps({"metric": metric, "goal": "max"})))
-    assert answer.code == 0, answer
+    result, report = run(
+        NAMES_CODE, SEARCH_SPEC.replace("OBJECTIVE", json.dumps({"metric": metric, "goal": "max"}))
+    )
+    assert result.code == 0, result
     (best,) = report["searched"]
     assert best["values"] == {metric: 0.75}
     assert best["assignment"] == {"x": 0.75}
 
 
-def test_a_goal_that_looks_reversed_is_warned_of_and_runs(run, haltsweep):
-    spec = SEARCH.replace("OBJECTIVE", "{metric: eval_loss, goal: max}")
-    answer, report = run(NAMES, spec)
-    assert answer.code == 0
+def test_apparently_reversed_goal_gets_a_warning(run, haltsweep):
+    spec = SEARCH_SPEC.replace("OBJECTIVE", "{metric: eval_loss, goal: max}")
+    result, report = run(NAMES_CODE, spec)
+    assert result.code == 0
     assert report["searched"][0]["assignment"] == {"x": 0.25}
-    for warned in (answer.err, haltsweep("check", "named.yaml").err):
-        assert "the goal of eval_loss is max" in warned
+    for output in (result.err, haltsweep("check", "named.yaml").err):
+        assert "the goal of eval_loss is max" in output
 
 
-def test_a_goal_against_the_declaration_is_refused(run):
-    code = 'haltsweep = {"metrics": {"eval_loss": {"better": "min"}}}\n' + NAMES
-    answer, _ = run(code, SEARCH.replace("OBJECTIVE", "{metric: eval_loss, goal: max}"), read=False)
-    assert answer.code == 2
-    assert answer.err.startswith("named.yaml:10: search.objectives[0].goal: must be min")
+def test_goal_that_contradicts_the_declaration_is_refused(run):
+    code = 'haltsweep = {"metrics": {"eval_loss": {"better": "min"}}}\n' + NAMES_CODE
+    result, _ = run(
+        code, SEARCH_SPEC.replace("OBJECTIVE", "{metric: eval_loss, goal: max}"), read_report=False
+    )
+    assert result.code == 2
+    assert result.err.startswith("named.yaml:10: search.objectives[0].goal: must be min")
 
 
 @pytest.mark.parametrize(
-    ("scope", "value", "choice"),
+    ("scope", "value", "best_choice"),
     [("last", 0.7, "steady"), ("best", 0.9, "overfits"), ("mean-of-last-2", 0.69, "steady")],
 )
-def test_the_scope_says_which_report_counts(run, haltsweep, scope, value, choice):
+def test_scope_selects_the_report_that_counts(run, haltsweep, scope, value, best_choice):
     objective = f"{{metric: valid/accuracy, goal: max, scope: {scope}}}"
-    spec = SEARCH.replace("OBJECTIVE", objective).replace("[0.25, 0.75]", "[overfits, steady]")
-    answer, report = run(CURVES, spec.replace("{x: 0.0}", "{x: steady}"))
-    assert answer.code == 0, answer
+    spec = SEARCH_SPEC.replace("OBJECTIVE", objective).replace("[0.25, 0.75]", "[overfits, steady]")
+    result, report = run(CURVES_CODE, spec.replace("{x: 0.0}", "{x: steady}"))
+    assert result.code == 0, result
     (best,) = report["searched"]
     name = "valid/accuracy" if scope == "last" else f"valid/accuracy ({scope})"
     assert best["values"] == {name: pytest.approx(value)}
-    assert best["assignment"] == {"x": choice}
+    assert best["assignment"] == {"x": best_choice}
     assert best["reports"] == (5 if scope == "best" else 1)
     assert report["scopes"] == ({} if scope == "last" else {"valid/accuracy": scope})
-    chosen = haltsweep("best", "named").out
-    assert f"  x: {choice}\n" in chosen
-    assert ("best of 5 reports" in chosen) is (scope == "best")
-    planned = " ".join(haltsweep("plan", "named.yaml").out.split())
-    words = {
+    best_spec = haltsweep("best", "named").out
+    assert f"  x: {best_choice}\n" in best_spec
+    assert ("best of 5 reports" in best_spec) is (scope == "best")
+    plan_output = " ".join(haltsweep("plan", "named.yaml").out.split())
+    descriptions = {
         "last": "the last report",
         "best": "the best report",
         "mean-of-last-2": "the mean of the last 2 reports",
     }
-    assert f"searches for valid/accuracy (max) on valid data: {words[scope]} of each trial counts" in planned
+    assert (
+        f"searches for valid/accuracy (max) on valid data: {descriptions[scope]} of each trial counts"
+        in plan_output
+    )
     rows = list(csv.DictReader(haltsweep("records", "named").out.splitlines()))
     column = "metric.valid/accuracy" if scope == "last" else "counted.valid/accuracy"
     assert max(float(row[column]) for row in rows) == pytest.approx(value)
@@ -146,8 +153,8 @@ def test_the_scope_says_which_report_counts(run, haltsweep, scope, value, choice
     assert arm["best"] == pytest.approx(value)
 
 
-def test_names_without_a_split_from_objective_to_published_value(run, haltsweep, tmp_path):
-    spec = SEARCH.replace("OBJECTIVE", "{metric: eval_loss, goal: min, split: valid}")
+def test_metric_names_without_a_split_work_from_search_to_report(run, haltsweep, tmp_path):
+    spec = SEARCH_SPEC.replace("OBJECTIVE", "{metric: eval_loss, goal: min, split: valid}")
     spec = spec.replace("baseline: {x: 0.0}", "baseline: {x: 0.0, y: 0}\narms: {more: {why: y, set: {y: 1}}}")
     spec += """
 confirm: {seeds: 4, splits: [test]}
@@ -155,12 +162,12 @@ answer: {metric: test_accuracy, split: test}
 published:
   - {arm: baseline, metric: test_accuracy, values: {test: 0.55}, source: Table 1}
 """
-    answer, report = run(TRAINER, spec)
-    assert answer.code == 0, answer
-    assert [each["kind"] for each in report["verdicts"]] == ["better"]
+    result, report = run(SPLITLESS_CODE, spec)
+    assert result.code == 0, result
+    assert [verdict["kind"] for verdict in report["verdicts"]] == ["better"]
     assert report["read_in_search"] == []
     assert report["unread"] == []
-    cells = {(each["arm"], each["metric"]): each for each in report["cells"]}
+    cells = {(cell["arm"], cell["metric"]): cell for cell in report["cells"]}
     assert cells["baseline", "test_accuracy"]["published"] == 0.55
     assert cells["baseline", "eval_accuracy"]["estimate"]["mean"] == pytest.approx(0.75)
     assert report["headlines"] == ["test_accuracy"]
@@ -174,11 +181,11 @@ published:
     assert haltsweep("best", "named").code == 0
 
 
-@pytest.mark.parametrize("metrics", ["", 'haltsweep = {"metrics": {"accuracy": {"better": "max"}}}\n'])
-def test_names_without_a_split_decide_where_nothing_is_searched(run, metrics):
-    code = metrics + CONFIRMED
-    answer, report = run(code, SEARCHED_NOTHING)
-    assert answer.code == 0, answer
+@pytest.mark.parametrize("declaration", ["", 'haltsweep = {"metrics": {"accuracy": {"better": "max"}}}\n'])
+def test_metric_name_without_a_split_can_decide_without_a_search(run, declaration):
+    code = declaration + CONFIRM_CODE
+    result, report = run(code, CONFIRM_SPEC)
+    assert result.code == 0, result
     (verdict,) = report["verdicts"]
     assert verdict["metric"] == "accuracy"
-    assert verdict["kind"] == ("better" if metrics else "higher")
+    assert verdict["kind"] == ("better" if declaration else "higher")

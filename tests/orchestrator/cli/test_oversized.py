@@ -1,4 +1,4 @@
-"""No command loads PyTorch to refuse a size that nothing could have."""
+"""Commands refuse impossible sizes without loading PyTorch."""
 
 import subprocess
 import sys
@@ -7,36 +7,40 @@ import pytest
 
 from tests.support.processes.commands import TINY, Shell
 
-HUGE = 10**15
-RUN = """
+HUGE_SIZE = 10**15
+RUN_SCRIPT = """
 import sys
 from orchestrator.cli.main import run
 
 try:
     run(sys.argv[1:])
 finally:
-    heavy = {"torch", "ray", "mlflow", "optuna", "sqlalchemy", "pyarrow"}
-    print("loaded:", *sorted(heavy & set(sys.modules)))
+    heavy_modules = {"torch", "ray", "mlflow", "optuna", "sqlalchemy", "pyarrow"}
+    print("loaded:", *sorted(heavy_modules & set(sys.modules)))
 """
-TOLD = "baseline.train.steps: must be at most 1,000,000,000, got 1,000,000,000,000,000\n"
-CLOSING = "mend these first: no arm was built yet, so that further faults may be found then\n"
+SIZE_MESSAGE = "baseline.train.steps: must be at most 1,000,000,000, got 1,000,000,000,000,000\n"
+CLOSING_MESSAGE = "mend these first: no arm was built yet, so that further faults may be found then\n"
 
 
-def refused(folder, *arguments):
-    """What a command says on standard error, in a process of its own that loads nothing heavy."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments], cwd=folder, capture_output=True, text=True, check=False
+def run_refused_command(folder, *arguments):
+    """Run a command in a new process, require that it loads no heavy module, and return its errors."""
+    process = subprocess.run(
+        [sys.executable, "-c", RUN_SCRIPT, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == "loaded:\n"
-    return done.stderr
+    assert process.returncode == 2, process.stderr
+    assert process.stdout == "loaded:\n"
+    return process.stderr
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ("check", "huge.yaml"),
-        ("plan", "tiny.yaml", f"baseline.train.steps={HUGE}"),
+        ("plan", "tiny.yaml", f"baseline.train.steps={HUGE_SIZE}"),
         ("plan", "profiles.yaml", "--profile", "short"),
         ("plan", "huge.yaml", "--calibrate"),
         ("launch", "huge.yaml", "--driver", "inline"),
@@ -44,33 +48,33 @@ def refused(folder, *arguments):
     ],
     ids=" ".join,
 )
-def test_each_command_refuses_it_with_next_to_nothing_loaded(tmp_path, command):
+def test_command_refuses_a_huge_size_without_heavy_imports(tmp_path, command):
     shell = Shell.at(tmp_path)
     for name, text in (
-        ("huge", TINY.replace("steps: 4,", f"steps: {HUGE},")),
-        ("profiles", TINY.replace("train.steps: 2", f"train.steps: {HUGE}")),
+        ("huge", TINY.replace("steps: 4,", f"steps: {HUGE_SIZE},")),
+        ("profiles", TINY.replace("train.steps: 2", f"train.steps: {HUGE_SIZE}")),
     ):
         (shell.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    shown = refused(shell.folder, *command)
-    assert shown.endswith(f"{TOLD}{CLOSING}")
-    assert shown.count("\n") == 2
+    errors = run_refused_command(shell.folder, *command)
+    assert errors.endswith(f"{SIZE_MESSAGE}{CLOSING_MESSAGE}")
+    assert errors.count("\n") == 2
     assert not (shell.folder / "runs").exists()
 
 
-def test_a_plan_that_nobody_could_make_loads_nothing_either(tmp_path):
+def test_plan_refuses_a_huge_search_without_heavy_imports(tmp_path):
     folder = Shell.at(tmp_path).folder
-    assert refused(folder, "plan", "tiny.yaml", "search.trials_per_arm=100000000").endswith(
+    assert run_refused_command(folder, "plan", "tiny.yaml", "search.trials_per_arm=100000000").endswith(
         "search.trials_per_arm: must ask for at most 1,000,000 trials over all arms, got 200,000,004: "
         "ask for fewer\n"
     )
 
 
 @pytest.mark.slow
-def test_of_many_specs_each_such_size_is_told(tmp_path):
+def test_check_reports_a_huge_size_of_every_spec(tmp_path):
     shell = Shell.at(tmp_path)
     names = [f"{number}.yaml" for number in range(6)]
     for name in names:
-        (shell.folder / name).write_text(TINY.replace("steps: 4,", f"steps: {HUGE},"), encoding="utf-8")
-    shown = shell.run_fresh("check", *names)  # which copies itself, where a fork would begin processes anew
-    assert shown.code == 2
-    assert shown.err.count(TOLD) == len(names)
+        (shell.folder / name).write_text(TINY.replace("steps: 4,", f"steps: {HUGE_SIZE},"), encoding="utf-8")
+    result = shell.run_fresh("check", *names)  # a fresh process, because a fork would start new processes
+    assert result.code == 2
+    assert result.err.count(SIZE_MESSAGE) == len(names)

@@ -1,4 +1,4 @@
-"""`haltsweep new --from`: a script's flags become a spec that plans."""
+"""`haltsweep new --from` turns the flags of a script into a spec."""
 
 import json
 
@@ -8,7 +8,7 @@ import yaml
 from orchestrator.cli.script_flags import Flag, read_script
 from orchestrator.cli.script_spec import MAX_ARMS
 
-SCRIPT = """
+SCRIPT_TEMPLATE = """
 import argparse
 p = argparse.ArgumentParser()
 p.add_argument("files", nargs="*")
@@ -27,12 +27,12 @@ print({METRIC: 0.5})
 """
 
 
-def script(metric):
-    return SCRIPT.replace("METRIC", repr(metric))
+def script_with_metric(metric):
+    return SCRIPT_TEMPLATE.replace("METRIC", repr(metric))
 
 
-def test_flags_are_read_with_defaults_choices_and_kinds():
-    assert read_script(script("loss")).flags == (
+def test_script_flags_have_defaults_choices_and_kinds():
+    assert read_script(script_with_metric("loss")).flags == (
         Flag("data", None, is_required=True),
         Flag("batch_size", 64),
         Flag("lr", 1e-3),
@@ -53,9 +53,9 @@ def test_flags_are_read_with_defaults_choices_and_kinds():
         ("loss", {"metric": "valid/loss"}),
     ],
 )
-def test_the_spec_plans_and_changes_one_setting_an_arm(metric, answer, tmp_path, monkeypatch, haltsweep):
+def test_each_arm_of_the_new_spec_changes_one_setting(metric, answer, tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "My_Train.py").write_text(script(metric))
+    (tmp_path / "My_Train.py").write_text(script_with_metric(metric))
     assert haltsweep("new", "--from", "My_Train.py").code == 0
     spec = yaml.safe_load((tmp_path / "My_Train.yaml").read_text())
     assert spec["baseline"] == {
@@ -69,12 +69,12 @@ def test_the_spec_plans_and_changes_one_setting_an_arm(metric, answer, tmp_path,
     assert spec["answer"] == answer
     assert 0 < len(spec["arms"]) <= MAX_ARMS
     assert all(len(arm["set"]) == 1 for arm in spec["arms"].values())
-    planned = haltsweep("plan", "--json", "My_Train.yaml")
-    assert planned.code == 0, planned.err
-    assert {arm["name"] for arm in json.loads(planned.out)["arms"]} == {"baseline", *spec["arms"]}
+    plan_result = haltsweep("plan", "--json", "My_Train.yaml")
+    assert plan_result.code == 0, plan_result.err
+    assert {arm["name"] for arm in json.loads(plan_result.out)["arms"]} == {"baseline", *spec["arms"]}
 
 
-RUN_CONTROL = """
+TRANSFORMER_SCRIPT = """
 import argparse
 p = argparse.ArgumentParser()
 p.add_argument("--resume", action="store_true")
@@ -89,23 +89,23 @@ p.add_argument("--weight-decay", type=float, default=0.01)
 """
 
 
-def test_arms_are_about_the_model_and_the_search_sketch_plans(tmp_path, monkeypatch, haltsweep):
+def test_new_spec_has_model_arms_and_a_valid_search_draft(tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.py").write_text(RUN_CONTROL)
+    (tmp_path / "job.py").write_text(TRANSFORMER_SCRIPT)
     assert haltsweep("new", "--from", "job.py").code == 0
     text = (tmp_path / "job.yaml").read_text()
     arms = yaml.safe_load(text)["arms"].values()
     assert [arm["set"] for arm in arms] == [{"type": "mlp"}, {"n_layer": 8}, {"weight_decay": 0.02}]
     assert "max_steps: -1 #" in text
-    head, sketch = text.split("# search:")
+    head, search_draft = text.split("# search:")
     (tmp_path / "job.yaml").write_text(
-        head + "search:" + sketch.replace("\n#", "\n").replace("answer:", "# answer:")
+        head + "search:" + search_draft.replace("\n#", "\n").replace("answer:", "# answer:")
     )
-    planned = haltsweep("plan", "--json", "job.yaml")
-    assert planned.code == 0, planned.err
+    plan_result = haltsweep("plan", "--json", "job.yaml")
+    assert plan_result.code == 0, plan_result.err
 
 
-ONE_METRIC = """
+LOSS_SCRIPT = """
 import argparse
 p = argparse.ArgumentParser()
 p.add_argument("--lr", type=float, default=0.1)
@@ -114,26 +114,26 @@ print({"test_loss": 0.5})
 """
 
 
-def test_the_search_sketch_has_no_test_data_and_no_field_of_an_arm(tmp_path, monkeypatch, haltsweep):
+def test_search_draft_excludes_test_metrics_and_fields_of_arms(tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.py").write_text(ONE_METRIC)
+    (tmp_path / "job.py").write_text(LOSS_SCRIPT)
     assert haltsweep("new", "--from", "job.py").code == 0
-    head, sketch = (tmp_path / "job.yaml").read_text().split("# search:")
-    (tmp_path / "job.yaml").write_text(head + "search:" + sketch.replace("\n#", "\n"))
-    planned = haltsweep("plan", "--json", "job.yaml")
-    assert planned.code == 0, planned.err
-    found = json.loads(planned.out)
-    assert [each["metric"] for each in found["search"]["objectives"]] == ["valid/loss"]
-    assert found["answer"]["outcomes"] == ["test_loss"]
+    head, search_draft = (tmp_path / "job.yaml").read_text().split("# search:")
+    (tmp_path / "job.yaml").write_text(head + "search:" + search_draft.replace("\n#", "\n"))
+    plan_result = haltsweep("plan", "--json", "job.yaml")
+    assert plan_result.code == 0, plan_result.err
+    plan_json = json.loads(plan_result.out)
+    assert [objective["metric"] for objective in plan_json["search"]["objectives"]] == ["valid/loss"]
+    assert plan_json["answer"]["outcomes"] == ["test_loss"]
 
 
-def test_check_warns_of_texts_that_are_still_to_be_written(tmp_path, monkeypatch, haltsweep):
+def test_check_warns_about_placeholder_texts(tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.py").write_text(RUN_CONTROL)
+    (tmp_path / "job.py").write_text(TRANSFORMER_SCRIPT)
     assert haltsweep("new", "--from", "job.py").code == 0
-    shown = haltsweep("check", "job.yaml")
-    assert shown.code == 0
-    assert "question" in shown.err
+    result = haltsweep("check", "job.yaml")
+    assert result.code == 0
+    assert "question" in result.err
     spec = (tmp_path / "job.yaml").read_text()
     (tmp_path / "job.yaml").write_text(
         spec.replace("say why", "depth").replace("What do you want to", "Do we")
@@ -142,14 +142,14 @@ def test_check_warns_of_texts_that_are_still_to_be_written(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "location"),
     [(None, "job.py"), ("x =", "job.py:1"), ("print('no flags')", "job.py")],
 )
-def test_what_is_no_such_script_is_bad_input(text, place, tmp_path, monkeypatch, haltsweep):
+def test_script_without_flags_is_refused(text, location, tmp_path, monkeypatch, haltsweep):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "job.py").write_text(text)
-    shown = haltsweep("new", "--from", "job.py")
-    assert shown.code == 2
-    assert shown.err.startswith(place)
+    result = haltsweep("new", "--from", "job.py")
+    assert result.code == 2
+    assert result.err.startswith(location)
     assert not (tmp_path / "job.yaml").exists()

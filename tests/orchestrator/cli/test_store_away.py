@@ -1,4 +1,4 @@
-"""`verify` and `remove` of a sweep whose store of checkpoints does not answer."""
+"""`verify` and `remove` while the checkpoint store does not answer."""
 
 import json
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"]
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """The folder of a store that holds a checkpoint of a finished sweep."""
+    """Return the folder of a store with a checkpoint of a finished sweep."""
     monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
-    place = tmp_path / "store"
-    place.mkdir()
-    uri = f"{PROTOCOL}://{place}/sweep"
+    folder = tmp_path / "store"
+    folder.mkdir()
+    uri = f"{PROTOCOL}://{folder}/sweep"
     plan = make_plan(1)
     finished(tmp_path, plan, checkpoints=uri)
     writer = ExternalStore(uri)
@@ -29,30 +29,35 @@ def store(tmp_path, monkeypatch):
         tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch()
     )
     writer.close()
-    return place
+    return folder
 
 
 def test_verify_reports_that_the_checkpoints_could_not_be_checked(haltsweep, store, kind):
-    def checked():
-        shown = haltsweep("verify", "synthetic", "--json")
-        assert "Traceback" not in shown.err
-        assert shown.code == 2, "the made-up data could not be checked"
-        (found,) = [each for each in json.loads(shown.out)["findings"] if each["what"] == "checkpoints"]
-        return found
+    def check_checkpoints():
+        result = haltsweep("verify", "synthetic", "--json")
+        assert "Traceback" not in result.err
+        assert result.code == 2, "the synthetic sweep has no data to check"
+        (checkpoints_finding,) = [
+            finding for finding in json.loads(result.out)["findings"] if finding["what"] == "checkpoints"
+        ]
+        return checkpoints_finding
 
-    assert (checked()["verdict"], checked()["detail"]) == ("sound", "1 checkpoint as written")
+    assert (check_checkpoints()["verdict"], check_checkpoints()["detail"]) == (
+        "sound",
+        "1 checkpoint as written",
+    )
     (store / AWAY).write_text(kind)
-    assert checked()["verdict"] == "unknown"
-    assert "503 slow down" in checked()["detail"]
+    assert check_checkpoints()["verdict"] == "unknown"
+    assert "503 slow down" in check_checkpoints()["detail"]
 
 
 def test_remove_deletes_nothing_before_the_store_answers(haltsweep, store, kind, tmp_path):
     (store / AWAY).write_text(kind)
-    before = {name for name in tree(tmp_path) if "ledger.db" not in name}
-    shown = haltsweep("remove", "synthetic", "--yes")
-    assert shown.code == 2
-    assert len(shown.err.strip().splitlines()) == 1
-    assert before <= set(tree(tmp_path))
+    files_before = {name for name in tree(tmp_path) if "ledger.db" not in name}
+    result = haltsweep("remove", "synthetic", "--yes")
+    assert result.code == 2
+    assert len(result.err.strip().splitlines()) == 1
+    assert files_before <= set(tree(tmp_path))
     (store / AWAY).unlink()
     assert haltsweep("remove", "synthetic", "--yes").code == 0
     assert list(store.iterdir()) == []

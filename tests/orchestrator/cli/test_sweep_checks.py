@@ -1,4 +1,4 @@
-"""Checks of single parts of a sweep, where what they need is gone."""
+"""Checks of a sweep whose task or snapshot is missing or damaged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,36 +19,36 @@ from tests.support.sweeps.driving import run_in_turn
 
 
 @pytest.mark.parametrize(
-    ("task", "why"),
+    ("task", "message"),
     [
         ({"name": "gone_kit.majority"}, "'gone_kit.majority' must be an existing module"),
         ({"name": "gone"}, "no task named 'gone'"),
         ({"name": "listops", "of_another_version": 1}, "1 validation error"),
     ],
 )
-def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], why: str) -> None:
-    whole: Any = SimpleNamespace(
+def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], message: str) -> None:
+    sweep: Any = SimpleNamespace(
         setup=SimpleNamespace(workload=DEFAULT_WORKLOAD, data_dir=None),
         plan=SimpleNamespace(confirm=None, arms=[SimpleNamespace(settings={"task": task})]),
         records=[],
     )
-    (found,) = check_data(whole, lambda _: None)
-    assert found.verdict == "unknown"
-    assert why in found.detail
-    assert "\n" not in found.detail
+    (finding,) = check_data(sweep, lambda _: None)
+    assert finding.verdict == "unknown"
+    assert message in finding.detail
+    assert "\n" not in finding.detail
 
 
-def test_a_snapshot_is_compared_with_a_fold_of_all_events(tmp_path: Path) -> None:
+def test_snapshot_is_compared_with_all_events(tmp_path: Path) -> None:
     plan, folder = make_plan(2), SweepFolder(tmp_path)
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         recorder = Recorder(plan, ledger, lease, folder, snapshots=ledger, snapshot_every=1)
         run_in_turn(recorder)
         recorder.close()
-        kept = ledger.snapshot()
-        assert kept is not None
-        whole: Any = SimpleNamespace(folder=folder, plan=plan, ledger=ledger)
-        contents = {"sound": kept.content, "damaged": SweepFold(plan).content()}
+        snapshot = ledger.snapshot()
+        assert snapshot is not None
+        sweep: Any = SimpleNamespace(folder=folder, plan=plan, ledger=ledger)
+        contents = {"sound": snapshot.content, "damaged": SweepFold(plan).content()}
         for verdict, content in contents.items():
-            ledger.save_snapshot(replace(kept, seq=ledger.last_seq(), content=content), lease)
-            assert [each.verdict for each in check_snapshot(whole)] == [verdict]
+            ledger.save_snapshot(replace(snapshot, seq=ledger.last_seq(), content=content), lease)
+            assert [finding.verdict for finding in check_snapshot(sweep)] == [verdict]

@@ -1,4 +1,4 @@
-"""The search of one arm: determinism, conditions, constraints, what samplers and stoppers are told."""
+"""The search of one arm: determinism, conditions, constraints, and reports to samplers and stoppers."""
 
 from dataclasses import replace
 from functools import cache
@@ -27,7 +27,7 @@ from search_spaces.dimensions import (
 from tests.support.specs.examples import examples
 from tests.support.specs.plans import LINE, MAX_SCORE, make_arm, make_plan
 
-WIDE = Space(
+MIXED_SPACE = Space(
     (
         Dimension("model.kind", Choice(("plain", None, 1, True, 0.5))),
         Dimension("model.x", Float(1e-4, 1.0, log=True)),
@@ -39,7 +39,7 @@ WIDE = Space(
         Dimension("model.held", Fixed("always")),
     )
 )
-CONDITIONAL = Space(
+CONDITIONAL_SPACE = Space(
     (
         Dimension("model.unit", Choice(("token", "sequence", None))),
         Dimension("model.threshold", Float(0.0, 1.0), (When("model.unit", ("token", "sequence")),)),
@@ -47,7 +47,7 @@ CONDITIONAL = Space(
         Dimension("model.extra", Float(0.0, 1.0), (When("task.name", ("another",)),)),
     )
 )
-LATTICE = Space(
+GRID_SPACE = Space(
     (
         Dimension("model.unit", Choice(("token", "sequence", None))),
         Dimension(
@@ -56,7 +56,7 @@ LATTICE = Space(
         Dimension("model.x", Float(0.0, 1.0, step=0.01)),
     )
 )
-KEYWORDS = {
+SAMPLER_KEYWORDS = {
     "random": {},
     "tpe": {"n_startup_trials": 4},
     "qmc": {},
@@ -68,127 +68,129 @@ KEYWORDS = {
 }
 
 
-def search(space=LINE, sampler="random", stopper=None, objectives=MAX_SCORE, seed=0, **keywords):
+def make_search(space=LINE, sampler="random", stopper=None, objectives=MAX_SCORE, seed=0, **keywords):
     plan = SearchPlan(9, {"name": sampler, **keywords}, stopper, objectives, seed)
     return ArmSearch(make_arm("arm", space), plan)
 
 
-def run(found, number, values=None, assignment=None):
-    """One trial that reports once and finishes; its value follows from `x` unless given."""
-    if assignment is None:
-        assignment = found.ask(number)
+def run_trial(searcher, number, values=None, params=None):
+    """Run one trial with one report; by default its value depends on `x`."""
+    if params is None:
+        params = searcher.ask(number)
     else:
-        found.record_assignment(number, assignment)
-    x = float(assignment.get("model.x", 0.5))
-    found.report(number, 1, values or (-((x - 0.3) ** 2),))
-    found.finished(number)
-    return assignment
+        searcher.record_assignment(number, params)
+    x = float(params.get("model.x", 0.5))
+    searcher.report(number, 1, values or (-((x - 0.3) ** 2),))
+    searcher.finished(number)
+    return params
 
 
-def draw(number_of_trials, **keywords):
-    found = search(**keywords)
-    return [run(found, number) for number in range(number_of_trials)]
-
-
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_every_value_is_in_its_domain_and_of_its_type(sampler):
-    for assignment in draw(30, space=WIDE, sampler=sampler):
-        assert tuple(assignment) == WIDE.paths
-        assert all(contains(WIDE[path].domain, value) for path, value in assignment.items())
+def draw_params(num_trials, **keywords):
+    searcher = make_search(**keywords)
+    return [run_trial(searcher, number) for number in range(num_trials)]
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_a_dimension_exists_only_under_its_conditions(sampler):
-    for assignment in draw(30, space=CONDITIONAL, sampler=sampler):
-        unit = assignment["model.unit"]
-        assert ("model.threshold" in assignment) == (unit is not None)
-        assert ("model.pooled" in assignment) == (unit == "sequence")
-        assert "model.extra" not in assignment
+def test_every_value_has_the_domain_and_type_of_its_dimension(sampler):
+    for params in draw_params(30, space=MIXED_SPACE, sampler=sampler):
+        assert tuple(params) == MIXED_SPACE.paths
+        assert all(contains(MIXED_SPACE[path].domain, value) for path, value in params.items())
 
 
-def test_other_seeds_and_numbers_draw_other_values():
-    drawn = draw(4) + draw(4, seed=1)
-    assert len({assignment["model.x"] for assignment in drawn}) == 8
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_dimension_exists_only_under_its_conditions(sampler):
+    for params in draw_params(30, space=CONDITIONAL_SPACE, sampler=sampler):
+        unit = params["model.unit"]
+        assert ("model.threshold" in params) == (unit is not None)
+        assert ("model.pooled" in params) == (unit == "sequence")
+        assert "model.extra" not in params
 
 
-@pytest.mark.parametrize("sampler", KEYWORDS)
-@pytest.mark.parametrize("cut", [0, 1, 9, 14])
-def test_a_rebuilt_search_asks_what_the_undisturbed_one_did(sampler, cut):
-    agree_after(cut, 18, sampler, **KEYWORDS[sampler])
+def test_different_seeds_and_numbers_draw_different_values():
+    all_params = draw_params(4) + draw_params(4, seed=1)
+    assert len({params["model.x"] for params in all_params}) == 8
+
+
+@pytest.mark.parametrize("sampler", SAMPLER_KEYWORDS)
+@pytest.mark.parametrize("num_replayed", [0, 1, 9, 14])
+def test_rebuilt_search_draws_the_same_params(sampler, num_replayed):
+    check_rebuilt_search(num_replayed, 18, sampler, **SAMPLER_KEYWORDS[sampler])
 
 
 @pytest.mark.slow
-def test_a_rebuilt_search_by_gaussian_process_agrees():
-    agree_after(5, 7, "gp", n_startup_trials=3)
+def test_rebuilt_gaussian_process_search_draws_the_same_params():
+    check_rebuilt_search(5, 7, "gp", n_startup_trials=3)
 
 
-@cache  # of a sampler it is the same for all cuts
-def undisturbed(trials, sampler, keywords):
-    return draw(trials, space=LATTICE, sampler=sampler, **dict(keywords))
+@cache  # equal for all values of num_replayed
+def draw_uninterrupted(num_trials, sampler, keywords):
+    return draw_params(num_trials, space=GRID_SPACE, sampler=sampler, **dict(keywords))
 
 
-def agree_after(cut, trials, sampler, **keywords):
-    whole = undisturbed(trials, sampler, tuple(keywords.items()))
-    found = search(LATTICE, sampler, **keywords)
-    for number in range(cut):
-        run(found, number, assignment=whole[number])
-    assert [run(found, number) for number in range(cut, trials)] == whole[cut:]
+def check_rebuilt_search(num_replayed, num_trials, sampler, **keywords):
+    all_params = draw_uninterrupted(num_trials, sampler, tuple(keywords.items()))
+    searcher = make_search(GRID_SPACE, sampler, **keywords)
+    for number in range(num_replayed):
+        run_trial(searcher, number, params=all_params[number])
+    assert [run_trial(searcher, number) for number in range(num_replayed, num_trials)] == all_params[
+        num_replayed:
+    ]
 
 
 @pytest.mark.parametrize("sampler", ["grid", "bruteforce"])
-def test_every_combination_is_tried_once(sampler):
-    """Of the units with a threshold nine each, and the one without."""
-    space = Space(LATTICE.dimensions[:2])
-    drawn = draw(19, space=space, sampler=sampler)
-    assert len({repr(assignment) for assignment in drawn}) == 19
-    assert all(contains(space[path].domain, value) for each in drawn for path, value in each.items())
+def test_grid_tries_every_combination_once(sampler):
+    """Each of two units has nine thresholds, and the third unit has none."""
+    space = Space(GRID_SPACE.dimensions[:2])
+    all_params = draw_params(19, space=space, sampler=sampler)
+    assert len({repr(params) for params in all_params}) == 19
+    assert all(contains(space[path].domain, value) for params in all_params for path, value in params.items())
 
 
-def test_a_grid_goes_on_whatever_runs_and_fails():
-    found = search(LATTICE, "grid")
-    asked = [found.ask(number) for number in range(3)]
-    found.failed(1)
-    found.diverged(2)
-    again = search(LATTICE, "grid")
-    for number, assignment in enumerate(asked[:2]):
-        again.record_assignment(number, assignment)
-    assert [again.ask(2), again.ask(3)] == [asked[2], found.ask(3)]
+def test_grid_continues_past_failures():
+    searcher = make_search(GRID_SPACE, "grid")
+    drawn_params = [searcher.ask(number) for number in range(3)]
+    searcher.failed(1)
+    searcher.diverged(2)
+    second_search = make_search(GRID_SPACE, "grid")
+    for number, params in enumerate(drawn_params[:2]):
+        second_search.record_assignment(number, params)
+    assert [second_search.ask(2), second_search.ask(3)] == [drawn_params[2], searcher.ask(3)]
 
 
 @pytest.mark.slow
 @given(st.integers(0, 8), st.integers(0, 2**31))
 @examples(3)
-def test_a_rebuilt_search_with_constraints_agrees_whatever_the_seed(cut, seed):
-    """Draws that were refused count too: Hyperband's brackets go by the numbers of all draws."""
+def test_rebuilt_search_with_constraints_draws_the_same_params(num_replayed, seed):
+    """Hyperband assigns brackets by the number of all draws, including refused draws."""
     space = Space(
         (Dimension("model.x", Float(0.0, 1.0)), Dimension("model.y", Float(0.0, 1.0))),
         (Constraint("model.x", "<", "model.y"),),
     )
     stopper = {"name": "hyperband", "grace_steps": 1, "max_resource": 9}
 
-    def made():
-        return search(space, "tpe", stopper, seed=seed, n_startup_trials=3)
+    def make_searcher():
+        return make_search(space, "tpe", stopper, seed=seed, n_startup_trials=3)
 
-    def verdicts(found, number):
-        return [found.report(number, step, (number % 3 / step,)) for step in (1, 3, 9)]
+    def report_steps(searcher, number):
+        return [searcher.report(number, step, (number % 3 / step,)) for step in (1, 3, 9)]
 
-    live, rebuilt = made(), made()
+    live_search, rebuilt_search = make_searcher(), make_searcher()
     for number in range(9):
-        assignment = live.ask(number)
-        if number < cut:
-            rebuilt.record_assignment(number, assignment)
+        params = live_search.ask(number)
+        if number < num_replayed:
+            rebuilt_search.record_assignment(number, params)
         else:
-            assert rebuilt.ask(number) == assignment
-        assert verdicts(rebuilt, number) == verdicts(live, number)
-        live.finished(number)
-        rebuilt.finished(number)
+            assert rebuilt_search.ask(number) == params
+        assert report_steps(rebuilt_search, number) == report_steps(live_search, number)
+        live_search.finished(number)
+        rebuilt_search.finished(number)
 
 
-def test_another_optuna_that_draws_otherwise_is_overruled_by_what_ran():
-    found = search(sampler="qmc")
+def test_recorded_params_replace_the_draws_of_another_optuna_version():
+    searcher = make_search(sampler="qmc")
     for number in range(4):
-        run(found, number, assignment={"model.x": 0.123})
-    assert found.ask(4)["model.x"] != 0.123
+        run_trial(searcher, number, params={"model.x": 0.123})
+    assert searcher.ask(4)["model.x"] != 0.123
 
 
 def test_constraints_hold_in_every_draw():
@@ -196,136 +198,147 @@ def test_constraints_hold_in_every_draw():
         (Dimension("model.a", Int(1, 10)), Dimension("model.b", Int(1, 10))),
         (Constraint("model.a", "<", "model.b"), Constraint("model.b", "!=", 7)),
     )
-    for assignment in draw(12, space=space, sampler="tpe", n_startup_trials=4):
-        assert assignment["model.a"] < assignment["model.b"] != 7
+    for params in draw_params(12, space=space, sampler="tpe", n_startup_trials=4):
+        assert params["model.a"] < params["model.b"] != 7
 
 
-def test_a_constraint_that_cannot_hold_is_given_up_on(monkeypatch):
+def test_unsatisfiable_constraint_is_an_error(monkeypatch):
     monkeypatch.setattr(arm_search, "TRIES", 40)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
-    found = search(space)
+    searcher = make_search(space)
     with pytest.raises(
         NothingAdmitted, match=r"must satisfy model.x > 2, and 40 draws for arm 'arm' did not"
     ):
-        found.ask(0)
+        searcher.ask(0)
 
 
-def test_a_space_without_dimensions_is_asked_too():
-    assert draw(2, space=Space(), sampler="tpe") == [{}, {}]
+def test_space_without_dimensions_has_empty_params():
+    assert draw_params(2, space=Space(), sampler="tpe") == [{}, {}]
 
 
-def test_tpe_learns():
-    # Uniform draws miss the tenth around 0.3 in all of the last ten with odds 0.9 ** 10 = 0.35.
-    last = [assignment["model.x"] for assignment in draw(40, sampler="tpe")[-10:]]
-    assert sum(abs(x - 0.3) < 0.05 for x in last) >= 3
+def test_tpe_concentrates_on_good_values():
+    # Ten uniform draws miss a tenth of the range with probability 0.9 ** 10 = 0.35.
+    last_values = [params["model.x"] for params in draw_params(40, sampler="tpe")[-10:]]
+    assert sum(abs(x - 0.3) < 0.05 for x in last_values) >= 3
 
 
-def states(found):
-    return [(trial.state.name, trial.values) for trial in found._study.get_trials(deepcopy=False)]
+def trial_states(searcher):
+    return [(trial.state.name, trial.values) for trial in searcher._study.get_trials(deepcopy=False)]
 
 
-def test_a_divergence_ranks_with_the_worst_seen():
-    found = search()
-    run(found, 0, (0.9,))
-    run(found, 1, (0.2,))
-    found.ask(2)
-    found.diverged(2)
-    assert states(found)[2] == ("COMPLETE", [0.2])
+def test_diverged_trial_has_the_worst_value():
+    searcher = make_search()
+    run_trial(searcher, 0, (0.9,))
+    run_trial(searcher, 1, (0.2,))
+    searcher.ask(2)
+    searcher.diverged(2)
+    assert trial_states(searcher)[2] == ("COMPLETE", [0.2])
 
 
-def test_a_divergence_before_anything_was_seen_waits_for_a_rank():
-    found = search(objectives=(Objective(metric="valid/loss", goal="min"),))
-    found.ask(0)
-    found.diverged(0)
-    assert states(found)[0][0] == "RUNNING"
-    run(found, 1, (4.0,))
-    run(found, 2, (5.0,))
-    assert states(found) == [("COMPLETE", [4.0]), ("COMPLETE", [4.0]), ("COMPLETE", [5.0])]
+def test_diverged_trial_waits_for_the_first_value():
+    searcher = make_search(objectives=(Objective(metric="valid/loss", goal="min"),))
+    searcher.ask(0)
+    searcher.diverged(0)
+    assert trial_states(searcher)[0][0] == "RUNNING"
+    run_trial(searcher, 1, (4.0,))
+    run_trial(searcher, 2, (5.0,))
+    assert trial_states(searcher) == [("COMPLETE", [4.0]), ("COMPLETE", [4.0]), ("COMPLETE", [5.0])]
 
 
-def test_failures_and_prunings_are_told_as_such():
-    found = search(stopper={"name": "median"})
-    found.ask(0)
-    found.failed(0)
-    found.ask(1)
-    found.report(1, 1, (0.4,))
-    found.pruned(1)
-    assert states(found) == [("FAIL", None), ("PRUNED", [0.4])]
+def test_failed_and_pruned_trials_are_reported_to_the_sampler():
+    searcher = make_search(stopper={"name": "median"})
+    searcher.ask(0)
+    searcher.failed(0)
+    searcher.ask(1)
+    searcher.report(1, 1, (0.4,))
+    searcher.pruned(1)
+    assert trial_states(searcher) == [("FAIL", None), ("PRUNED", [0.4])]
 
 
-def test_asha_stops_what_is_behind_at_a_rung_and_spares_the_grace():
-    found = search(stopper={"name": "asha", "grace_steps": 10, "reduction": 2})
+def test_asha_prunes_at_a_rung_and_not_during_the_grace_steps():
+    searcher = make_search(stopper={"name": "asha", "grace_steps": 10, "reduction": 2})
     for number in range(4):
-        found.ask(number)
-    assert not any(found.report(number, 9, (float(-number),)) for number in range(4))
-    assert [found.report(number, 10, (float(-number),)) for number in range(4)] == [False, True, True, True]
+        searcher.ask(number)
+    assert not any(searcher.report(number, 9, (float(-number),)) for number in range(4))
+    assert [searcher.report(number, 10, (float(-number),)) for number in range(4)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
-def test_an_early_stopper_rebuilt_from_history_decides_alike():
+def test_rebuilt_stopper_decides_equally():
     stopper = {"name": "asha", "grace_steps": 1, "reduction": 3}
-    live, rebuilt = search(stopper=stopper), search(stopper=stopper)
-    assignments = [live.ask(number) for number in range(6)]
+    live_search, rebuilt_search = make_search(stopper=stopper), make_search(stopper=stopper)
+    all_params = [live_search.ask(number) for number in range(6)]
     verdicts = [
-        live.report(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+        live_search.report(number, step, (float(number % 3 * step),))
+        for step in (1, 3)
+        for number in range(6)
     ]
-    for number, assignment in enumerate(assignments):
-        rebuilt.record_assignment(number, assignment)
-    again = [
-        rebuilt.report(number, step, (float(number % 3 * step),)) for step in (1, 3) for number in range(6)
+    for number, params in enumerate(all_params):
+        rebuilt_search.record_assignment(number, params)
+    rebuilt_verdicts = [
+        rebuilt_search.report(number, step, (float(number % 3 * step),))
+        for step in (1, 3)
+        for number in range(6)
     ]
-    assert again == verdicts
+    assert rebuilt_verdicts == verdicts
     assert {True, False} <= set(verdicts)
 
 
-FIRST = (
+FIRST_PARAMS = (
     {"model.unit": "token", "model.threshold": 0.25, "model.x": 0.31},
     {"model.unit": None, "model.x": 0.5},
 )
 
 
-def with_first_points(sampler, **keywords):
+def search_with_first_params(sampler, **keywords):
     plan = SearchPlan(9, {"name": sampler, **keywords}, None, MAX_SCORE, 0)
-    return ArmSearch(replace(make_arm("arm", LATTICE), first=FIRST), plan)
+    return ArmSearch(replace(make_arm("arm", GRID_SPACE), first=FIRST_PARAMS), plan)
 
 
-@pytest.mark.parametrize("sampler", KEYWORDS)
-def test_points_that_are_tried_first_come_first_and_are_told_to_the_sampler(sampler):
-    keywords = KEYWORDS[sampler]
-    found = with_first_points(sampler, **keywords)
-    whole = [run(found, number) for number in range(14)]
-    assert tuple(whole[:2]) == FIRST
-    shown = found._study.get_trials(deepcopy=False)[:2]
-    assert [each.value for each in shown] == [-((point["model.x"] - 0.3) ** 2) for point in FIRST]
-    for cut in (1, 2, 7):
-        again = with_first_points(sampler, **keywords)
-        for number in range(cut):
-            run(again, number, assignment=whole[number])
-        assert [run(again, number) for number in range(cut, 14)] == whole[cut:]
+@pytest.mark.parametrize("sampler", SAMPLER_KEYWORDS)
+def test_first_params_run_first_and_reach_the_sampler(sampler):
+    keywords = SAMPLER_KEYWORDS[sampler]
+    searcher = search_with_first_params(sampler, **keywords)
+    all_params = [run_trial(searcher, number) for number in range(14)]
+    assert tuple(all_params[:2]) == FIRST_PARAMS
+    trials = searcher._study.get_trials(deepcopy=False)[:2]
+    assert [trial.value for trial in trials] == [-((params["model.x"] - 0.3) ** 2) for params in FIRST_PARAMS]
+    for num_replayed in (1, 2, 7):
+        rebuilt_search = search_with_first_params(sampler, **keywords)
+        for number in range(num_replayed):
+            run_trial(rebuilt_search, number, params=all_params[number])
+        assert [run_trial(rebuilt_search, number) for number in range(num_replayed, 14)] == all_params[
+            num_replayed:
+        ]
 
 
-def test_a_grid_tries_every_combination_once_those_asked_for_first():
-    found = with_first_points("grid")
-    whole = [run(found, number) for number in range(19 * 101)]
-    assert tuple(whole[:2]) == FIRST
-    assert len({repr(sorted(each.items())) for each in whole}) == 19 * 101
+def test_grid_tries_first_params_before_all_other_combinations():
+    searcher = search_with_first_params("grid")
+    all_params = [run_trial(searcher, number) for number in range(19 * 101)]
+    assert tuple(all_params[:2]) == FIRST_PARAMS
+    assert len({repr(sorted(params.items())) for params in all_params}) == 19 * 101
 
 
 @pytest.mark.parametrize("objectives", [1, 2])
-def test_a_sampler_turns_away_from_what_is_infeasible(objectives):
-    """Half of the range is infeasible, and TPE draws from it less and less."""
+def test_sampler_avoids_infeasible_params(objectives):
+    """Half of the range is infeasible, and TPE draws from it ever less often."""
     metrics = tuple(Objective(metric=f"valid/{name}", goal="max") for name in ("score", "cost")[:objectives])
     plan = make_plan(
         1, trials_per_arm=60, sampler={"name": "tpe", "n_startup_trials": 10}, objectives=metrics
     )
-    search = ArmSearch(plan.arms[0], plan.search)
+    searcher = ArmSearch(plan.arms[0], plan.search)
     infeasible = []
     for number in range(60):
-        x = search.ask(number)["model.x"]
+        x = searcher.ask(number)["model.x"]
         if x > 0.5:
             infeasible.append(number)
-            search.infeasible(number)
+            searcher.infeasible(number)
         else:
-            search.report(number, 1, [0.5] * objectives)
-            search.finished(number)
-    late = sum(number >= 20 for number in infeasible)
-    assert late / 40 < 0.25
+            searcher.report(number, 1, [0.5] * objectives)
+            searcher.finished(number)
+    num_late = sum(number >= 20 for number in infeasible)
+    assert num_late / 40 < 0.25

@@ -4,45 +4,52 @@ from orchestrator.conductor.attempts import MOST_KILLS, Attempts, Kills
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import DeathCause, OutcomeKind
 
-STARTED = (EventKind.STARTED, {"token": 1})
-LOST = (EventKind.ENDED, {"kind": "stopped", "lost": True})
-MEASURED = (EventKind.MEASURED, {"step": 4})
-SAVED = (EventKind.CHECKPOINTED, {"step": 4})
+START_EVENT = (EventKind.STARTED, {"token": 1})
+LOSS_EVENT = (EventKind.ENDED, {"kind": "stopped", "lost": True})
+REPORT_EVENT = (EventKind.MEASURED, {"step": 4})
+CHECKPOINT_EVENT = (EventKind.CHECKPOINTED, {"step": 4})
 
 
-def seen(*events, phase="search"):
-    made = Attempts(phase)
+def make_attempts(*events, phase="search"):
+    attempts = Attempts(phase)
     for kind, payload in events:
-        made.apply(Event(kind, 0.0, "a", payload))
-    return made
+        attempts.apply(Event(kind, 0.0, "a", payload))
+    return attempts
 
 
-def test_only_deaths_in_a_row_count():
-    assert seen(STARTED, LOST, STARTED, LOST).loss("worker", "gone", 2).kind is OutcomeKind.CRASHED
-    shown = seen(STARTED, LOST, STARTED, MEASURED, LOST).loss("worker", "gone", 2)
-    assert (shown.kind, shown.reason) == (
+def test_only_consecutive_deaths_count():
+    assert (
+        make_attempts(START_EVENT, LOSS_EVENT, START_EVENT, LOSS_EVENT).loss("worker", "gone", 2).kind
+        is OutcomeKind.CRASHED
+    )
+    outcome = make_attempts(START_EVENT, LOSS_EVENT, START_EVENT, REPORT_EVENT, LOSS_EVENT).loss(
+        "worker", "gone", 2
+    )
+    assert (outcome.kind, outcome.reason) == (
         OutcomeKind.STOPPED,
         "worker died, time 2 of at most 3 without progress: gone",
     )
 
 
-KILLED = (EventKind.ENDED, {"kind": "stopped", "lost": True, "outside": True})
+OUTSIDE_KILL_EVENT = (EventKind.ENDED, {"kind": "stopped", "lost": True, "outside": True})
 
 
-def test_deaths_from_outside_are_no_losses_and_never_end_a_trial():
-    shown = seen(STARTED, KILLED, STARTED, LOST, STARTED, KILLED)
-    assert shown.losses == 1
-    assert shown.loss("worker", "SIGKILL", 0, DeathCause.OUTSIDE).kind is OutcomeKind.STOPPED
-    assert shown.loss("worker", "SIGSEGV", 1, DeathCause.TRIAL).kind is OutcomeKind.CRASHED
+def test_outside_kills_do_not_count_as_losses():
+    attempts = make_attempts(
+        START_EVENT, OUTSIDE_KILL_EVENT, START_EVENT, LOSS_EVENT, START_EVENT, OUTSIDE_KILL_EVENT
+    )
+    assert attempts.losses == 1
+    assert attempts.loss("worker", "SIGKILL", 0, DeathCause.OUTSIDE).kind is OutcomeKind.STOPPED
+    assert attempts.loss("worker", "SIGSEGV", 1, DeathCause.TRIAL).kind is OutcomeKind.CRASHED
 
 
-def test_a_trial_that_the_system_kills_for_memory_again_and_again_was_out_of_memory():
-    shown = seen(STARTED, LOST)
-    assert shown.loss("worker", "SIGKILL", 2, DeathCause.MEMORY).kind is OutcomeKind.STOPPED
-    assert shown.loss("worker", "SIGKILL", 1, DeathCause.MEMORY).kind is OutcomeKind.OUT_OF_MEMORY
+def test_repeated_memory_kills_end_a_trial_as_out_of_memory():
+    attempts = make_attempts(START_EVENT, LOSS_EVENT)
+    assert attempts.loss("worker", "SIGKILL", 2, DeathCause.MEMORY).kind is OutcomeKind.STOPPED
+    assert attempts.loss("worker", "SIGKILL", 1, DeathCause.MEMORY).kind is OutcomeKind.OUT_OF_MEMORY
 
 
-def test_kills_are_counted_by_trial_until_anything_makes_progress():
+def test_kills_are_counted_by_trial_until_progress():
     kills = Kills()
     for _ in range(MOST_KILLS):
         assert kills.waiting() == {}
@@ -53,12 +60,12 @@ def test_kills_are_counted_by_trial_until_anything_makes_progress():
     assert kills.waiting() == {}
 
 
-def test_a_checkpoint_that_was_there_before_is_no_progress():
-    assert seen(STARTED, SAVED, LOST, STARTED, SAVED).losses == 1
+def test_repeated_checkpoint_is_no_progress():
+    assert make_attempts(START_EVENT, CHECKPOINT_EVENT, LOSS_EVENT, START_EVENT, CHECKPOINT_EVENT).losses == 1
 
 
 @pytest.mark.parametrize(
-    ("phase", "kind", "read_again"),
+    ("phase", "kind", "is_restored"),
     [
         ("confirm", "finished", True),
         ("confirm", "crashed", False),
@@ -66,5 +73,7 @@ def test_a_checkpoint_that_was_there_before_is_no_progress():
         ("search", "stopped", True),
     ],
 )
-def test_whose_checkpoints_are_read_again(phase, kind, read_again):
-    assert seen(STARTED, (EventKind.ENDED, {"kind": kind}), phase=phase).read_again is read_again
+def test_phase_and_outcome_decide_whether_a_checkpoint_is_restored(phase, kind, is_restored):
+    assert (
+        make_attempts(START_EVENT, (EventKind.ENDED, {"kind": kind}), phase=phase).read_again is is_restored
+    )

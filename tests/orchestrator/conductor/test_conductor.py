@@ -1,4 +1,4 @@
-"""What is handed out when, what stops, what is confirmed: no ledger, no clock."""
+"""The conductor without ledger and clock: order of trials, early stopping and confirmation."""
 
 from dataclasses import replace
 from itertools import count
@@ -17,175 +17,185 @@ from search_spaces.dimensions import Choice, Constraint, Dimension, Space
 from tests.support.specs.plans import LINE, make_arm, make_plan
 from trainables.protocol import Measurement
 
-DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
-CRASH = Outcome(OutcomeKind.CRASHED, "KeyError")
+FINISHED = Outcome(OutcomeKind.FINISHED, "ran to its end")
+CRASHED = Outcome(OutcomeKind.CRASHED, "KeyError")
 STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
 
 
-def report(value, step=1, seconds=1.0, **others):
-    return Measurement(step, seconds, {"valid/score": value, **others})
+def make_report(value, step=1, seconds=1.0, **metrics):
+    return Measurement(step, seconds, {"valid/score": value, **metrics})
 
 
-def finish(conductor, trial, value=0.5):
-    conductor.report(trial.trial_id, report(value))
-    conductor.record_end(trial.trial_id, DONE)
+def finish_trial(conductor, trial, value=0.5):
+    conductor.report(trial.trial_id, make_report(value))
+    conductor.record_end(trial.trial_id, FINISHED)
 
 
-def ask_all(conductor):
+def next_trials(conductor):
     return list(iter(conductor.next_trial, None))
 
 
-def names(trials):
+def trial_places(trials):
     return [(trial.planned.arm, trial.planned.phase, trial.planned.number) for trial in trials]
 
 
 def test_arms_take_turns_by_number():
-    asked_for = names(ask_all(Conductor(make_plan(3, trials_per_arm=2))))
-    assert asked_for == [(f"arm-{arm}", "search", number) for number in range(2) for arm in range(3)]
+    places = trial_places(next_trials(Conductor(make_plan(3, trials_per_arm=2))))
+    assert places == [(f"arm-{arm}", "search", number) for number in range(2) for arm in range(3)]
 
 
-def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
+def test_every_confirm_seed_has_data_that_all_arms_share():
     arms = [make_arm("first"), make_arm("second")]
     task = {"name": "synthetic", "data_seed": 3}
-    arms = [replace(each, settings={**each.settings, "task": task}) for each in arms]
+    arms = [replace(arm, settings={**arm.settings, "task": task}) for arm in arms]
     plan = make_plan(arms, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 0.5},))
     conductor = Conductor(replace(plan, confirm=replace(plan.confirm, resample_data=True)))
-    drawn = {}
+    data_seeds = {}
     while (trial := conductor.next_trial()) is not None:
-        finish(conductor, trial)
-        planned = trial.planned
-        drawn[planned.arm, planned.phase, planned.seed] = trial.settings["task"]["data_seed"]
-    assert {data for (_, phase, _), data in drawn.items() if phase == "search"} == {3}
-    late = [(arm.name, phase) for arm in arms for phase in ("confirm", "posthoc")]
-    by_seed = {seed: {drawn[*each, seed] for each in late} for seed in (7, 8)}
-    assert [len(each) for each in by_seed.values()] == [1, 1], "the same in all arms and readings"
+        finish_trial(conductor, trial)
+        planned_trial = trial.planned
+        data_seeds[planned_trial.arm, planned_trial.phase, planned_trial.seed] = trial.settings["task"][
+            "data_seed"
+        ]
+    assert {data_seed for (_, phase, _), data_seed in data_seeds.items() if phase == "search"} == {3}
+    later_phases = [(arm.name, phase) for arm in arms for phase in ("confirm", "posthoc")]
+    by_seed = {seed: {data_seeds[*phase, seed] for phase in later_phases} for seed in (7, 8)}
+    assert [len(values) for values in by_seed.values()] == [1, 1], "equal in all arms and re-evaluations"
     assert by_seed[7] != by_seed[8]
 
 
-def test_an_arm_is_confirmed_once_its_own_search_has_ended():
+def test_arm_is_confirmed_after_its_search():
     conductor = Conductor(make_plan(2, trials_per_arm=2))
-    trials = ask_all(conductor)
-    mine = [trial for trial in trials if trial.planned.arm == "arm-1"]
-    finish(conductor, mine[0])
+    trials = next_trials(conductor)
+    arm_trials = [trial for trial in trials if trial.planned.arm == "arm-1"]
+    finish_trial(conductor, arm_trials[0])
     assert conductor.next_trial() is None
-    finish(conductor, mine[1])
-    assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
+    finish_trial(conductor, arm_trials[1])
+    assert trial_places(next_trials(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
 
 
-def test_the_best_assignment_is_confirmed_on_paired_seeds():
+def test_best_params_are_confirmed_on_paired_seeds():
     conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7, 8)))
-    trials = ask_all(conductor)
+    trials = next_trials(conductor)
     for trial, value in zip(trials, [1.0, 6.0, 3.0, 2.0, 2.0, 5.0], strict=True):
-        finish(conductor, trial, value)
-    confirmed = ask_all(conductor)
-    assert [each.planned.seed for each in confirmed] == [7, 7, 8, 8]
-    winners = {"arm-0": trials[2].assignment, "arm-1": trials[1].assignment}
-    for trial in confirmed:
-        assert trial.assignment == winners[trial.planned.arm]
+        finish_trial(conductor, trial, value)
+    confirm_trials = next_trials(conductor)
+    assert [trial.planned.seed for trial in confirm_trials] == [7, 7, 8, 8]
+    best_params = {"arm-0": trials[2].assignment, "arm-1": trials[1].assignment}
+    for trial in confirm_trials:
+        assert trial.assignment == best_params[trial.planned.arm]
         assert trial.settings["model"]["x"] == trial.assignment["model.x"]
         assert trial.splits == ("test",)
-    assert all(not each.splits for each in trials)
+    assert all(not trial.splits for trial in trials)
 
 
-def test_the_last_value_counts_not_the_best():
+def test_last_value_counts():
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
-    first, second = ask_all(conductor)
-    conductor.report(first.trial_id, report(9.0, step=1))
-    conductor.report(first.trial_id, report(1.0, step=2))
-    conductor.record_end(first.trial_id, DONE)
-    finish(conductor, second, 2.0)
-    assert ask_all(conductor)[0].assignment == second.assignment
+    first_trial, second_trial = next_trials(conductor)
+    conductor.report(first_trial.trial_id, make_report(9.0, step=1))
+    conductor.report(first_trial.trial_id, make_report(1.0, step=2))
+    conductor.record_end(first_trial.trial_id, FINISHED)
+    finish_trial(conductor, second_trial, 2.0)
+    assert next_trials(conductor)[0].assignment == second_trial.assignment
 
 
-def test_several_winners_are_confirmed_by_rank():
+def test_several_best_params_are_confirmed_by_rank():
     conductor = Conductor(make_plan(1, trials_per_arm=3, best=2, seeds=(7, 8)))
-    trials = ask_all(conductor)
+    trials = next_trials(conductor)
     for trial, value in zip(trials, [1.0, 3.0, 2.0], strict=True):
-        finish(conductor, trial, value)
-    found = [(each.planned.rank, each.assignment) for each in ask_all(conductor)]
-    first, second = trials[1].assignment, trials[2].assignment
-    assert found == [(0, first), (0, first), (1, second), (1, second)]
+        finish_trial(conductor, trial, value)
+    ranked_params = [(trial.planned.rank, trial.assignment) for trial in next_trials(conductor)]
+    first_params, second_params = trials[1].assignment, trials[2].assignment
+    assert ranked_params == [(0, first_params), (0, first_params), (1, second_params), (1, second_params)]
 
 
-def test_two_objectives_confirm_the_front_by_the_first():
+def test_pareto_front_is_confirmed_in_order_of_the_first_objective():
     objectives = (Objective(metric="valid/score", goal="max"), Objective(metric="valid/cost", goal="min"))
     plan = make_plan(1, trials_per_arm=3, best=2, seeds=(7,), objectives=objectives, sampler="nsga2")
     conductor = Conductor(plan)
-    trials = ask_all(conductor)
+    trials = next_trials(conductor)
     for trial, value, cost in zip(trials, [3.0, 5.0, 4.0], [1.0, 9.0, 9.5], strict=True):
-        assert conductor.report(trial.trial_id, report(value, **{"valid/cost": cost})) == Continue()
-        conductor.record_end(trial.trial_id, DONE)
-    assert [each.assignment for each in ask_all(conductor)] == [trials[1].assignment, trials[0].assignment]
+        assert conductor.report(trial.trial_id, make_report(value, **{"valid/cost": cost})) == Continue()
+        conductor.record_end(trial.trial_id, FINISHED)
+    assert [trial.assignment for trial in next_trials(conductor)] == [
+        trials[1].assignment,
+        trials[0].assignment,
+    ]
 
 
-def test_a_confirmed_trial_is_read_again_under_each_override():
+def test_confirmed_trial_is_re_evaluated_under_each_override():
     overrides = ({"model.shift": 0.1}, {"model.shift": 0.2})
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7, 8), posthoc=overrides))
-    finish(conductor, conductor.next_trial())
-    first, second = ask_all(conductor)
-    finish(conductor, second)
-    posthoc_overrides = ask_all(conductor)
-    assert [each.source_id for each in posthoc_overrides] == [second.trial_id] * 2
-    assert [each.settings["model"]["shift"] for each in posthoc_overrides] == [0.1, 0.2]
-    assert [each.planned.seed for each in posthoc_overrides] == [8, 8]
-    assert {each.settings["model"]["x"] for each in posthoc_overrides} == {second.settings["model"]["x"]}
-    finish(conductor, first)
-    assert [each.source_id for each in ask_all(conductor)] == [first.trial_id] * 2
+    finish_trial(conductor, conductor.next_trial())
+    first_trial, second_trial = next_trials(conductor)
+    finish_trial(conductor, second_trial)
+    reevaluations = next_trials(conductor)
+    assert [reevaluation.source_id for reevaluation in reevaluations] == [second_trial.trial_id] * 2
+    assert [reevaluation.settings["model"]["shift"] for reevaluation in reevaluations] == [
+        0.1,
+        0.2,
+    ]
+    assert [reevaluation.planned.seed for reevaluation in reevaluations] == [8, 8]
+    assert {reevaluation.settings["model"]["x"] for reevaluation in reevaluations} == {
+        second_trial.settings["model"]["x"]
+    }
+    finish_trial(conductor, first_trial)
+    assert [trial.source_id for trial in next_trials(conductor)] == [first_trial.trial_id] * 2
 
 
-def test_splits_that_were_added_are_read_alone_under_the_settings_of_the_trial():
+def test_added_splits_are_evaluated_under_the_settings_of_the_trial():
     plan = make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 0.1},))
-    late = PlannedTrial("late", "arm-0", "posthoc", 1, 7, 0, late_splits=("long",))
-    longer = replace(plan.confirm, splits=("test", "long"))
-    conductor = Conductor(replace(plan, confirm=longer, trials=(*plan.trials, late)))
-    finish(conductor, conductor.next_trial())
-    confirmed = conductor.next_trial()
-    finish(conductor, confirmed)
-    reading, again = ask_all(conductor)
-    assert [reading.splits, again.splits] == [("test", "long"), ("long",)]
-    assert [reading.source_id, again.source_id] == [confirmed.trial_id] * 2
-    assert again.settings == confirmed.settings != reading.settings
+    late_trial = PlannedTrial("late", "arm-0", "posthoc", 1, 7, 0, late_splits=("long",))
+    confirm = replace(plan.confirm, splits=("test", "long"))
+    conductor = Conductor(replace(plan, confirm=confirm, trials=(*plan.trials, late_trial)))
+    finish_trial(conductor, conductor.next_trial())
+    confirm_trial = conductor.next_trial()
+    finish_trial(conductor, confirm_trial)
+    reevaluation, late_reevaluation = next_trials(conductor)
+    assert [reevaluation.splits, late_reevaluation.splits] == [("test", "long"), ("long",)]
+    assert [reevaluation.source_id, late_reevaluation.source_id] == [confirm_trial.trial_id] * 2
+    assert late_reevaluation.settings == confirm_trial.settings != reevaluation.settings
 
 
-def test_without_a_search_the_arms_own_settings_are_confirmed():
+def test_arms_without_a_search_are_confirmed_with_their_settings():
     conductor = Conductor(make_plan(2, trials_per_arm=0, seeds=(7,)))
-    trials = ask_all(conductor)
-    assert names(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
+    trials = next_trials(conductor)
+    assert trial_places(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
     assert [(dict(trial.assignment), trial.settings["model"]["x"]) for trial in trials] == [({}, 0.5)] * 2
 
 
-def test_a_search_alone_ends_with_it():
+def test_sweep_without_confirmation_ends_after_the_search():
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=()))
     assert not conductor.finished
-    finish(conductor, conductor.next_trial())
+    finish_trial(conductor, conductor.next_trial())
     assert conductor.finished
     assert conductor.next_trial() is None
 
 
-def test_a_stopped_trial_is_handed_out_first_and_unchanged():
+def test_stopped_trial_is_the_next_trial():
     conductor = Conductor(make_plan(2, trials_per_arm=3))
-    first, second = conductor.next_trial(), conductor.next_trial()
-    conductor.record_end(second.trial_id, STOPPED)
-    conductor.record_end(first.trial_id, STOPPED)
-    assert [conductor.next_trial(), conductor.next_trial()] == [second, first]
-    assert names([conductor.next_trial()]) == [("arm-0", "search", 1)]
+    first_trial, second_trial = conductor.next_trial(), conductor.next_trial()
+    conductor.record_end(second_trial.trial_id, STOPPED)
+    conductor.record_end(first_trial.trial_id, STOPPED)
+    assert [conductor.next_trial(), conductor.next_trial()] == [second_trial, first_trial]
+    assert trial_places([conductor.next_trial()]) == [("arm-0", "search", 1)]
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.PRUNED])
-def test_only_finished_trials_win(kind):
+def test_only_finished_trials_are_confirmed(kind):
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,), stopper={"name": "median"}))
-    good, bad = ask_all(conductor)
-    conductor.report(good.trial_id, report(99.0))
-    conductor.record_end(good.trial_id, Outcome(kind, "for a reason"))
-    finish(conductor, bad, 0.0)
-    assert ask_all(conductor)[0].assignment == bad.assignment
+    unfinished_trial, finished_trial = next_trials(conductor)
+    conductor.report(unfinished_trial.trial_id, make_report(99.0))
+    conductor.record_end(unfinished_trial.trial_id, Outcome(kind, "for a reason"))
+    finish_trial(conductor, finished_trial, 0.0)
+    assert next_trials(conductor)[0].assignment == finished_trial.assignment
 
 
-def test_a_search_that_found_nothing_makes_unrunnable_its_confirm_and_posthoc_trials_alone():
+def test_failed_search_makes_only_its_later_trials_unrunnable():
     plan = make_plan(2, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 1.0},))
     conductor = Conductor(plan)
-    first, second = ask_all(conductor)
-    conductor.record_end(first.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
+    first_trial, second_trial = next_trials(conductor)
+    conductor.record_end(first_trial.trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
     unrunnable = conductor.take_unrunnable()
     phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in unrunnable]
     assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
@@ -197,38 +207,39 @@ def test_a_search_that_found_nothing_makes_unrunnable_its_confirm_and_posthoc_tr
     assert "must have finished, but crashed: a confirm trial needs" in reasons["posthoc"]
     assert {outcome.kind for _, outcome in unrunnable} == {OutcomeKind.CRASHED}
     assert conductor.take_unrunnable() == []
-    finish(conductor, second)
-    assert names(ask_all(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
+    finish_trial(conductor, second_trial)
+    assert trial_places(next_trials(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
 
 
-def test_a_rank_nobody_holds_is_doomed():
+def test_missing_rank_makes_its_confirm_trial_unrunnable():
     conductor = Conductor(make_plan(1, trials_per_arm=2, best=2, seeds=(7,)))
-    first, second = ask_all(conductor)
-    conductor.record_end(first.trial_id, CRASH)
-    finish(conductor, second)
+    first_trial, second_trial = next_trials(conductor)
+    conductor.record_end(first_trial.trial_id, CRASHED)
+    finish_trial(conductor, second_trial)
     ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.planned.rank == 1
     assert "found 1 where 2 are needed; its trials: 1 crashed, 1 finished" in outcome.reason
 
 
-def test_a_failed_confirm_trial_makes_unrunnable_what_would_read_it():
+def test_failed_confirm_trial_makes_its_re_evaluations_unrunnable():
     conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 1.0},)))
-    finish(conductor, conductor.next_trial())
-    confirm = conductor.next_trial()
-    conductor.record_end(confirm.trial_id, CRASH)
+    finish_trial(conductor, conductor.next_trial())
+    confirm_trial = conductor.next_trial()
+    conductor.record_end(confirm_trial.trial_id, CRASHED)
     ((trial, outcome),) = conductor.take_unrunnable()
-    assert trial.source_id == confirm.trial_id
+    assert trial.source_id == confirm_trial.trial_id
     assert (
-        outcome.reason == f"its confirmed trial {confirm.trial_id} must have finished, but crashed: KeyError"
+        outcome.reason
+        == f"its confirmed trial {confirm_trial.trial_id} must have finished, but crashed: KeyError"
     )
     assert conductor.finished
 
 
-def test_a_space_that_admits_nothing_makes_unrunnable_its_search(monkeypatch):
+def test_unsatisfiable_space_makes_its_search_unrunnable(monkeypatch):
     monkeypatch.setattr(arm_search, "TRIES", 5)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
-    assert names(ask_all(conductor)) == [("some", "search", 0), ("some", "search", 1)]
+    assert trial_places(next_trials(conductor)) == [("some", "search", 0), ("some", "search", 1)]
     assert [
         "5 draws for arm 'none' did not" in outcome.reason for _, outcome in conductor.take_unrunnable()
     ] == [True] * 2
@@ -243,64 +254,64 @@ def end_infeasible(conductor, trial):
     return outcome
 
 
-def test_an_infeasible_trial_costs_no_trial():
+def test_infeasible_trial_is_replaced():
     plan = make_plan(1, trials_per_arm=2, seeds=(7,))
     conductor = Conductor(plan)
-    first, second = ask_all(conductor)
-    assert end_infeasible(conductor, first) == INFEASIBLE
-    third = conductor.next_trial()
-    assert names([third]) == [("arm-0", "search", 2)]
-    assert third.trial_id not in {trial.trial_id for trial in plan.trials}
+    first_trial, second_trial = next_trials(conductor)
+    assert end_infeasible(conductor, first_trial) == INFEASIBLE
+    third_trial = conductor.next_trial()
+    assert trial_places([third_trial]) == [("arm-0", "search", 2)]
+    assert third_trial.trial_id not in {trial.trial_id for trial in plan.trials}
     (progress,) = conductor.progress()
     assert (progress.planned, progress.ended, progress.infeasible, progress.failed) == (3, 0, 1, 0)
-    finish(conductor, second, 0.1)
+    finish_trial(conductor, second_trial, 0.1)
     assert conductor.next_trial() is None
-    finish(conductor, third, 0.9)
-    confirm = conductor.next_trial()
-    assert (confirm.planned.phase, confirm.assignment) == ("confirm", third.assignment)
-    finish(conductor, confirm)
+    finish_trial(conductor, third_trial, 0.9)
+    confirm_trial = conductor.next_trial()
+    assert (confirm_trial.planned.phase, confirm_trial.assignment) == ("confirm", third_trial.assignment)
+    finish_trial(conductor, confirm_trial)
     assert conductor.finished
 
 
-def test_a_search_of_infeasible_settings_alone_ends_with_a_reason():
+def test_search_with_only_infeasible_params_ends_with_a_reason():
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
-    ended = 0
+    num_ended = 0
     while (trial := conductor.next_trial()) is not None:
         end_infeasible(conductor, trial)
-        ended += 1
-    assert ended == 20
+        num_ended += 1
+    assert num_ended == 20
     outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
-    assert [each.kind for each in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
     assert "20 trials called their settings infeasible, 10 for each that was asked for" in outcomes[0].reason
     assert "20 infeasible" in outcomes[2].reason
     assert conductor.finished
 
 
-def test_a_grid_has_no_more_combinations_in_place_of_infeasible_ones():
+def test_grid_does_not_replace_infeasible_combinations():
     space = Space((Dimension("model.x", Choice((0.1, 0.2))),))
     plan = make_plan([make_arm("grid", space)], trials_per_arm=2, seeds=(7,), sampler="grid")
     conductor = Conductor(plan)
-    first, second = ask_all(conductor)
-    end_infeasible(conductor, first)
+    first_trial, second_trial = next_trials(conductor)
+    end_infeasible(conductor, first_trial)
     assert conductor.next_trial() is None
     ((_, outcome),) = conductor.take_unrunnable()
     assert outcome.kind is OutcomeKind.SKIPPED
     assert "every combination was tried" in outcome.reason
-    finish(conductor, second)
-    assert conductor.next_trial().assignment == second.assignment
+    finish_trial(conductor, second_trial)
+    assert conductor.next_trial().assignment == second_trial.assignment
 
 
-def test_a_trial_over_its_time_limit_is_stopped():
+def test_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.next_trial()
-    assert conductor.report(trial.trial_id, report(0.1, step=1, seconds=60.0)) == Continue()
-    decision = conductor.report(trial.trial_id, report(0.1, step=2, seconds=75.0))
+    assert conductor.report(trial.trial_id, make_report(0.1, step=1, seconds=60.0)) == Continue()
+    decision = conductor.report(trial.trial_id, make_report(0.1, step=2, seconds=75.0))
     assert decision == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
 
 
-def test_the_early_stopper_compares_what_counts():
-    """The first trial was best at step 1 and has fallen below the second by step 2."""
-    for scope, stops in (("last", True), ("best", False)):
+def test_stopper_compares_values_in_the_scope_of_the_objective():
+    """The first trial is best at step 1 and falls below the second at step 2."""
+    for scope, is_stopped in (("last", True), ("best", False)):
         plan = make_plan(
             1,
             trials_per_arm=2,
@@ -308,20 +319,21 @@ def test_the_early_stopper_compares_what_counts():
             objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
         )
         conductor = Conductor(plan)
-        steady, peak = ask_all(conductor)
+        steady_trial, falling_trial = next_trials(conductor)
         for step, value in enumerate((0.5, 0.5, 0.5), start=1):
-            conductor.report(steady.trial_id, report(value, step))
-        conductor.record_end(steady.trial_id, DONE)
+            conductor.report(steady_trial.trial_id, make_report(value, step))
+        conductor.record_end(steady_trial.trial_id, FINISHED)
         decisions = [
-            conductor.report(peak.trial_id, report(value, step)) for step, value in ((1, 0.9), (2, 0.1))
+            conductor.report(falling_trial.trial_id, make_report(value, step))
+            for step, value in ((1, 0.9), (2, 0.1))
         ]
-        assert (decisions[-1] != Continue()) is stops
+        assert (decisions[-1] != Continue()) is is_stopped
 
 
 @pytest.mark.parametrize(
-    ("scope", "first"), [("last", "steady"), ("best", "overfits"), ("mean-of-last-2", "steady")]
+    ("scope", "best_choice"), [("last", "steady"), ("best", "overfits"), ("mean-of-last-2", "steady")]
 )
-def test_what_is_confirmed_follows_the_scope(scope, first):
+def test_confirmed_params_follow_the_scope(scope, best_choice):
     space = Space((Dimension("model.x", Choice(("overfits", "steady"))),))
     plan = make_plan(
         [make_arm("arm", space)],
@@ -330,69 +342,72 @@ def test_what_is_confirmed_follows_the_scope(scope, first):
         objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
     )
     curves = {"overfits": (0.5, 0.9, 0.2), "steady": (0.5, 0.6, 0.7)}
-    conductor, replayed, history = Conductor(plan), Conductor(plan), []
-    for trial in ask_all(conductor):
+    conductor, replayed_conductor, history = Conductor(plan), Conductor(plan), []
+    for trial in next_trials(conductor):
         history.append(asked(0.0, trial))
         for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
-            conductor.report(trial.trial_id, report(value, step))
-            history.append(measured(0.0, trial.trial_id, report(value, step)))
-        conductor.record_end(trial.trial_id, DONE)
-        history.append(ended(0.0, trial.trial_id, DONE))
+            conductor.report(trial.trial_id, make_report(value, step))
+            history.append(measured(0.0, trial.trial_id, make_report(value, step)))
+        conductor.record_end(trial.trial_id, FINISHED)
+        history.append(ended(0.0, trial.trial_id, FINISHED))
     for event in history:
-        replayed.replay(event)
-    for each in (conductor, replayed):
-        assert each.next_trial().assignment == {"model.x": first}
-    (progress,) = replayed.progress()
+        replayed_conductor.replay(event)
+    for current_conductor in (conductor, replayed_conductor):
+        assert current_conductor.next_trial().assignment == {"model.x": best_choice}
+    (progress,) = replayed_conductor.progress()
     assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
-    searched = [record for record in records(history, plan) if record.phase == "search"]
-    assert max(each.judged_by(["valid/score"]) for each in searched) == (pytest.approx(progress.best),)
-    assert {each.reports for each in searched} == {3}
+    search_records = [record for record in records(history, plan) if record.phase == "search"]
+    assert max(record.judged_by(["valid/score"]) for record in search_records) == (
+        pytest.approx(progress.best),
+    )
+    assert {record.reports for record in search_records} == {3}
 
 
-def test_no_arm_is_pruned_by_its_betters():
+def test_arms_do_not_prune_each_other():
     plan = make_plan(2, trials_per_arm=2, stopper={"name": "asha", "grace_steps": 1, "reduction": 2})
     conductor = Conductor(plan)
-    strong, weak, *_ = ask_all(conductor)
-    assert conductor.report(strong.trial_id, report(0.9)) == Continue()
-    assert conductor.report(weak.trial_id, report(0.1)) == Continue()
+    strong_trial, weak_trial, *_ = next_trials(conductor)
+    assert conductor.report(strong_trial.trial_id, make_report(0.9)) == Continue()
+    assert conductor.report(weak_trial.trial_id, make_report(0.1)) == Continue()
 
 
-def test_a_stop_once_decided_stands():
+def test_stop_decision_is_final():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.next_trial()
-    decision = conductor.report(trial.trial_id, report(0.1, step=1, seconds=90.0))
-    assert conductor.report(trial.trial_id, report(0.1, step=2, seconds=95.0)) == decision
+    decision = conductor.report(trial.trial_id, make_report(0.1, step=1, seconds=90.0))
+    assert conductor.report(trial.trial_id, make_report(0.1, step=2, seconds=95.0)) == decision
 
 
 def test_confirm_trials_are_never_pruned():
     conductor = Conductor(make_plan(1, trials_per_arm=1, stopper={"name": "threshold", "upper": 0.0}))
-    search = conductor.next_trial()
-    assert isinstance(conductor.report(search.trial_id, report(1.0)), Stop)
-    conductor.record_end(search.trial_id, DONE)
-    assert conductor.report(conductor.next_trial().trial_id, report(1.0)) == Continue()
+    search_trial = conductor.next_trial()
+    assert isinstance(conductor.report(search_trial.trial_id, make_report(1.0)), Stop)
+    conductor.record_end(search_trial.trial_id, FINISHED)
+    assert conductor.report(conductor.next_trial().trial_id, make_report(1.0)) == Continue()
 
 
-def test_a_search_trial_without_its_objective_has_crashed():
+def test_search_trial_without_its_objective_is_crashed():
     conductor = Conductor(make_plan(1))
-    silent, other = conductor.next_trial(), conductor.next_trial()
+    silent_trial, trial_without_objective = conductor.next_trial(), conductor.next_trial()
     assert (
-        "objectives valid/score, got no measurement" in conductor.judge_outcome(silent.trial_id, DONE).reason
+        "objectives valid/score, got no measurement"
+        in conductor.judge_outcome(silent_trial.trial_id, FINISHED).reason
     )
-    conductor.report(other.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
-    settled = conductor.judge_outcome(other.trial_id, DONE)
-    assert settled.kind is OutcomeKind.CRASHED
-    assert settled.reason == (
+    conductor.report(trial_without_objective.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
+    outcome = conductor.judge_outcome(trial_without_objective.trial_id, FINISHED)
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert outcome.reason == (
         "a search trial must report its objectives valid/score, got train/loss; check search.objectives"
     )
 
 
-def test_progress_counts_every_ending():
+def test_progress_counts_every_outcome():
     conductor = Conductor(make_plan(1, trials_per_arm=6, seeds=(7,), stopper={"name": "median"}))
-    trials = ask_all(conductor)
+    trials = next_trials(conductor)
     for trial, value in zip(trials, count(1)):
-        conductor.report(trial.trial_id, report(float(value), seconds=10.0))
-    conductor.record_end(trials[0].trial_id, DONE)
-    conductor.record_end(trials[1].trial_id, DONE)
+        conductor.report(trial.trial_id, make_report(float(value), seconds=10.0))
+    conductor.record_end(trials[0].trial_id, FINISHED)
+    conductor.record_end(trials[1].trial_id, FINISHED)
     conductor.record_end(trials[2].trial_id, Outcome(OutcomeKind.PRUNED, "behind"))
     conductor.record_end(trials[3].trial_id, Outcome(OutcomeKind.TIMED_OUT, "slow"))
     conductor.record_end(trials[4].trial_id, STOPPED)
@@ -403,19 +418,21 @@ def test_progress_counts_every_ending():
     assert progress.ended == 4
 
 
-def test_a_ledger_of_another_plan_is_refused():
-    stranger = Conductor(make_plan(1, seed=5)).next_trial()
-    with pytest.raises(StoreError, match=f"only trials of the plan, got {stranger.trial_id}"):
-        Conductor(make_plan(1)).replay(asked(0.0, stranger))
+def test_ledger_of_another_plan_is_refused():
+    foreign_trial = Conductor(make_plan(1, seed=5)).next_trial()
+    with pytest.raises(StoreError, match=f"only trials of the plan, got {foreign_trial.trial_id}"):
+        Conductor(make_plan(1)).replay(asked(0.0, foreign_trial))
 
 
 def test_identical_arms_get_equal_budgets_at_any_time():
-    """A/A arms: however trials end, no arm is ever more than one search trial ahead."""
-    arms = [make_arm(f"twin-{each}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for each in range(3)]
+    """No arm is ever more than one search trial ahead, however trials end."""
+    arms = [
+        make_arm(f"twin-{number}", Space((Dimension("model.x", Choice((0.1, 0.9))),))) for number in range(3)
+    ]
     conductor = Conductor(make_plan(arms, trials_per_arm=5, seeds=()))
-    given_out = dict.fromkeys((arm.name for arm in arms), 0)
+    num_trials = dict.fromkeys((arm.name for arm in arms), 0)
     for number, trial in enumerate(iter(conductor.next_trial, None)):
-        given_out[trial.planned.arm] += 1
-        assert max(given_out.values()) - min(given_out.values()) <= 1
-        conductor.record_end(trial.trial_id, CRASH) if number % 4 else finish(conductor, trial)
-    assert set(given_out.values()) == {5}
+        num_trials[trial.planned.arm] += 1
+        assert max(num_trials.values()) - min(num_trials.values()) <= 1
+        conductor.record_end(trial.trial_id, CRASHED) if number % 4 else finish_trial(conductor, trial)
+    assert set(num_trials.values()) == {5}

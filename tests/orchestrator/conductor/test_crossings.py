@@ -1,4 +1,4 @@
-"""Arms at the settings of each other: both searches first, then the choices of each on the confirm seeds."""
+"""Cross trials run each arm with the best params of the other on the confirm seeds."""
 
 from dataclasses import replace
 
@@ -16,120 +16,135 @@ from tests.support.sweeps.driving import run_in_turn
 from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
-DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
+FINISHED = Outcome(OutcomeKind.FINISHED, "ran to its end")
 CRASHED = Outcome(OutcomeKind.CRASHED, "broke")
 
 
-def score(trial):
-    """By which the arms choose differently."""
+def score_of(trial):
+    """Return a score that makes the arms choose different params."""
     x = trial.settings["model"]["x"]
     return x if trial.planned.arm == "arm-0" else -x
 
 
-def run(plan, end=lambda trial: DONE):
-    """All trials, in the order in which they were handed out."""
-    conductor, ran = Conductor(plan), []
+def run_all(plan, outcome_of=lambda trial: FINISHED):
+    """Return the conductor and all trials in the order of their start."""
+    conductor, trials = Conductor(plan), []
     while (trial := conductor.next_trial()) is not None:
-        named = {"valid/score": score(trial), "test/score": 0.0}
-        conductor.report(trial.trial_id, Measurement(1, 1.0, named))
-        conductor.record_end(trial.trial_id, end(trial))
-        ran.append(trial)
-    return conductor, ran
+        metrics = {"valid/score": score_of(trial), "test/score": 0.0}
+        conductor.report(trial.trial_id, Measurement(1, 1.0, metrics))
+        conductor.record_end(trial.trial_id, outcome_of(trial))
+        trials.append(trial)
+    return conductor, trials
 
 
-def of(ran, arm, phase, repeat=0):
+def select_trials(trials, arm, phase, repeat=0):
     return [
-        each
-        for each in ran
-        if (each.planned.arm, each.planned.phase, each.planned.repeat) == (arm, phase, repeat)
+        trial
+        for trial in trials
+        if (trial.planned.arm, trial.planned.phase, trial.planned.repeat) == (arm, phase, repeat)
     ]
 
 
-def test_each_arm_runs_at_the_choice_of_the_other_of_the_same_repeat_and_seeds():
-    conductor, ran = run(repeated_plan(2, cross=True))
+def test_each_arm_runs_with_the_params_of_the_other_arm_on_the_same_seeds():
+    conductor, trials = run_all(repeated_plan(2, cross=True))
     assert conductor.finished
     for repeat in range(2):
-        chosen = {arm: of(ran, arm, "confirm", repeat)[0].assignment for arm in ("arm-0", "arm-1")}
-        assert chosen["arm-0"] != chosen["arm-1"]
-        for arm, other in (("arm-0", "arm-1"), ("arm-1", "arm-0")):
-            crossed = of(ran, arm, "cross", repeat)
-            assert [each.assignment for each in crossed] == [chosen[other]] * 2
-            assert {each.planned.settings_of for each in crossed} == {other}
-            seeds = [each.planned.seed for each in of(ran, arm, "confirm", repeat)]
-            assert [each.planned.seed for each in crossed] == seeds
-            assert all(each.splits == ("test",) for each in crossed)
+        best_params = {
+            arm: select_trials(trials, arm, "confirm", repeat)[0].assignment for arm in ("arm-0", "arm-1")
+        }
+        assert best_params["arm-0"] != best_params["arm-1"]
+        for arm, other_arm in (("arm-0", "arm-1"), ("arm-1", "arm-0")):
+            cross_trials = select_trials(trials, arm, "cross", repeat)
+            assert [trial.assignment for trial in cross_trials] == [best_params[other_arm]] * 2
+            assert {trial.planned.settings_of for trial in cross_trials} == {other_arm}
+            seeds = [trial.planned.seed for trial in select_trials(trials, arm, "confirm", repeat)]
+            assert [trial.planned.seed for trial in cross_trials] == seeds
+            assert all(trial.splits == ("test",) for trial in cross_trials)
 
 
-def test_fields_that_one_arm_alone_searches_stay_as_it_chose_them():
-    wide = Space((Dimension("model.x", Float(0.0, 1.0)), Dimension("model.shift", Float(0.0, 1.0))))
-    plan = make_plan([make_arm("arm-0"), replace(make_arm("arm-1", wide), reference="arm-0")])
+def test_cross_trials_keep_fields_that_only_one_arm_searches():
+    wide_space = Space((Dimension("model.x", Float(0.0, 1.0)), Dimension("model.shift", Float(0.0, 1.0))))
+    plan = make_plan([make_arm("arm-0"), replace(make_arm("arm-1", wide_space), reference="arm-0")])
     confirm = replace(plan.confirm, cross=True)
-    crossing = repeated_plan(1, cross=True)
-    own = [trial for trial in crossing.trials if trial.phase == "cross"]
-    _, ran = run(replace(plan, confirm=confirm, trials=(*plan.trials, *own)))
-    theirs = of(ran, "arm-0", "confirm")[0].assignment
-    mine = of(ran, "arm-1", "confirm")[0].assignment
-    assert of(ran, "arm-1", "cross")[0].assignment == {**mine, "model.x": theirs["model.x"]}
-    assert of(ran, "arm-0", "cross")[0].assignment == {"model.x": mine["model.x"]}
+    cross_plan = repeated_plan(1, cross=True)
+    cross_trials = [trial for trial in cross_plan.trials if trial.phase == "cross"]
+    _, trials = run_all(replace(plan, confirm=confirm, trials=(*plan.trials, *cross_trials)))
+    baseline_params = select_trials(trials, "arm-0", "confirm")[0].assignment
+    arm_params = select_trials(trials, "arm-1", "confirm")[0].assignment
+    assert select_trials(trials, "arm-1", "cross")[0].assignment == {
+        **arm_params,
+        "model.x": baseline_params["model.x"],
+    }
+    assert select_trials(trials, "arm-0", "cross")[0].assignment == {"model.x": arm_params["model.x"]}
 
 
-def test_without_a_choice_of_one_arm_nothing_is_crossed_with_it():
-    def end(trial):
-        failing = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
-        return CRASHED if failing else DONE
+def test_failed_search_makes_its_cross_trials_unrunnable():
+    def outcome_of(trial):
+        is_failed = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
+        return CRASHED if is_failed else FINISHED
 
-    conductor, ran = run(repeated_plan(1, others=2, cross=True), end)
+    conductor, trials = run_all(repeated_plan(1, others=2, cross=True), outcome_of)
     assert conductor.finished
-    assert {(each.planned.arm, each.planned.settings_of) for each in ran if each.planned.settings_of} == {
+    assert {
+        (trial.planned.arm, trial.planned.settings_of) for trial in trials if trial.planned.settings_of
+    } == {
         ("arm-0", "arm-2"),
         ("arm-2", "arm-0"),
     }
-    lost = [trial.planned for trial, _ in conductor.take_unrunnable()]
-    crossed = {(each.arm, each.settings_of) for each in lost if each.phase == "cross"}
-    assert crossed == {("arm-0", "arm-1"), ("arm-1", "arm-0")}
+    unrunnable_trials = [trial.planned for trial, _ in conductor.take_unrunnable()]
+    unrunnable_pairs = {
+        (crossing.arm, crossing.settings_of) for crossing in unrunnable_trials if crossing.phase == "cross"
+    }
+    assert unrunnable_pairs == {("arm-0", "arm-1"), ("arm-1", "arm-0")}
 
 
-@pytest.mark.parametrize("cut", range(6, 40, 5))
-def test_a_killed_sweep_goes_on_as_if_undisturbed(cut):
+@pytest.mark.parametrize("num_batches", range(6, 40, 5))
+def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     plan = repeated_plan(1, cross=True)
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    rest = MemoryLog(whole.written[: whole.batches[cut]])
-    run_in_turn(record(plan, rest))
-    assert content(rest.written) == content(whole.written)
-    assert {each.phase for each in records(rest.written, plan)} == {"search", "confirm", "cross"}
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    resumed_log = MemoryLog(complete_log.written[: complete_log.batches[num_batches]])
+    run_in_turn(record(plan, resumed_log))
+    assert content(resumed_log.written) == content(complete_log.written)
+    assert {record.phase for record in records(resumed_log.written, plan)} == {"search", "confirm", "cross"}
 
 
-def test_a_search_is_over_once_an_arm_runs_at_its_choice():
+def test_search_trial_cannot_be_retried_after_a_cross_trial_started():
     plan = repeated_plan(1, cross=True)
     log = MemoryLog()
     run_in_turn(record(plan, log))
-    found = records(log.written, plan)
-    begun = next(each for each in found if (each.arm, each.phase) == ("arm-0", "cross"))
-    searched = next(each for each in found if (each.arm, each.phase) == ("arm-1", "search"))
-    failed = replace(searched, outcome=OutcomeKind.CRASHED)
+    trial_records = records(log.written, plan)
+    cross_record = next(
+        record for record in trial_records if (record.arm, record.phase) == ("arm-0", "cross")
+    )
+    search_record = next(
+        record for record in trial_records if (record.arm, record.phase) == ("arm-1", "search")
+    )
+    failed_record = replace(search_record, outcome=OutcomeKind.CRASHED)
     with pytest.raises(InputError, match="the search of arm arm-1 is over"):
-        choose(plan, [begun, failed], [failed.trial_id])
-    assert choose(plan, [failed], [failed.trial_id]).trial_ids == (failed.trial_id,)
+        choose(plan, [cross_record, failed_record], [failed_record.trial_id])
+    assert choose(plan, [failed_record], [failed_record.trial_id]).trial_ids == (failed_record.trial_id,)
 
 
-def test_a_retried_search_waits_with_what_it_chooses():
+def test_retried_search_reopens_its_cross_trials():
     conductor, trials = Conductor(repeated_plan(1, cross=True)), []
     while (trial := conductor.next_trial()) is not None:
-        broken = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
+        is_failed = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
         conductor.report(
-            trial.trial_id, Measurement(1, 1.0, {"valid/score": score(trial), "test/score": 0.0})
+            trial.trial_id, Measurement(1, 1.0, {"valid/score": score_of(trial), "test/score": 0.0})
         )
-        conductor.record_end(trial.trial_id, CRASHED if broken else DONE)
+        conductor.record_end(trial.trial_id, CRASHED if is_failed else FINISHED)
         trials.append(trial)
-    failed = [each for each in trials if (each.planned.arm, each.planned.phase) == ("arm-1", "search")]
-    reopened = conductor.retry(failed[0].trial_id, -1)
-    again = conductor.next_trial()
-    assert again is not None
-    assert again.trial_id == failed[0].trial_id
-    assert conductor.next_trial() is None, "nothing is crossed before the search has chosen"
-    conductor.report(again.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
-    conductor.record_end(again.trial_id, DONE)
-    rest = [*iter(conductor.next_trial, None)]
-    assert {each.trial_id for each in rest} == set(reopened)
-    assert {each.planned.phase for each in rest} == {"confirm", "cross"}
+    failed_trials = [
+        trial for trial in trials if (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
+    ]
+    reopened = conductor.retry(failed_trials[0].trial_id, -1)
+    retried_trial = conductor.next_trial()
+    assert retried_trial is not None
+    assert retried_trial.trial_id == failed_trials[0].trial_id
+    assert conductor.next_trial() is None, "no cross trial starts before the search has ended"
+    conductor.report(retried_trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
+    conductor.record_end(retried_trial.trial_id, FINISHED)
+    remaining_trials = [*iter(conductor.next_trial, None)]
+    assert {trial.trial_id for trial in remaining_trials} == set(reopened)
+    assert {trial.planned.phase for trial in remaining_trials} == {"confirm", "cross"}

@@ -1,4 +1,4 @@
-"""Repeated searches: independent of each other, paired across arms, resumed as they were."""
+"""Repeated searches are independent, paired across arms and resumable."""
 
 from collections import Counter
 
@@ -14,37 +14,37 @@ from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 ARMS = ("arm-0", "arm-1", "control-0")
-DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
+FINISHED = Outcome(OutcomeKind.FINISHED, "ran to its end")
 
 
-def run(plan, value=lambda planned: 0.0):
-    """All trials that ran, in the order in which they were handed out."""
-    conductor, ran = Conductor(plan), []
+def run_all(plan, score_of=lambda trial_plan: 0.0):
+    """Return all trials in the order of their start."""
+    conductor, trials = Conductor(plan), []
     while (trial := conductor.next_trial()) is not None:
-        named = {"valid/score": trial.settings["model"]["x"], "test/score": value(trial.planned)}
-        conductor.report(trial.trial_id, Measurement(1, 1.0, named))
-        conductor.record_end(trial.trial_id, DONE)
-        ran.append(trial)
+        metrics = {"valid/score": trial.settings["model"]["x"], "test/score": score_of(trial.planned)}
+        conductor.report(trial.trial_id, Measurement(1, 1.0, metrics))
+        conductor.record_end(trial.trial_id, FINISHED)
+        trials.append(trial)
     assert conductor.finished
-    return ran
+    return trials
 
 
-def assignments(ran, arm, repeat):
+def search_params(trials, arm, repeat):
     return [
-        dict(each.assignment)
-        for each in ran
-        if (each.planned.arm, each.planned.repeat, each.planned.phase) == (arm, repeat, "search")
+        dict(trial.assignment)
+        for trial in trials
+        if (trial.planned.arm, trial.planned.repeat, trial.planned.phase) == (arm, repeat, "search")
     ]
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_repeats_differ_and_are_paired_across_arms(sampler):
     plan = repeated_plan(3, controls=1, sampler=sampler)
-    ran = run(plan)
-    own = [assignments(ran, "arm-0", repeat) for repeat in range(3)]
-    assert own == [assignments(ran, "arm-1", repeat) for repeat in range(3)]
-    assert own[0] != own[1] != own[2] != own[0]
-    assert all(assignments(ran, "control-0", repeat) != own[repeat] for repeat in range(3))
+    trials = run_all(plan)
+    params_by_repeat = [search_params(trials, "arm-0", repeat) for repeat in range(3)]
+    assert params_by_repeat == [search_params(trials, "arm-1", repeat) for repeat in range(3)]
+    assert params_by_repeat[0] != params_by_repeat[1] != params_by_repeat[2] != params_by_repeat[0]
+    assert all(search_params(trials, "control-0", repeat) != params_by_repeat[repeat] for repeat in range(3))
     seeds = {
         arm: [trial.seed for trial in plan.trials if (trial.arm, trial.phase) == (arm, "search")]
         for arm in ARMS
@@ -53,56 +53,58 @@ def test_repeats_differ_and_are_paired_across_arms(sampler):
     assert not set(seeds["arm-0"]) & set(seeds["control-0"]), "a control would repeat the baseline"
 
 
-def test_every_repeat_confirms_its_own_best_on_its_own_seeds():
-    ran = run(repeated_plan(3))
+def test_every_repeat_confirms_its_best_params_on_separate_seeds():
+    trials = run_all(repeated_plan(3))
     for arm in ("arm-0", "arm-1"):
         for repeat in range(3):
-            best = max(assignments(ran, arm, repeat), key=lambda each: each["model.x"])
-            confirmed = [
-                each
-                for each in ran
-                if (each.planned.arm, each.planned.repeat, each.planned.phase) == (arm, repeat, "confirm")
+            best_params = max(search_params(trials, arm, repeat), key=lambda params: params["model.x"])
+            confirm_trials = [
+                trial
+                for trial in trials
+                if (trial.planned.arm, trial.planned.repeat, trial.planned.phase) == (arm, repeat, "confirm")
             ]
-            assert [each.assignment for each in confirmed] == [best, best]
-    seeds = Counter(each.planned.seed for each in ran if each.planned.phase == "confirm")
+            assert [trial.assignment for trial in confirm_trials] == [best_params, best_params]
+    seeds = Counter(trial.planned.seed for trial in trials if trial.planned.phase == "confirm")
     assert len(seeds) == 6
     assert set(seeds.values()) == {2}, "the same seeds in both arms"
 
 
-def test_repeats_run_in_order_but_nobody_waits_for_them():
+def test_repeats_run_in_order_without_waiting():
     plan = repeated_plan(2, others=0, trials_per_arm=2)
     conductor = Conductor(plan)
-    ahead = list(iter(conductor.next_trial, None))
-    assert [each.planned.repeat for each in ahead] == [0, 0, 1, 1]
-    for each in ahead[:2]:
-        conductor.report(each.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
-        conductor.record_end(each.trial_id, DONE)
-    following = conductor.next_trial()
-    assert following is not None
-    assert (following.planned.phase, following.planned.repeat) == ("confirm", 0)
+    running_trials = list(iter(conductor.next_trial, None))
+    assert [trial.planned.repeat for trial in running_trials] == [0, 0, 1, 1]
+    for trial in running_trials[:2]:
+        conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
+        conductor.record_end(trial.trial_id, FINISHED)
+    next_trial = conductor.next_trial()
+    assert next_trial is not None
+    assert (next_trial.planned.phase, next_trial.planned.repeat) == ("confirm", 0)
 
 
-@pytest.mark.parametrize("cut", range(4, 60, 7))
-def test_a_killed_sweep_goes_on_as_if_undisturbed(cut):
+@pytest.mark.parametrize("num_batches", range(4, 60, 7))
+def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     plan = repeated_plan(3, sampler="tpe", controls=1)
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    rest = MemoryLog(whole.written[: whole.batches[cut]])
-    run_in_turn(record(plan, rest))
-    assert content(rest.written) == content(whole.written)
-    assert {each.repeat for each in records(rest.written, plan)} == {0, 1, 2}
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    resumed_log = MemoryLog(complete_log.written[: complete_log.batches[num_batches]])
+    run_in_turn(record(plan, resumed_log))
+    assert content(resumed_log.written) == content(complete_log.written)
+    assert {record.repeat for record in records(resumed_log.written, plan)} == {0, 1, 2}
 
 
 def test_decided_arms_skip_the_searches_of_later_repeats():
-    """The others run all; a decided arm was decided by repeats, each with the mean of its seeds."""
+    """The verdict uses the mean over the seeds of each repeat; other arms run all repeats."""
     answer = AnswerPlan(("test/score",), None, 0.05, 1)
     plan = repeated_plan(6, answer=answer, controls=1)
     noise = {seed: 0.01 * ((seed * 7919) % 13) for seed in plan.units}
-    ran = run(
+    trials = run_all(
         plan,
         lambda planned: (
             noise.get(planned.seed, 0.0) * (1 + (planned.arm == "arm-1")) + (planned.arm == "arm-1")
         ),
     )
-    last = {arm: max(each.planned.repeat for each in ran if each.planned.arm == arm) for arm in ARMS}
-    assert last == {"arm-0": 5, "arm-1": 2, "control-0": 5}
+    last_repeat = {
+        arm: max(trial.planned.repeat for trial in trials if trial.planned.arm == arm) for arm in ARMS
+    }
+    assert last_repeat == {"arm-0": 5, "arm-1": 2, "control-0": 5}

@@ -1,4 +1,4 @@
-"""When a search, or a sweep, has used what it may: decided by measurements and ends, in their order."""
+"""Limits of searches and sweeps depend on measurements and ends in their order."""
 
 import pytest
 
@@ -13,130 +13,134 @@ from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.driving import run_in_turn
 from trainables.protocol import Measurement
 
-DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")
+FINISHED = Outcome(OutcomeKind.FINISHED, "ran to its end")
 MIN_LOSS = (Objective(metric="valid/loss", goal="min"),)
 
 
-def each_arm(**limits):
+def limit_each_arm(**limits):
     return Limits(each_arm=ArmLimits(**limits))
 
 
-def finish(conductor, trial, seconds=1.0, **metrics):
-    named = {name.replace("_", "/", 1): value for name, value in metrics.items()}
-    conductor.report(trial.trial_id, Measurement(1, seconds, {"valid/score": 0.5, **named}))
-    conductor.record_end(trial.trial_id, DONE)
+def finish_trial(conductor, trial, seconds=1.0, **metrics):
+    values = {name.replace("_", "/", 1): value for name, value in metrics.items()}
+    conductor.report(trial.trial_id, Measurement(1, seconds, {"valid/score": 0.5, **values}))
+    conductor.record_end(trial.trial_id, FINISHED)
 
 
-def run(conductor, **each):
-    """Ask and finish one trial after the other; the i-th gets the i-th value of each list."""
-    asked = []
-    for values in zip(*each.values(), strict=True):
+def run_trials(conductor, **metric_lists):
+    """Run one trial after another; trial i gets value i of each list."""
+    places = []
+    for values in zip(*metric_lists.values(), strict=True):
         trial = conductor.next_trial()
-        asked.append((trial.planned.arm, trial.planned.phase))
-        finish(conductor, trial, **dict(zip(each, values, strict=True)))
-    return asked
+        places.append((trial.planned.arm, trial.planned.phase))
+        finish_trial(conductor, trial, **dict(zip(metric_lists, values, strict=True)))
+    return places
 
 
-def skipped(conductor):
-    found = conductor.take_unrunnable()
-    assert {outcome.kind for _, outcome in found} <= {OutcomeKind.SKIPPED}
-    return [outcome.reason for _, outcome in found]
+def skip_reasons(conductor):
+    unrunnable = conductor.take_unrunnable()
+    assert {outcome.kind for _, outcome in unrunnable} <= {OutcomeKind.SKIPPED}
+    return [outcome.reason for _, outcome in unrunnable]
 
 
-def test_a_target_ends_the_search_of_its_arm_alone():
-    conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7,), limits=each_arm(target=0.9)))
-    run(conductor, valid_score=[0.95, 0.2])
-    shown = "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
-    assert skipped(conductor) == [f"{shown} of 0.9"] * 2
-    ahead = [conductor.next_trial() for _ in range(3)]
-    assert sorted((each.planned.arm, each.planned.phase) for each in ahead) == [
+def test_target_ends_only_the_search_of_its_arm():
+    conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7,), limits=limit_each_arm(target=0.9)))
+    run_trials(conductor, valid_score=[0.95, 0.2])
+    reason = (
+        "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
+    )
+    assert skip_reasons(conductor) == [f"{reason} of 0.9"] * 2
+    next_trials = [conductor.next_trial() for _ in range(3)]
+    assert sorted((trial.planned.arm, trial.planned.phase) for trial in next_trials) == [
         ("arm-0", "confirm"),
         *[("arm-1", "search")] * 2,
     ]
 
 
-def test_a_target_of_a_minimum_is_reached_from_above():
-    plan = make_plan(1, trials_per_arm=3, seeds=(), objectives=MIN_LOSS, limits=each_arm(target=0.1))
+def test_target_of_a_minimised_objective_is_an_upper_bound():
+    plan = make_plan(1, trials_per_arm=3, seeds=(), objectives=MIN_LOSS, limits=limit_each_arm(target=0.1))
     conductor = Conductor(plan)
-    run(conductor, valid_loss=[0.5])
-    assert skipped(conductor) == []
-    run(conductor, valid_loss=[0.05])
-    assert len(skipped(conductor)) == 1
+    run_trials(conductor, valid_loss=[0.5])
+    assert skip_reasons(conductor) == []
+    run_trials(conductor, valid_loss=[0.05])
+    assert len(skip_reasons(conductor)) == 1
     assert conductor.finished
 
 
 def test_no_improvement_counts_trials_that_ended_since_the_best():
-    plan = make_plan(1, trials_per_arm=9, seeds=(), limits=each_arm(no_improvement=2))
+    plan = make_plan(1, trials_per_arm=9, seeds=(), limits=limit_each_arm(no_improvement=2))
     conductor = Conductor(plan)
-    run(conductor, valid_score=[0.1, 0.05, 0.3, 0.3])
-    assert skipped(conductor) == [], "an equal value is no better one, and only one trial has ended since"
+    run_trials(conductor, valid_score=[0.1, 0.05, 0.3, 0.3])
+    assert skip_reasons(conductor) == [], (
+        "an equal value is no improvement, and one trial has ended since the best"
+    )
     conductor.record_end(conductor.next_trial().trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
-    shown = skipped(conductor)
-    assert len(shown) == 4
-    assert shown[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
+    reasons = skip_reasons(conductor)
+    assert len(reasons) == 4
+    assert reasons[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
 
 
-def test_what_runs_when_the_search_is_over_goes_on_and_may_win():
-    plan = make_plan(1, trials_per_arm=4, seeds=(7,), limits=each_arm(no_improvement=1))
+def test_running_trials_continue_after_the_search_limit():
+    plan = make_plan(1, trials_per_arm=4, seeds=(7,), limits=limit_each_arm(no_improvement=1))
     conductor = Conductor(plan)
-    first, second, third = (conductor.next_trial() for _ in range(3))
-    finish(conductor, first, valid_score=0.5)
-    finish(conductor, second, valid_score=0.4)
-    assert len(skipped(conductor)) == 1
-    assert conductor.next_trial() is None, "nothing is confirmed while a search trial runs"
-    finish(conductor, third, valid_score=0.9)
-    assert conductor.next_trial().assignment == third.assignment
+    first_trial, second_trial, third_trial = (conductor.next_trial() for _ in range(3))
+    finish_trial(conductor, first_trial, valid_score=0.5)
+    finish_trial(conductor, second_trial, valid_score=0.4)
+    assert len(skip_reasons(conductor)) == 1
+    assert conductor.next_trial() is None, "no confirm trial starts while a search trial runs"
+    finish_trial(conductor, third_trial, valid_score=0.9)
+    assert conductor.next_trial().assignment == third_trial.assignment
 
 
-def test_a_search_goes_on_until_there_is_what_is_to_be_confirmed():
-    plan = make_plan(1, trials_per_arm=4, best=2, seeds=(7,), limits=each_arm(target=0.1))
+def test_search_continues_until_enough_trials_can_be_confirmed():
+    plan = make_plan(1, trials_per_arm=4, best=2, seeds=(7,), limits=limit_each_arm(target=0.1))
     conductor = Conductor(plan)
-    run(conductor, valid_score=[0.9])
-    assert skipped(conductor) == []
-    run(conductor, valid_score=[0.8])
-    assert len(skipped(conductor)) == 2
+    run_trials(conductor, valid_score=[0.9])
+    assert skip_reasons(conductor) == []
+    run_trials(conductor, valid_score=[0.8])
+    assert len(skip_reasons(conductor)) == 2
 
 
 @pytest.mark.parametrize(("resources", "hours"), [(Resources(cpus=2), 2), (Resources(gpus=0.5), 0.5)])
-def test_device_hours_are_work_times_devices_and_equal_between_arms(resources, hours):
-    limits = each_arm(device_hours=2 * hours)
+def test_device_hours_are_work_times_devices(resources, hours):
+    limits = limit_each_arm(device_hours=2 * hours)
     conductor = Conductor(make_plan(2, trials_per_arm=9, seeds=(), resources=resources, limits=limits))
-    asked = run(conductor, seconds=[3600.0] * 4)
-    assert asked == [("arm-0", "search"), ("arm-1", "search")] * 2
+    places = run_trials(conductor, seconds=[3600.0] * 4)
+    assert places == [("arm-0", "search"), ("arm-1", "search")] * 2
     assert conductor.finished
-    shown = skipped(conductor)
-    assert len(shown) == 14
-    assert shown[0].endswith(f"{2 * hours:g} device hours are used up")
+    reasons = skip_reasons(conductor)
+    assert len(reasons) == 14
+    assert reasons[0].endswith(f"{2 * hours:g} device hours are used up")
 
 
-def test_device_hours_are_noticed_while_a_trial_runs():
-    plan = make_plan(1, trials_per_arm=3, seeds=(), limits=each_arm(device_hours=1.0))
+def test_device_hours_are_checked_while_a_trial_runs():
+    plan = make_plan(1, trials_per_arm=3, seeds=(), limits=limit_each_arm(device_hours=1.0))
     conductor = Conductor(plan)
     trial = conductor.next_trial()
     for step in range(1, 5):
         conductor.report(trial.trial_id, Measurement(step, step * 1200.0, {"valid/score": 0.1}))
-    assert len(skipped(conductor)) == 2
+    assert len(skip_reasons(conductor)) == 2
     assert conductor.next_trial() is None
 
 
-def test_flops_are_those_that_trials_report():
-    conductor = Conductor(make_plan(1, trials_per_arm=5, seeds=(), limits=each_arm(flops=25.0)))
-    run(conductor, train_flops=[10.0, 10.0, 10.0])
-    assert [each.rpartition(": ")[2] for each in skipped(conductor)] == [
+def test_flops_are_the_sum_of_reported_flops():
+    conductor = Conductor(make_plan(1, trials_per_arm=5, seeds=(), limits=limit_each_arm(flops=25.0)))
+    run_trials(conductor, train_flops=[10.0, 10.0, 10.0])
+    assert [line.rpartition(": ")[2] for line in skip_reasons(conductor)] == [
         "25 FLOPs of training are used up"
     ] * 2
 
 
-def test_a_trial_that_does_not_say_its_flops_has_crashed_where_they_are_limited():
+def test_trial_without_flops_crashes_under_a_flops_limit():
     conductor = Conductor(make_plan(1, limits=Limits(flops=1.0)))
     trial = conductor.next_trial()
     conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.1}))
-    settled = conductor.judge_outcome(trial.trial_id, DONE)
-    assert settled.kind is OutcomeKind.CRASHED
-    assert "must report train/flops, and did not" in settled.reason
+    outcome = conductor.judge_outcome(trial.trial_id, FINISHED)
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert "must report train/flops, and did not" in outcome.reason
 
 
-def test_the_sweeps_device_hours_end_everything_to_be_resumed():
+def test_device_hours_of_the_sweep_end_the_session():
     plan = make_plan(2, trials_per_arm=3, limits=Limits(device_hours=1.0))
     log = MemoryLog()
     recorder = record(plan, log)
@@ -144,7 +148,7 @@ def test_the_sweeps_device_hours_end_everything_to_be_resumed():
         attempt = recorder.ask()
         report = Measurement(1, 1900.0, {"valid/score": 0.1})
         recorder.record(attempt.trial_id, attempt.token, Reply(report))
-        recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
+        recorder.record(attempt.trial_id, attempt.token, Reply(ended=FINISHED))
     assert recorder.ask() is None
     assert recorder.draining == "the budget of 1 device hours is used up"
     recorder.close()
@@ -152,25 +156,29 @@ def test_the_sweeps_device_hours_end_everything_to_be_resumed():
 
 
 LIMITS = {
-    "target": each_arm(target=0.84),
-    "no_improvement": each_arm(no_improvement=2),
-    "device_hours": each_arm(device_hours=7 / 3600),
+    "target": limit_each_arm(target=0.84),
+    "no_improvement": limit_each_arm(no_improvement=2),
+    "device_hours": limit_each_arm(device_hours=7 / 3600),
     "sweep": Limits(device_hours=30 / 3600),
 }
 
 
-def arms_that_fail():
+def make_failing_arms():
     return [make_arm("sound"), make_arm("weak", fault="diverge", fault_at=4), make_arm("short", steps=2)]
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_session_that_died_after_any_transaction_decides_the_same(name):
-    plan = make_plan(arms_that_fail(), trials_per_arm=6, posthoc=({"model.shift": 0.5},), limits=LIMITS[name])
-    whole = MemoryLog()
-    run_in_turn(record(plan, whole))
-    kinds = set(whole.outcomes().values())
+def test_killed_session_continues_with_equal_decisions(name):
+    plan = make_plan(
+        make_failing_arms(), trials_per_arm=6, posthoc=({"model.shift": 0.5},), limits=LIMITS[name]
+    )
+    complete_log = MemoryLog()
+    run_in_turn(record(plan, complete_log))
+    kinds = set(complete_log.outcomes().values())
     assert OutcomeKind.SKIPPED in kinds or name == "sweep"
-    for cut in [0, *whole.batches][list(LIMITS).index(name) :: 4]:  # every one under one of the limits
-        log = MemoryLog(whole.written[:cut])
+    for num_events in [0, *complete_log.batches][
+        list(LIMITS).index(name) :: 4
+    ]:  # each limit tests other transactions
+        log = MemoryLog(complete_log.written[:num_events])
         run_in_turn(record(plan, log))
-        assert content(log.written) == content(whole.written), f"cut after {cut} events"
+        assert content(log.written) == content(complete_log.written), f"cut after {num_events} events"

@@ -4,49 +4,65 @@ from hypothesis import strategies as st
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.spec.section import Objective
 
-MAX, MIN = Objective(metric="valid/a", goal="max"), Objective(metric="valid/b", goal="min")
+MAX_OBJECTIVE, MIN_OBJECTIVE = (
+    Objective(metric="valid/a", goal="max"),
+    Objective(metric="valid/b", goal="min"),
+)
 
 
-def candidates(*values):
-    return [Candidate(number, {"x": number}, tuple(each)) for number, each in enumerate(values)]
+def make_candidates(*values):
+    return [Candidate(number, {"x": number}, tuple(scores)) for number, scores in enumerate(values)]
 
 
-def order(found):
-    return [each.assignment["x"] for each in found]
+def ordered_values(trials):
+    return [trial.assignment["x"] for trial in trials]
 
 
-def test_largest_first_when_the_goal_is_max():
-    assert order(best_first(candidates([1.0], [3.0], [2.0]), [MAX])) == [1, 2, 0]
+def test_largest_value_is_first_for_the_goal_max():
+    assert ordered_values(best_first(make_candidates([1.0], [3.0], [2.0]), [MAX_OBJECTIVE])) == [1, 2, 0]
 
 
-def test_smallest_first_when_the_goal_is_min():
-    assert order(best_first(candidates([1.0], [3.0], [2.0]), [MIN])) == [0, 2, 1]
+def test_smallest_value_is_first_for_the_goal_min():
+    assert ordered_values(best_first(make_candidates([1.0], [3.0], [2.0]), [MIN_OBJECTIVE])) == [0, 2, 1]
 
 
-def test_equal_values_keep_the_order_of_asking():
-    assert order(best_first(reversed(candidates([1.0], [1.0], [1.0])), [MAX])) == [0, 1, 2]
+def test_equal_values_keep_the_order_of_trials():
+    assert ordered_values(best_first(reversed(make_candidates([1.0], [1.0], [1.0])), [MAX_OBJECTIVE])) == [
+        0,
+        1,
+        2,
+    ]
 
 
-def test_an_assignment_counts_once_with_its_best_value():
-    twice = [Candidate(0, {"x": 7}, (1.0,)), Candidate(1, {"x": 8}, (2.0,)), Candidate(2, {"x": 7}, (3.0,))]
-    assert order(best_first(twice, [MAX])) == [7, 8]
+def test_equal_params_count_once_with_their_best_value():
+    repeated_params = [
+        Candidate(0, {"x": 7}, (1.0,)),
+        Candidate(1, {"x": 8}, (2.0,)),
+        Candidate(2, {"x": 7}, (3.0,)),
+    ]
+    assert ordered_values(best_first(repeated_params, [MAX_OBJECTIVE])) == [7, 8]
 
 
-def test_true_is_not_one():
-    both = [Candidate(0, {"x": True}, (1.0,)), Candidate(1, {"x": 1}, (2.0,))]
-    assert len(best_first(both, [MAX])) == 2
+def test_true_and_one_are_different_params():
+    boolean_and_integer = [Candidate(0, {"x": True}, (1.0,)), Candidate(1, {"x": 1}, (2.0,))]
+    assert len(best_first(boolean_and_integer, [MAX_OBJECTIVE])) == 2
 
 
-def test_a_pareto_front_comes_before_what_it_dominates():
-    # 0 and 2 are the front; 1 is dominated by 2, 3 by all.
-    found = best_first(candidates([1.0, 0.1], [4.0, 0.9], [5.0, 0.8], [0.5, 1.0]), [MAX, MIN])
-    assert order(found) == [2, 0, 1, 3]
+def test_pareto_front_precedes_dominated_candidates():
+    # Candidates 0 and 2 are the front; 2 dominates 1, and all dominate 3.
+    ranked = best_first(
+        make_candidates([1.0, 0.1], [4.0, 0.9], [5.0, 0.8], [0.5, 1.0]), [MAX_OBJECTIVE, MIN_OBJECTIVE]
+    )
+    assert ordered_values(ranked) == [2, 0, 1, 3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12))
-def test_nothing_later_dominates_anything_earlier(points):
-    made = candidates(*[[float(a), float(b)] for a, b in points])
-    found = [points[number] for number in order(best_first(made, [MAX, MIN]))]
-    assert sorted(found) == sorted(points)
-    for place, (a, b) in enumerate(found):
-        assert not any(c >= a and d <= b and (c, d) != (a, b) for c, d in found[place + 1 :])
+def test_no_candidate_dominates_an_earlier_one(points):
+    all_candidates = make_candidates(*[[float(a), float(b)] for a, b in points])
+    ranked = [
+        points[number]
+        for number in ordered_values(best_first(all_candidates, [MAX_OBJECTIVE, MIN_OBJECTIVE]))
+    ]
+    assert sorted(ranked) == sorted(points)
+    for position, (a, b) in enumerate(ranked):
+        assert not any(c >= a and d <= b and (c, d) != (a, b) for c, d in ranked[position + 1 :])

@@ -10,7 +10,7 @@ from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small_specs import ARMS, make_spec
-from tests.orchestrator.statistics.looks import spent
+from tests.orchestrator.statistics.looks import power_and_seeds
 from tests.support.specs.planned import plan
 
 TWO = {name: ARMS[name] for name in ("minus-gate", "minus-transition")}
@@ -47,4 +47,6 @@ def test_plan_without_rounds_has_no_sentence_about_rounds():
 @pytest.mark.slow
 @pytest.mark.parametrize("effect", [2.0, 5.0, 10.0, 20.0])
 def test_expected_seeds_match_simulated_sweeps(effect):
-    assert expected_seeds(effect, 8, 4, 0.05) / 8 == pytest.approx(spent(effect, hopeless=0.0)[-1], abs=0.03)
+    assert expected_seeds(effect, 8, 4, 0.05) / 8 == pytest.approx(
+        power_and_seeds(effect, hopeless=0.0)[-1], abs=0.03
+    )

@@ -1,4 +1,4 @@
-"""The documented functions as a notebook uses them: a kernel of its own, figures among the outputs."""
+"""The documented functions work in a notebook kernel and show figures."""
 
 import base64
 from dataclasses import replace
@@ -11,17 +11,17 @@ from trainables.metrics import Metric
 
 CELLS = (
     "%matplotlib inline\nfrom orchestrator.read import figures, measurements, report, trials",
-    "found = trials('synthetic').to_pandas()\nfound.groupby(['arm', 'phase']).size().sum()",
-    "found = measurements('synthetic').to_pandas()\nfound[found.metric == 'valid/score'].trial_id.nunique()",
-    "[each.arm for each in report('synthetic').tallies]",
-    "drawn = figures('synthetic')\nnext(iter(drawn.values()))",
+    "table = trials('synthetic').to_pandas()\ntable.groupby(['arm', 'phase']).size().sum()",
+    "table = measurements('synthetic').to_pandas()\ntable[table.metric == 'valid/score'].trial_id.nunique()",
+    "[tally.arm for tally in report('synthetic').tallies]",
+    "images = figures('synthetic')\nnext(iter(images.values()))",
     "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
 )
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # those of the notebook's libraries
-def test_a_notebook(tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore")  # the libraries of the notebook give warnings
+def test_notebook_shows_tables_and_figures(tmp_path, monkeypatch):
     import nbformat
     from nbclient import NotebookClient
 
@@ -36,4 +36,4 @@ def test_a_notebook(tmp_path, monkeypatch):
     assert outputs[2][0].data["text/plain"] == number
     assert outputs[3][0].data["text/plain"] == "['arm-0', 'arm-1']"
     assert base64.b64decode(outputs[4][0].data["image/png"]).startswith(b"\x89PNG")
-    assert "image/png" in outputs[5][0].data, "the notebook's own figures are still shown"
+    assert "image/png" in outputs[5][0].data, "other figures of the notebook still appear"

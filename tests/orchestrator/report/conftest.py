@@ -1,4 +1,4 @@
-"""Pages without pictures, for tests that read what else is on them: most of a page's time is theirs."""
+"""Fixtures for tests of pages."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from tests.support.numerics.blank_figures import draw_none
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures have their size and their label, and nothing in them."""
+    """Draw empty figures with size and label, because figures take most of the time of a page."""
     draw_none(monkeypatch.setattr)

@@ -1,4 +1,4 @@
-"""What a figure of a report draws, as numbers: every panel is painted and its marks are read back."""
+"""Read the marks of a drawn report figure as numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ from orchestrator.report.figures.style import Panel
 from tests.orchestrator.report.studies import Study
 
 Point = tuple[float, float]
-CORNERS = 5
-"""Of a box that is closed."""
+BOX_CORNERS = 5
+"""Number of vertices of a closed box."""
 
 
 @dataclass(frozen=True)
 class Whisker:
-    """A mark with an interval, across or upwards."""
+    """A mark with a horizontal or vertical interval."""
 
-    at: Point
+    position: Point
     low: float
     high: float
 
 
 class Drawing:
-    """The marks of a panel."""
+    """The marks of a drawn panel."""
 
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
@@ -37,7 +37,7 @@ class Drawing:
         panel.paint(self._axes)
 
     def points(self, marker: str, *, colour: str = "") -> list[Point]:
-        """Of all marks of a kind, in the order in which they were drawn."""
+        """Return the positions of all marks of a kind in drawing order."""
         return [
             (float(x), float(y))
             for line in self._axes.lines
@@ -46,7 +46,7 @@ class Drawing:
         ]
 
     def lines(self, style: str, colour: str) -> list[list[Point]]:
-        """Lines of a style and a colour, those beside markers too."""
+        """Return the lines of a style and a colour, including lines with markers."""
         return [
             [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
             for line in self._axes.lines
@@ -55,96 +55,96 @@ class Drawing:
 
     @cached_property
     def whiskers(self) -> list[Whisker | Point]:
-        """Of every square with an interval what it shows; of one without, its place alone."""
-        found: list[Whisker | Point] = []
-        for each in self._axes.containers:
-            if isinstance(each, ErrorbarContainer):
-                mark, _, bars = each.lines
+        """Return every square with its interval, or only its position without an interval."""
+        marks: list[Whisker | Point] = []
+        for container in self._axes.containers:
+            if isinstance(container, ErrorbarContainer):
+                mark, _, bars = container.lines
                 ends = [segment for bar in bars for segment in bar.get_segments()]
-                for place, at in enumerate(zip(mark.get_xdata(), mark.get_ydata(), strict=True)):
-                    found.append(_whisker(at, ends[place], each.has_xerr) if ends else at)
-        return found
+                for index, position in enumerate(zip(mark.get_xdata(), mark.get_ydata(), strict=True)):
+                    marks.append(_whisker(position, ends[index], container.has_xerr) if ends else position)
+        return marks
 
     def bands(self) -> list[dict[float, Point]]:
-        """Of every filled band its lower and upper edge, by where it is across."""
+        """Return the lower and upper edge of every filled band by x."""
         return [
             _edges(path.vertices)
-            for each in self._axes.collections
-            if isinstance(each, PolyCollection)
-            for path in each.get_paths()
+            for collection in self._axes.collections
+            if isinstance(collection, PolyCollection)
+            for path in collection.get_paths()
         ]
 
-    def upright_bands(self) -> list[dict[float, Point]]:
-        """Of every filled band its left and right edge, by where it is upwards."""
+    def vertical_bands(self) -> list[dict[float, Point]]:
+        """Return the left and right edge of every filled band by y."""
         return [
             _edges((y, x) for x, y in path.vertices)
-            for each in self._axes.collections
-            if isinstance(each, PolyCollection)
-            for path in each.get_paths()
+            for collection in self._axes.collections
+            if isinstance(collection, PolyCollection)
+            for path in collection.get_paths()
         ]
 
     def bars(self) -> list[float]:
-        """Widths of lying bars, from the top."""
+        """Return the widths of horizontal bars from top to bottom."""
         return [
-            each.get_width()
-            for each in self._axes.patches
-            if isinstance(each, Rectangle) and abs(each.get_height() - 0.3) < 1e-9
+            patch.get_width()
+            for patch in self._axes.patches
+            if isinstance(patch, Rectangle) and abs(patch.get_height() - 0.3) < 1e-9
         ]
 
     def cells(self) -> dict[tuple[int, int], float]:
-        """Of a heat map how full each cell is that is not empty, by column and row."""
-        found: dict[tuple[int, int], float] = {}
-        for each in self._axes.patches:
-            if isinstance(each, PathPatch):
-                corners = each.get_path().vertices
-                for start in range(0, len(corners), CORNERS):
-                    across, up = zip(*corners[start : start + CORNERS], strict=True)
-                    found[round(min(across)), round(min(up))] = float(each.get_alpha() or 0)
-        return found
+        """Return the opacity of every non-empty heat map cell by column and row."""
+        opacities: dict[tuple[int, int], float] = {}
+        for patch in self._axes.patches:
+            if isinstance(patch, PathPatch):
+                corners = patch.get_path().vertices
+                for start in range(0, len(corners), BOX_CORNERS):
+                    xs, ys = zip(*corners[start : start + BOX_CORNERS], strict=True)
+                    opacities[round(min(xs)), round(min(ys))] = float(patch.get_alpha() or 0)
+        return opacities
 
-    def ink(self, at: Point) -> float:
-        """How full the areas are that a point lies in."""
+    def opacity_at(self, position: Point) -> float:
+        """Return the sum of opacities of the areas that contain a position."""
         return sum(
-            float(each.get_alpha() or 0)
-            for each in self._axes.patches
-            if isinstance(each, PathPatch) and each.get_path().contains_point(at)
+            float(patch.get_alpha() or 0)
+            for patch in self._axes.patches
+            if isinstance(patch, PathPatch) and patch.get_path().contains_point(position)
         )
 
     def texts(self) -> dict[str, Point]:
-        """What is written where; of a text that is there twice the last."""
-        return dict(self.places())
+        """Return the position of each text; the last one counts if a text appears twice."""
+        return dict(self.text_positions())
 
-    def places(self) -> list[tuple[str, Point]]:
-        """All that is written, and where."""
-        return [(each.get_text(), each.get_position()) for each in self._axes.texts]
+    def text_positions(self) -> list[tuple[str, Point]]:
+        """Return all texts with their positions."""
+        return [(text.get_text(), text.get_position()) for text in self._axes.texts]
 
-    def key(self) -> list[str]:
-        """What the key says of marks."""
-        return [each.get_text() for each in self._axes.get_legend().get_texts()]
+    def legend_labels(self) -> list[str]:
+        """Return the labels of the legend."""
+        return [text.get_text() for text in self._axes.get_legend().get_texts()]
 
     @property
     def limits(self) -> Point:
-        """Ends of the axis across."""
+        """Return the ends of the x axis."""
         low, high = self._axes.get_xlim()
         return float(low), float(high)
 
-    def rows(self) -> list[str]:
-        """What the rows are called."""
-        return [each.get_text() for each in self._axes.get_yticklabels()]
+    def row_labels(self) -> list[str]:
+        """Return the labels of the rows."""
+        return [label.get_text() for label in self._axes.get_yticklabels()]
 
 
-def _whisker(at: Point, ends: Sequence[Point], across: bool) -> Whisker:
-    values = [end[0 if across else 1] for end in ends]
-    return Whisker((float(at[0]), float(at[1])), min(values), max(values))
+def _whisker(position: Point, ends: Sequence[Point], is_horizontal: bool) -> Whisker:
+    values = [end[0 if is_horizontal else 1] for end in ends]
+    return Whisker((float(position[0]), float(position[1])), min(values), max(values))
 
 
 def _edges(vertices: Iterable[Point]) -> dict[float, Point]:
-    found: dict[float, list[float]] = {}
+    values_by_x: dict[float, list[float]] = {}
     for x, y in vertices:
-        found.setdefault(float(x), []).append(float(y))
-    return {x: (min(values), max(values)) for x, values in found.items()}
+        values_by_x.setdefault(float(x), []).append(float(y))
+    return {x: (min(values), max(values)) for x, values in values_by_x.items()}
 
 
-def drawings(made: Study) -> dict[str, Drawing]:
-    """All figures of a study, by name."""
-    return {each.name: Drawing(each) for each in all_panels(made.report(), made.details())}
+def drawings(study: Study) -> dict[str, Drawing]:
+    """Return all figures of a study by name."""
+    return {panel.name: Drawing(panel) for panel in all_panels(study.report(), study.details())}

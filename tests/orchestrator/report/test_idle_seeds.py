@@ -1,49 +1,55 @@
-"""Seeds that change nothing are one run under many numbers, and seeds that failed are said to be whose."""
+"""Seeds that change no result give no verdict, and failed seeds are attributed to their arm."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.trials import OutcomeKind, Record
-from tests.orchestrator.report.studies import Study, study
+from tests.orchestrator.report.studies import Study, make_study
 
 
-def constant(values: Callable[[str], float], more: Callable[[int], float]) -> Study:
-    """A study whose seeds measure one accuracy an arm, and a loss by the seed."""
-    made = study(2, 4, 0, thresholds=())
+def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[int], float]) -> Study:
+    """Return a study with one accuracy per arm and one loss per seed."""
+    base_study = make_study(2, 4, 0, thresholds=())
 
-    def alike(each: Record) -> Record:
-        assert each.last is not None
+    def set_metrics(record: Record) -> Record:
+        assert record.last is not None
         metrics = {
-            "near-iid/accuracy": values(each.arm),
-            "near-iid/loss": more(each.seed),
-            "train/loss": each.seed,
+            "near-iid/accuracy": accuracy_of(record.arm),
+            "near-iid/loss": loss_of(record.seed),
+            "train/loss": record.seed,
         }
-        return replace(each, last=replace(each.last, metrics=metrics))
+        return replace(record, last=replace(record.last, metrics=metrics))
 
-    return replace(made, records=tuple(map(alike, made.records)))
+    return replace(base_study, records=tuple(map(set_metrics, base_study.records)))
 
 
-def test_identical_seeds_decide_nothing():
-    report = constant(lambda arm: 0.9 if arm == "arm-1" else 0.5, lambda _: 1.0).report()
+def test_identical_seeds_give_no_verdict():
+    report = make_constant_study(lambda arm: 0.9 if arm == "arm-1" else 0.5, lambda _: 1.0).report()
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
     assert verdict.p is None
-    assert not [each for each in warning_texts(report) if "all seeds" in each], "nothing is claimed"
-    assert all(each.p is None and each.estimate.low is None for each in report.effects if each.primary)
+    assert not [text for text in warning_texts(report) if "all seeds" in text], (
+        "there is no verdict to warn about"
+    )
+    assert all(
+        effect.p is None and effect.estimate.low is None for effect in report.effects if effect.primary
+    )
 
 
-def test_constant_outcome_of_differing_seeds_may_decide():
-    report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
+def test_constant_outcome_of_differing_seeds_may_give_a_verdict():
+    report = make_constant_study(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
-    [shown] = [each for each in warning_texts(report) if "all seeds" in each]
-    assert shown.startswith("arm-1: all seeds measured the same near-iid/accuracy")
+    [warning] = [text for text in warning_texts(report) if "all seeds" in text]
+    assert warning.startswith("arm-1: all seeds measured the same near-iid/accuracy")
 
 
-def test_seeds_that_failed_in_the_reference_are_said_to_be_its_own():
-    fate = {0: OutcomeKind.DIVERGED}
-    made = study(2, 4, 0, thresholds=(), fate=lambda arm, _: fate.get(arm, OutcomeKind.FINISHED))
-    [verdict] = made.report().verdicts
+def test_failed_seeds_of_the_reference_are_attributed_to_it():
+    outcome_by_arm = {0: OutcomeKind.DIVERGED}
+    study_with_failures = make_study(
+        2, 4, 0, thresholds=(), outcome_of=lambda arm, _: outcome_by_arm.get(arm, OutcomeKind.FINISHED)
+    )
+    [verdict] = study_with_failures.report().verdicts
     assert verdict.line.startswith("arm-1: undecided: 4 seeds failed in arm-0 (")
     assert "4 of 4 seeds finished" in verdict.line

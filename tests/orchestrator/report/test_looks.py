@@ -1,4 +1,4 @@
-"""A report of a study with looks says what was certain at a look, and leaves it so."""
+"""A report with interim looks repeats the verdict of the look that decided an arm."""
 
 from dataclasses import replace
 
@@ -11,61 +11,70 @@ from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.tables import screen_table
 from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.comparisons.test_answers import METRICS, SEEDS, plan, record
+from tests.orchestrator.report.comparisons.test_answers import (
+    METRICS,
+    SEEDS,
+    make_study_plan,
+    make_study_record,
+)
 
-LOOKING = plan(confirm=ConfirmPlan(1, SEEDS, ("iid", "far"), "decided"))
-SKIP = {"last": None, "reason": "good ended at the look after 4 of 8 seeds"}
+LOOK_PLAN = make_study_plan(confirm=ConfirmPlan(1, SEEDS, ("iid", "far"), "decided"))
+SKIP_FIELDS = {"last": None, "reason": "good ended at the look after 4 of 8 seeds"}
 
 
-def whole():
-    """All seeds of all arms."""
-    return [record(arm.name, seed) for arm in LOOKING.arms for seed in SEEDS]
+def make_complete_records():
+    """Return records of all seeds of all arms."""
+    return [make_study_record(arm.name, seed) for arm in LOOK_PLAN.arms for seed in SEEDS]
 
 
-def as_run():
-    """What of these would have run: nothing of an arm after the look that decided it."""
-    after = {
-        name: SEEDS[each.seeds :]
-        for name, each in early_verdicts(LOOKING, SeedResults(whole(), METRICS)).items()
+def make_stopped_records():
+    """Return the records of a sweep that skips the seeds of an arm after its verdict."""
+    skipped_seeds = {
+        name: SEEDS[verdict.seeds :]
+        for name, verdict in early_verdicts(LOOK_PLAN, SeedResults(make_complete_records(), METRICS)).items()
     }
     return [
-        replace(each, outcome=OutcomeKind.SKIPPED, **SKIP) if each.seed in after.get(each.arm, ()) else each
-        for each in whole()
+        replace(record, outcome=OutcomeKind.SKIPPED, **SKIP_FIELDS)
+        if record.seed in skipped_seeds.get(record.arm, ())
+        else record
+        for record in make_complete_records()
     ]
 
 
-def test_some_arms_are_decided_and_found_again_from_what_has_run():
-    found = early_verdicts(LOOKING, SeedResults(whole(), METRICS))
-    assert {"good", "bad"} <= set(found)
-    assert all(3 <= each.seeds < 8 for each in found.values())
-    assert early_verdicts(LOOKING, SeedResults(as_run(), METRICS)) == found
+def test_early_verdicts_do_not_depend_on_skipped_seeds():
+    verdicts = early_verdicts(LOOK_PLAN, SeedResults(make_complete_records(), METRICS))
+    assert {"good", "bad"} <= set(verdicts)
+    assert all(3 <= verdict.seeds < 8 for verdict in verdicts.values())
+    assert early_verdicts(LOOK_PLAN, SeedResults(make_stopped_records(), METRICS)) == verdicts
 
 
-def test_the_verdict_the_interval_and_p_are_those_of_the_look():
-    report = summarise(LOOKING, as_run())
-    found = early_verdicts(LOOKING, SeedResults(as_run(), METRICS))["good"]
-    (verdict,) = (each for each in report.verdicts if each.arm == "good")
+def test_report_repeats_verdict_interval_and_p_of_the_look():
+    report = summarise(LOOK_PLAN, make_stopped_records())
+    look = early_verdicts(LOOK_PLAN, SeedResults(make_stopped_records(), METRICS))["good"]
+    (verdict,) = (verdict for verdict in report.verdicts if verdict.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
-    assert f"ended after {found.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
-    assert verdict.p == found.found["iid/accuracy"].p <= 0.0025
+    assert f"ended after {look.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
+    assert verdict.p == look.found["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
     assert "Arms were tested after each round of seeds." in as_markdown_report(report, [])
     rows = {row[0]: row[-1] for row in screen_table(report).rows}
-    assert rows["good"].endswith(f"(ended after {found.seeds} of 8 seeds, interval at level 0.0025)")
+    assert rows["good"].endswith(f"(ended after {look.seeds} of 8 seeds, interval at level 0.0025)")
     assert rows["baseline"] == ""
 
 
-@pytest.mark.parametrize("last", SEEDS[6:])
-def test_early_verdict_ignores_later_seeds_of_the_baseline(last):
-    failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
-        if (each.arm, each.seed) == ("baseline", last)
-        else each
-        for each in as_run()
+@pytest.mark.parametrize("seed", SEEDS[6:])
+def test_early_verdict_ignores_later_seeds_of_the_baseline(seed):
+    records_with_failure = [
+        replace(record, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
+        if (record.arm, record.seed) == ("baseline", seed)
+        else record
+        for record in make_stopped_records()
     ]
-    missing = [each for each in as_run() if (each.arm, each.seed) != ("baseline", last)]
-    for records in (failed, missing):
-        said = {each.arm: each.kind for each in summarise(LOOKING, records).verdicts}
-        assert said["good"] == "better"
-        assert said["bad"] == "worse"
+    records_without_seed = [
+        record for record in make_stopped_records() if (record.arm, record.seed) != ("baseline", seed)
+    ]
+    for records in (records_with_failure, records_without_seed):
+        kinds = {verdict.arm: verdict.kind for verdict in summarise(LOOK_PLAN, records).verdicts}
+        assert kinds["good"] == "better"
+        assert kinds["bad"] == "worse"

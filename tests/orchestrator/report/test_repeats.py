@@ -1,4 +1,4 @@
-"""Reports of repeated searches: the repeat is the unit of every interval, and controls are apart."""
+"""Reports of repeated searches: intervals use repeats as units, and controls are separate."""
 
 import math
 from dataclasses import replace
@@ -16,32 +16,32 @@ from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 OUTCOME = "test/score"
-REPEATS = 4
-ANSWER = AnswerPlan((OUTCOME,), None, 0.05, 1)
+NUM_REPEATS = 4
+ANSWER_PLAN = AnswerPlan((OUTCOME,), None, 0.05, 1)
 
 
-def value(arm, repeat, seed, plan):
-    place = plan.confirm.seeds.index(seed)
+def score_of(arm, repeat, seed, plan):
+    index = plan.confirm.seeds.index(seed)
     shift = {"arm-0": 0.0, "arm-1": 1.0 + 0.1 * math.sin(repeat), "control-0": 0.2 * math.cos(3 * repeat)}
-    return shift[arm] + math.sin(place) + 0.01 * place * (arm == "arm-1")
+    return shift[arm] + math.sin(index) + 0.01 * index * (arm == "arm-1")
 
 
-def record(plan, planned, outcome=OutcomeKind.FINISHED):
-    metrics = {"valid/score": float(planned.number + 10 * planned.repeat)}
-    if planned.phase == "confirm":
-        metrics[OUTCOME] = value(planned.arm, planned.repeat, planned.seed, plan)
+def make_repeat_record(plan, trial, outcome=OutcomeKind.FINISHED):
+    metrics = {"valid/score": float(trial.number + 10 * trial.repeat)}
+    if trial.phase == "confirm":
+        metrics[OUTCOME] = score_of(trial.arm, trial.repeat, trial.seed, plan)
     last = Measurement(1, 1.0, metrics)
-    assignment = {"model.x": planned.repeat / 10 + (0 if planned.phase == "confirm" else planned.number)}
-    arm = plan.arm(planned.arm)
+    assignment = {"model.x": trial.repeat / 10 + (0 if trial.phase == "confirm" else trial.number)}
+    arm = plan.arm(trial.arm)
     settings = {**arm.settings, "model": {**arm.settings["model"], "x": assignment["model.x"]}}
     return Record(
-        trial_id=planned.trial_id,
+        trial_id=trial.trial_id,
         sweep=plan.name,
-        arm=planned.arm,
-        phase=planned.phase,
-        number=planned.number,
-        seed=planned.seed,
-        rank=planned.rank,
+        arm=trial.arm,
+        phase=trial.phase,
+        number=trial.number,
+        seed=trial.seed,
+        rank=trial.rank,
         assignment=assignment,
         overrides={},
         settings=settings,
@@ -52,39 +52,42 @@ def record(plan, planned, outcome=OutcomeKind.FINISHED):
         started_at=0.0,
         ended_at=1.0,
         attempts=1,
-        repeat=planned.repeat,
+        repeat=trial.repeat,
     )
 
 
 @pytest.fixture
-def made():
-    plan = replace(repeated_plan(REPEATS, controls=1), answer=ANSWER)
-    return plan, [record(plan, each) for each in plan.trials]
+def plan_and_records():
+    plan = replace(repeated_plan(NUM_REPEATS, controls=1), answer=ANSWER_PLAN)
+    return plan, [make_repeat_record(plan, trial) for trial in plan.trials]
 
 
-def test_the_interval_is_of_repeats_with_the_mean_of_their_seeds(made):
-    plan, records = made
+def test_interval_uses_the_means_of_repeats(plan_and_records):
+    plan, records = plan_and_records
     report = summarise(plan, records)
     [verdict] = report.verdicts
     differences = [
-        fmean(value("arm-1", repeat, seed, plan) - value("arm-0", repeat, seed, plan) for seed in seeds)
+        fmean(score_of("arm-1", repeat, seed, plan) - score_of("arm-0", repeat, seed, plan) for seed in seeds)
         for repeat, seeds in report.unit_seeds
     ]
-    half = stats.t.ppf(0.975, REPEATS - 1) * stdev(differences) / math.sqrt(REPEATS)
-    assert verdict.difference.n == REPEATS
+    half_width = stats.t.ppf(0.975, NUM_REPEATS - 1) * stdev(differences) / math.sqrt(NUM_REPEATS)
+    assert verdict.difference.n == NUM_REPEATS
     assert verdict.difference.mean == pytest.approx(fmean(differences))
-    assert verdict.difference.high == pytest.approx(fmean(differences) + half)
+    assert verdict.difference.high == pytest.approx(fmean(differences) + half_width)
     assert verdict.seeds == "4 of 4 repeats finished"
     assert (verdict.kind, verdict.text, verdict.covers) == ("better", "better", "repeated searches")
     cell = report.cell("arm-0", OUTCOME)
     assert (cell.estimate.n, len(cell.by_seed), len(cell.by_unit)) == (4, 8, 4)
-    assert (report.unit, report.repeats) == ("repeat", REPEATS)
+    assert (report.unit, report.repeats) == ("repeat", NUM_REPEATS)
 
 
-def test_a_failed_seed_spoils_its_repeat(made):
-    plan, records = made
-    failed = next(each for each in records if each.phase == "confirm" and each.arm == "arm-1")
-    records = [replace(each, outcome=OutcomeKind.CRASHED) if each is failed else each for each in records]
+def test_failed_seed_excludes_its_repeat(plan_and_records):
+    plan, records = plan_and_records
+    failed_record = next(record for record in records if record.phase == "confirm" and record.arm == "arm-1")
+    records = [
+        replace(record, outcome=OutcomeKind.CRASHED) if record is failed_record else record
+        for record in records
+    ]
     report = summarise(plan, records)
     [verdict] = report.verdicts
     assert (verdict.kind, verdict.p, verdict.difference.n) == ("undecided", None, 3)
@@ -92,9 +95,9 @@ def test_a_failed_seed_spoils_its_repeat(made):
     assert report.finished("arm-1") == "3 of 4 finished"
 
 
-def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
-    plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER)
-    report = summarise(plan, [record(plan, each) for each in plan.trials])
+def test_verdict_names_a_single_search():
+    plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER_PLAN)
+    report = summarise(plan, [make_repeat_record(plan, trial) for trial in plan.trials])
     [verdict] = report.verdicts
     assert verdict.text == "better at the settings found by one search"
     assert verdict.covers == "one search"
@@ -103,26 +106,29 @@ def test_one_search_of_an_arm_is_told_in_the_verdict_itself():
     assert '"covers": "one search"' in as_json(report)
 
 
-def test_controls_are_apart_from_verdicts_and_never_win(made):
-    plan, records = made
-    better = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, OUTCOME: 99.0}))
-        if (each.arm, each.phase) == ("control-0", "confirm")
-        else each
-        for each in records
+def test_controls_have_no_verdict_and_never_win(plan_and_records):
+    plan, records = plan_and_records
+    records_with_better_control = [
+        replace(record, last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 99.0}))
+        if (record.arm, record.phase) == ("control-0", "confirm")
+        else record
+        for record in records
     ]
     report = summarise(plan, records)
-    assert [each.arm for each in report.verdicts] == ["arm-1"]
+    assert [verdict.arm for verdict in report.verdicts] == ["arm-1"]
     [control] = report.controls
-    assert (control.arm, control.level, control.difference.n) == ("control-0", 0.05, REPEATS)
+    assert (control.arm, control.level, control.difference.n) == ("control-0", 0.05, NUM_REPEATS)
     assert (report.control_rate.decided, report.control_rate.compared) == (0, 1)
     assert report.control_rate.high == pytest.approx(0.975), "1 - 0.025 ** (1 / 1)"
     assert control.line == arm_tags(report)["control-0"]["control"]
-    assert find_winner(plan, better, summarise(plan, better)).arm == "arm-1"
+    assert (
+        find_winner(plan, records_with_better_control, summarise(plan, records_with_better_control)).arm
+        == "arm-1"
+    )
 
 
-def test_the_winner_has_the_settings_of_the_repeat_whose_search_found_most(made):
-    plan, records = made
-    found = find_winner(plan, records, summarise(plan, records))
-    assert (found.arm, found.repeat, len(found.records)) == ("arm-1", REPEATS - 1, 2)
-    assert found.settings["model"]["x"] == pytest.approx((REPEATS - 1) / 10)
+def test_winner_has_the_params_of_the_best_repeat(plan_and_records):
+    plan, records = plan_and_records
+    winner = find_winner(plan, records, summarise(plan, records))
+    assert (winner.arm, winner.repeat, len(winner.records)) == ("arm-1", NUM_REPEATS - 1, 2)
+    assert winner.settings["model"]["x"] == pytest.approx((NUM_REPEATS - 1) / 10)

@@ -1,4 +1,4 @@
-"""Seeds that finished without a primary outcome: nothing is claimed of the others alone."""
+"""Seeds that finished without a primary outcome: the other seeds give no verdict."""
 
 import csv
 import io
@@ -12,69 +12,84 @@ from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
-from tests.orchestrator.report.studies import SPLITS, Study, study, without
+from tests.orchestrator.report.studies import SPLITS, Study, make_study, remove_metrics
 
-OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
-LINE = "undecided: 3 seeds lack a primary outcome; their values could change the verdict"
-
-
-def lacking(arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME) -> Study:
-    made = study(2, seeds=8, trials=0, thresholds=())
-    return without(made, [outcome], lambda each: each.arm == arm and each.seed in seeds)
+OUTCOME, SECOND_OUTCOME = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
+VERDICT_TEXT = "undecided: 3 seeds lack a primary outcome; their values could change the verdict"
 
 
-def two_outcomes(made: Study) -> Study:
-    assert made.plan.answer is not None
-    answer = replace(made.plan.answer, outcomes=(OUTCOME, OTHER), family=2)
-    return replace(made, plan=replace(made.plan, answer=answer))
+def study_without_outcome(
+    arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME
+) -> Study:
+    base_study = make_study(2, seeds=8, trials=0, thresholds=())
+    return remove_metrics(base_study, [outcome], lambda record: record.arm == arm and record.seed in seeds)
 
 
-def row(report: Report) -> dict[str, str]:
+def with_two_outcomes(base_study: Study) -> Study:
+    assert base_study.plan.answer is not None
+    answer = replace(base_study.plan.answer, outcomes=(OUTCOME, SECOND_OUTCOME), family=2)
+    return replace(base_study, plan=replace(base_study.plan, answer=answer))
+
+
+def outcome_row(report: Report) -> dict[str, str]:
     rows = csv.DictReader(io.StringIO(as_csv(report)))
-    return next(each for each in rows if (each["arm"], each["metric"]) == ("arm-1", OUTCOME))
+    return next(row for row in rows if (row["arm"], row["metric"]) == ("arm-1", OUTCOME))
 
 
-def test_a_verdict_is_withheld_everywhere(tmp_path: Path) -> None:
-    whole = study(2, seeds=8, trials=0, thresholds=()).report()
-    assert row(whole)["verdict"] == "worse", "all of its seeds decide it"
-    made = lacking()
-    found = made.report()
-    (said,) = found.verdicts
-    assert (said.kind, said.text, said.p, said.seeds) == ("undecided", LINE, None, "5 of 8 seeds measured it")
-    assert (row(found)["verdict"], row(found)["p"], row(found)["p_sign_flips"]) == (LINE, "", "")
-    assert (row(found)["n"], row(found)["failed"]) == ("5", "3")
-    tracked = arm_metrics(found)["arm-1"]
-    assert tracked["answer/n"] == 5
-    assert "answer/p" not in tracked, "its interval may leave out 0, beside which no p may say 1"
-    extended = arm_metrics(replace(found, extensions=("Seeds were added.",)))["arm-1"]
-    assert extended["answer/p"] == 1.0, "another may have been told before, and must not stay"
-    assert (tracked["seeds_finished"], tracked["seeds_failed"]) == (5, 3)
-    assert arm_tags(found)["arm-1"]["verdict"] == said.line
-    assert screen_table(found).rows[1][:2] == ("arm-1", "5 of 8 measured")
-    by_title = {grid.title: {each[0]: each for each in grid.rows} for grid in all_tables(found)}
-    assert by_title[f"{OUTCOME}, seed by seed"]["arm-1"][1:4] == ("not measured",) * 3
-    results = next(rows for title, rows in by_title.items() if title.startswith("accuracy (share"))
+def test_all_outputs_withhold_the_verdict(tmp_path: Path) -> None:
+    complete_report = make_study(2, seeds=8, trials=0, thresholds=()).report()
+    assert outcome_row(complete_report)["verdict"] == "worse", "eight seeds decide it"
+    tested_study = study_without_outcome()
+    report = tested_study.report()
+    (verdict,) = report.verdicts
+    assert (verdict.kind, verdict.text, verdict.p, verdict.seeds) == (
+        "undecided",
+        VERDICT_TEXT,
+        None,
+        "5 of 8 seeds measured it",
+    )
+    assert (
+        outcome_row(report)["verdict"],
+        outcome_row(report)["p"],
+        outcome_row(report)["p_sign_flips"],
+    ) == (VERDICT_TEXT, "", "")
+    assert (outcome_row(report)["n"], outcome_row(report)["failed"]) == ("5", "3")
+    metrics_of_arm = arm_metrics(report)["arm-1"]
+    assert metrics_of_arm["answer/n"] == 5
+    assert "answer/p" not in metrics_of_arm, "the interval may exclude 0, so that p = 1 would contradict it"
+    metrics_after_extension = arm_metrics(replace(report, extensions=("Seeds were added.",)))["arm-1"]
+    assert metrics_after_extension["answer/p"] == 1.0, (
+        "a value that an earlier report logged must be overwritten"
+    )
+    assert (metrics_of_arm["seeds_finished"], metrics_of_arm["seeds_failed"]) == (5, 3)
+    assert arm_tags(report)["arm-1"]["verdict"] == verdict.line
+    assert screen_table(report).rows[1][:2] == ("arm-1", "5 of 8 measured")
+    rows_by_title = {table.title: {row[0]: row for row in table.rows} for table in all_tables(report)}
+    assert rows_by_title[f"{OUTCOME}, seed by seed"]["arm-1"][1:4] == ("not measured",) * 3
+    results = next(rows for title, rows in rows_by_title.items() if title.startswith("accuracy (share"))
     assert results["arm-1"][1].endswith("(5 of 8 measured)")
-    assert LINE in as_json(found, made.details())
-    write_report_folder(found, tmp_path, made.details())
+    assert VERDICT_TEXT in as_json(report, tested_study.details())
+    write_report_folder(report, tmp_path, tested_study.details())
     for name in ("report.md", "report.html"):
         text = (tmp_path / name).read_text()
-        assert LINE in text
+        assert VERDICT_TEXT in text
 
 
-def test_an_arm_that_never_measured_it_has_no_seeds() -> None:
-    (said,) = lacking(seeds=tuple(range(101, 109))).report().verdicts
-    assert (said.kind, said.seeds) == ("undecided", "0 of 8 seeds measured it")
+def test_arm_without_the_outcome_has_no_measured_seeds() -> None:
+    (verdict,) = study_without_outcome(seeds=tuple(range(101, 109))).report().verdicts
+    assert (verdict.kind, verdict.seeds) == ("undecided", "0 of 8 seeds measured it")
 
 
-def test_an_outcome_that_an_arm_cannot_measure_leaves_its_others_alone() -> None:
-    made = two_outcomes(lacking(seeds=tuple(range(101, 109)), outcome=OTHER))
-    first, second = made.report().verdicts
-    assert (first.kind, first.seeds) == ("worse", "8 of 8 seeds finished")
-    assert second.text == "undecided: no seed of arm-1 measured it"
-    assert second.seeds == "0 of 8 seeds measured it"
+def test_missing_outcome_does_not_affect_other_outcomes() -> None:
+    tested_study = with_two_outcomes(
+        study_without_outcome(seeds=tuple(range(101, 109)), outcome=SECOND_OUTCOME)
+    )
+    first_verdict, second_verdict = tested_study.report().verdicts
+    assert (first_verdict.kind, first_verdict.seeds) == ("worse", "8 of 8 seeds finished")
+    assert second_verdict.text == "undecided: no seed of arm-1 measured it"
+    assert second_verdict.seeds == "0 of 8 seeds measured it"
 
 
 def test_best_arm_has_no_failed_seeds() -> None:
-    made = lacking("arm-0", (101,))
-    assert find_winner(made.plan, made.records, made.report()).arm == "arm-1"
+    tested_study = study_without_outcome("arm-0", (101,))
+    assert find_winner(tested_study.plan, tested_study.records, tested_study.report()).arm == "arm-1"

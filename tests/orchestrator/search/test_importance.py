@@ -1,4 +1,4 @@
-"""Which dimension mattered is found where it is known, and nothing is said where nothing can be."""
+"""The importance of dimensions matches the known function, and is unknown for unsuitable trials."""
 
 import random
 
@@ -15,36 +15,36 @@ SPACE = (
 )
 
 
-def tried(trials):
-    stream = random.Random(0)
+def make_trials(num_trials):
+    rng = random.Random(0)
     assignments = [
-        {"x": stream.uniform(0.001, 1), "n": stream.randint(1, 8), "c": stream.choice((None, True, "word"))}
-        for _ in range(trials)
+        {"x": rng.uniform(0.001, 1), "n": rng.randint(1, 8), "c": rng.choice((None, True, "word"))}
+        for _ in range(num_trials)
     ]
-    return assignments, [each["n"] + 0.1 * each["x"] for each in assignments]
+    return assignments, [assignment["n"] + 0.1 * assignment["x"] for assignment in assignments]
 
 
-@pytest.mark.parametrize(("trials", "method"), [(40, "fANOVA"), (130, "mean decrease of impurity")])
-def test_what_decides_comes_first_and_the_same_again(trials, method):
-    found = importance(SPACE, *tried(trials))
-    assert found is not None
-    assert (found.method, found.trials, next(iter(found.shares))) == (method, trials, "n")
-    assert sum(found.shares.values()) == pytest.approx(1.0)
-    assert importance(SPACE, *tried(trials)) == found
+@pytest.mark.parametrize(("num_trials", "method"), [(40, "fANOVA"), (130, "mean decrease of impurity")])
+def test_most_important_dimension_is_first_and_reproducible(num_trials, method):
+    result = importance(SPACE, *make_trials(num_trials))
+    assert result is not None
+    assert (result.method, result.trials, next(iter(result.shares))) == (method, num_trials, "n")
+    assert sum(result.shares.values()) == pytest.approx(1.0)
+    assert importance(SPACE, *make_trials(num_trials)) == result
 
 
-def test_dimensions_that_some_trials_lack_or_that_never_vary_are_left_out():
-    assignments, values = tried(20)
+def test_importance_excludes_incomplete_and_constant_dimensions():
+    assignments, values = make_trials(20)
     del assignments[3]["c"]
-    found = importance(SPACE, assignments, values)
-    assert found is not None
-    assert set(found.shares) == {"x", "n"}
-    still = [{**each, "x": 0.5} for each in assignments]
-    assert importance(SPACE, still, values) is None
+    result = importance(SPACE, assignments, values)
+    assert result is not None
+    assert set(result.shares) == {"x", "n"}
+    constant_params = [{**assignment, "x": 0.5} for assignment in assignments]
+    assert importance(SPACE, constant_params, values) is None
 
 
-def test_nothing_is_said_of_few_or_equal_values():
-    assignments, values = tried(module.TRIALS_LEAST - 1)
+def test_few_or_equal_values_have_no_importance():
+    assignments, values = make_trials(module.TRIALS_LEAST - 1)
     assert importance(SPACE, assignments, values) is None
-    assignments, values = tried(20)
+    assignments, values = make_trials(20)
     assert importance(SPACE, assignments, [1.0] * 20) is None

@@ -1,4 +1,4 @@
-"""The names we accept are Optuna's own, and everything we accept can be made and used."""
+"""Accepted sampler and stopper names are Optuna's, and every accepted one can be built and used."""
 
 import re
 import sys
@@ -29,7 +29,7 @@ from orchestrator.search.samplers import (
 )
 from search_spaces.dimensions import Choice, Float, Int
 
-REQUIRED: dict[str, dict[str, Any]] = {
+REQUIRED_KEYWORDS: dict[str, dict[str, Any]] = {
     "percentile": {"percentile": 25.0},
     "threshold": {"upper": 3.0},
     "patient": {"wrapped": "median"},
@@ -38,55 +38,55 @@ REQUIRED: dict[str, dict[str, Any]] = {
 NEEDS_ANOTHER_PACKAGE = {"cmaes"}
 
 
-GRACE = {"HyperBandScheduler": "min_resource", "patient": "patience", "PatientPruner": "patience"}
+GRACE_KEYWORDS = {"HyperBandScheduler": "min_resource", "patient": "patience", "PatientPruner": "patience"}
 
 
 @pytest.mark.parametrize("name", sorted(STOPPERS))
 def test_every_stopper_can_be_used(name: str) -> None:
-    grace = GRACE.get(name, "grace_steps" if name.islower() else "grace_period")
-    chosen = check_stopper({"name": name, grace: 7, **REQUIRED.get(name, {})})
-    assert 7 in chosen.keywords.values()
-    assert type(make_stopper(chosen)).__name__ == chosen.class_name
+    grace_keyword = GRACE_KEYWORDS.get(name, "grace_steps" if name.islower() else "grace_period")
+    choice = check_stopper({"name": name, grace_keyword: 7, **REQUIRED_KEYWORDS.get(name, {})})
+    assert 7 in choice.keywords.values()
+    assert type(make_stopper(choice)).__name__ == choice.class_name
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE - {"grid"}))
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
     check_sampler({"name": name}, objectives, (Choice((1, 2)),) if name == "bruteforce" else ())
-    made = make_sampler(chosen_sampler({"name": name}), 1)
-    assert type(made).__name__ == SAMPLERS[name].class_name
+    component = make_sampler(chosen_sampler({"name": name}), 1)
+    assert type(component).__name__ == SAMPLERS[name].class_name
 
 
-def test_every_combination_is_kept_in_memory() -> None:
+def test_bruteforce_refuses_too_many_combinations() -> None:
     for domain in (Int(-9 * 10**18, 9 * 10**18), Float(0.0, 1.0, step=1e-15)):
         with pytest.raises(SamplerRefused, match="'bruteforce' keeps all combinations in memory"):
             check_sampler({"name": "bruteforce"}, 1, (domain,))
 
 
-def test_short_names_are_of_classes_that_there_are() -> None:
+def test_short_names_refer_to_existing_classes() -> None:
     assert {alias.class_name for alias in SAMPLERS.values()} - {"grid"} <= set(constructors(SAMPLER))
     assert {alias.class_name for alias in STOPPERS.values()} < set(constructors(STOPPER))
 
 
-def test_grid_is_chosen_and_has_no_keywords() -> None:
+def test_grid_has_no_keywords() -> None:
     check_sampler({"name": "grid"}, 2)
     assert chosen_sampler({"name": "grid"}).is_grid
     with pytest.raises(SamplerRefused, match=r"sampler 'grid' has no keyword 'seeds'. Known: none"):
         check_sampler({"name": "grid", "seeds": 3}, 1)
 
 
-def test_friendly_keywords_become_optunas() -> None:
-    chosen = chosen_stopper({"name": "asha", "grace_steps": 1000, "reduction": 3})
-    assert chosen.class_name == "SuccessiveHalvingPruner"
-    assert chosen.keywords == {"min_resource": 1000, "reduction_factor": 3}
+def test_short_keywords_map_to_optuna_keywords() -> None:
+    choice = chosen_stopper({"name": "asha", "grace_steps": 1000, "reduction": 3})
+    assert choice.class_name == "SuccessiveHalvingPruner"
+    assert choice.keywords == {"min_resource": 1000, "reduction_factor": 3}
 
 
-def test_optunas_own_class_name_is_accepted() -> None:
+def test_optuna_class_name_is_accepted() -> None:
     assert chosen_sampler({"name": "TPESampler", "multivariate": True}).keywords == {"multivariate": True}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"name": "tpee"}, r"no sampler named 'tpee'. Did you mean 'tpe'\? Known: bruteforce, cmaes, gp"),
         ({"name": "tpe", "seed": 3}, r"must not be given seed: .* search\.seed"),
@@ -111,13 +111,13 @@ def test_optunas_own_class_name_is_accepted() -> None:
         ),
     ],
 )
-def test_samplers_refused(given: dict[str, object], message: str) -> None:
+def test_invalid_samplers_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
-        check_sampler(given, 1)
+        check_sampler(settings, 1)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         (
             {"name": "asha", "grace_step": 3},
@@ -161,13 +161,13 @@ def test_samplers_refused(given: dict[str, object], message: str) -> None:
         ),
     ],
 )
-def test_stoppers_refused(given: dict[str, object], message: str) -> None:
+def test_invalid_stoppers_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
-        check_stopper(given)
+        check_stopper(settings)
 
 
 @pytest.mark.parametrize(
-    ("given", "ours"),
+    ("settings", "equivalent"),
     [
         (
             {"name": "ASHAScheduler", "grace_period": 100, "reduction_factor": 3},
@@ -189,14 +189,14 @@ def test_stoppers_refused(given: dict[str, object], message: str) -> None:
         ),
     ],
 )
-def test_schedulers_of_ray_tune_are_the_pruners_they_resemble(
-    given: dict[str, object], ours: dict[str, object]
+def test_ray_tune_schedulers_map_to_optuna_pruners(
+    settings: dict[str, object], equivalent: dict[str, object]
 ) -> None:
-    assert check_stopper(given) == check_stopper(ours)
+    assert check_stopper(settings) == check_stopper(equivalent)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"name": "PopulationBasedTraining"}, "cannot be used: it copies weights and settings"),
         ({"name": "ray.tune.schedulers.pb2.PB2"}, "cannot be used: it copies weights"),
@@ -216,9 +216,9 @@ def test_schedulers_of_ray_tune_are_the_pruners_they_resemble(
         ({"name": "ASHAScheduler", "grace_perod": 1}, r"Did you mean 'grace_period'\?"),
     ],
 )
-def test_what_ray_tune_has_and_we_have_not_is_refused_by_name(given: dict[str, object], message: str) -> None:
+def test_unsupported_ray_tune_schedulers_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
-        check_stopper(given)
+        check_stopper(settings)
 
 
 @pytest.mark.parametrize("kind", ["schedulers", "schedulers.pb2"])
@@ -226,17 +226,17 @@ def test_every_scheduler_of_ray_tune_is_known(kind: str) -> None:
     source = Path(ray.__file__).parent / "tune" / f"{kind.replace('.', '/')}"
     file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
     names = set(re.findall(r'"(\w+)",', file.read_text())) if source.is_dir() else {"PB2"}
-    listed = {name for name in names if name not in {"TrialScheduler", "create_scheduler"}}
-    for name in listed:
+    scheduler_names = {name for name in names if name not in {"TrialScheduler", "create_scheduler"}}
+    for name in scheduler_names:
         assert name in {**STOPPERS, **STOPPER.instead}, name
 
 
-MINE = """
+CUSTOM_CODE = """
 import random
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler, TPESampler
 
-class Mine(RandomSampler):
+class Spread(RandomSampler):
     def __init__(self, seed=None, spread: float = 1.0, words: list[str] | None = None):
         super().__init__(seed)
         if spread < 0:
@@ -249,8 +249,8 @@ class Restless(RandomSampler):
     def __init__(self):
         super().__init__(random.randrange(10**9))
 
-def made(seed: int, **more):
-    return TPESampler(seed=seed, **more)
+def make_tpe(seed: int, **keywords):
+    return TPESampler(seed=seed, **keywords)
 
 class Late(BasePruner):
     def __init__(self, after: int = 3):
@@ -258,10 +258,10 @@ class Late(BasePruner):
     def prune(self, study, trial):
         return trial.last_step >= self.after
 
-def told(spread: float) -> "Mine":
-    return Mine(0, spread)
+def make_spread(spread: float) -> "Spread":
+    return Spread(0, spread)
 
-def late(after: int = 3) -> BasePruner:
+def make_late(after: int = 3) -> BasePruner:
     return Late(after)
 
 def erase(path: str):
@@ -283,59 +283,59 @@ number = 3
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine_of_samplers.py").write_text(MINE)
+def custom_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "custom_samplers.py").write_text(CUSTOM_CODE)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine_of_samplers", raising=False)
+    monkeypatch.delitem(sys.modules, "custom_samplers", raising=False)
 
 
-@pytest.mark.usefixtures("mine")
-@pytest.mark.parametrize("name", ["mine_of_samplers.Mine", "mine_of_samplers:Mine"])
-def test_a_sampler_of_one_s_own_is_found_by_its_dotted_name(name: str) -> None:
-    given = {"name": name, "spread": 2, "words": ["a"]}
-    check_sampler(given, 1)
-    assert type(make_sampler(chosen_sampler(given), 1)).__name__ == "Mine"
-    check_sampler({"name": "mine_of_samplers:made", "multivariate": True}, 1)
+@pytest.mark.usefixtures("custom_module")
+@pytest.mark.parametrize("name", ["custom_samplers.Spread", "custom_samplers:Spread"])
+def test_custom_sampler_is_found_by_its_dotted_name(name: str) -> None:
+    settings = {"name": name, "spread": 2, "words": ["a"]}
+    check_sampler(settings, 1)
+    assert type(make_sampler(chosen_sampler(settings), 1)).__name__ == "Spread"
+    check_sampler({"name": "custom_samplers:make_tpe", "multivariate": True}, 1)
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
-    chosen = check_stopper({"name": "mine_of_samplers.Late", "after": 5})
-    assert make_stopper(chosen).after == 5  # type: ignore[attr-defined]
-    assert patience(chosen) == StopperPatience(0, 0, keeps_all=False)
+@pytest.mark.usefixtures("custom_module")
+def test_custom_stopper_is_found_by_its_dotted_name() -> None:
+    choice = check_stopper({"name": "custom_samplers.Late", "after": 5})
+    assert make_stopper(choice).after == 5  # type: ignore[attr-defined]
+    assert patience(choice) == StopperPatience(0, 0, keeps_all=False)
 
 
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("custom_module")
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
-        ({"name": "mine_of_samplers.Main"}, "mine_of_samplers has no Main"),
+        ({"name": "custom_samplers.Main"}, "custom_samplers has no Main"),
         ({"name": "mine_of_sampler.Mine"}, "a sampler's module must be an existing module"),
-        ({"name": "mine_of_samplers.number"}, "must be a class, got int"),
+        ({"name": "custom_samplers.number"}, "must be a class, got int"),
         (
-            {"name": "mine_of_samplers.NoSampler"},
+            {"name": "custom_samplers.NoSampler"},
             r"it must be an optuna\.samplers\.BaseSampler, got NoSampler",
         ),
-        ({"name": "mine_of_samplers.Late"}, r"it must be an optuna\.samplers\.BaseSampler, got Late"),
-        ({"name": "mine_of_samplers.Restless"}, "a second instance with the same seed draws other values"),
-        ({"name": "mine_of_samplers.Mine", "spread": "wide"}, "spread must be float, got 'wide'"),
-        ({"name": "mine_of_samplers.Mine", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
-        ({"name": "mine_of_samplers.Mine", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),
-        ({"name": "mine_of_samplers.Mine", "seed": 1}, "must not be given seed"),
-        ({"name": "mine_of_samplers.OffStep"}, "must draw x1 from 0.0 to 1.0 in steps of 0.25, got 0.3"),
-        ({"name": "mine_of_samplers.Mine", "words": [1]}, r"words must be None or list\[str\], got \[1\]"),
-        ({"name": "mine_of_samplers:made", "multivariat": True}, "cannot be used with multivariat"),
+        ({"name": "custom_samplers.Late"}, r"it must be an optuna\.samplers\.BaseSampler, got Late"),
+        ({"name": "custom_samplers.Restless"}, "a second instance with the same seed draws other values"),
+        ({"name": "custom_samplers.Spread", "spread": "wide"}, "spread must be float, got 'wide'"),
+        ({"name": "custom_samplers.Spread", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
+        ({"name": "custom_samplers.Spread", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),
+        ({"name": "custom_samplers.Spread", "seed": 1}, "must not be given seed"),
+        ({"name": "custom_samplers.OffStep"}, "must draw x1 from 0.0 to 1.0 in steps of 0.25, got 0.3"),
+        ({"name": "custom_samplers.Spread", "words": [1]}, r"words must be None or list\[str\], got \[1\]"),
+        ({"name": "custom_samplers:make_tpe", "multivariat": True}, "cannot be used with multivariat"),
     ],
 )
-def test_samplers_of_one_s_own_refused(given: dict[str, object], message: str) -> None:
+def test_invalid_custom_samplers_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
-        check_sampler(given, 1)
+        check_sampler(settings, 1)
 
 
 @pytest.mark.parametrize("check", [partial(check_sampler, objectives=1), check_stopper])
-@pytest.mark.parametrize("name", ["os.system", "subprocess.run", "mine_of_samplers.erase"])
-@pytest.mark.usefixtures("mine")
-def test_what_makes_no_sampler_is_not_called(
+@pytest.mark.parametrize("name", ["os.system", "subprocess.run", "custom_samplers.erase"])
+@pytest.mark.usefixtures("custom_module")
+def test_functions_without_a_sampler_annotation_are_not_called(
     name: str, check: Callable[[dict[str, object]], object], tmp_path: Path
 ) -> None:
     file = tmp_path / "made"
@@ -347,23 +347,23 @@ def test_what_makes_no_sampler_is_not_called(
     assert not file.exists()
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_function_that_says_what_it_makes_is_one() -> None:
-    check_sampler({"name": "mine_of_samplers:told", "spread": 2.0}, 1)
-    assert check_stopper({"name": "mine_of_samplers:late", "after": 5}).keywords == {"after": 5}
+@pytest.mark.usefixtures("custom_module")
+def test_annotated_function_is_accepted() -> None:
+    check_sampler({"name": "custom_samplers:make_spread", "spread": 2.0}, 1)
+    assert check_stopper({"name": "custom_samplers:make_late", "after": 5}).keywords == {"after": 5}
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_sampler_that_inherits_its_seed_is_seeded() -> None:
-    check_sampler({"name": "mine_of_samplers.Unseeded"}, 1)
+@pytest.mark.usefixtures("custom_module")
+def test_sampler_with_an_inherited_seed_is_seeded() -> None:
+    check_sampler({"name": "custom_samplers.Unseeded"}, 1)
 
 
-def test_optuna_s_own_may_be_written_in_full() -> None:
+def test_full_optuna_name_is_accepted() -> None:
     assert chosen_sampler({"name": "optuna.samplers.TPESampler"}) == chosen_sampler({"name": "tpe"})
 
 
 @pytest.mark.parametrize(
-    ("given", "steps", "trials"),
+    ("settings", "steps", "trials"),
     [
         ({"name": "asha"}, 0, 0),
         ({"name": "asha", "grace_steps": 10, "min_early_stopping_rate": 2}, 160, 0),
@@ -374,27 +374,27 @@ def test_optuna_s_own_may_be_written_in_full() -> None:
     ],
 )
 def test_patience_is_read_from_keywords_and_defaults(
-    given: dict[str, object], steps: int, trials: int
+    settings: dict[str, object], steps: int, trials: int
 ) -> None:
-    assert patience(chosen_stopper(given)) == StopperPatience(steps, trials, keeps_all=False)
+    assert patience(chosen_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
     assert patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
 
 
-def test_a_sampler_whose_package_is_absent_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_of_a_sampler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cmaes", None)
     with pytest.raises(SamplerRefused, match="needs the package cmaes: pip install cmaes"):
         check_sampler({"name": "cmaes"}, 1)
 
 
-def test_a_sampler_of_one_objective_is_refused_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Single(optuna.samplers.RandomSampler):
-        """Like CMA-ES, which needs a package of its own."""
+def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SingleObjectiveSampler(optuna.samplers.RandomSampler):
+        """A sampler of one objective like CMA-ES, but without an extra package."""
 
         def infer_relative_search_space(self, study: optuna.Study, trial: Any) -> Any:
             self._raise_error_if_multi_objective(study)
             return super().infer_relative_search_space(study, trial)
 
-    monkeypatch.setattr(optuna.samplers, "RandomSampler", Single)
+    monkeypatch.setattr(optuna.samplers, "RandomSampler", SingleObjectiveSampler)
     check_sampler({"name": "random"}, 1)
     with pytest.raises(
         SamplerRefused, match=r"random searches for one objective, got 2: choose nsga2 or tpe"
@@ -403,38 +403,38 @@ def test_a_sampler_of_one_objective_is_refused_for_two(monkeypatch: pytest.Monke
 
 
 def test_every_refusal_is_reported_with_its_keyword() -> None:
-    with pytest.raises(SamplerRefused) as caught:
+    with pytest.raises(SamplerRefused) as error_info:
         chosen_stopper({"name": "asha", "grace_steps": 0, "wrong": 1})
-    assert [refusal.keyword for refusal in caught.value.refusals] == ["grace_steps", "wrong"]
-    with pytest.raises(SamplerRefused) as caught:
+    assert [refusal.keyword for refusal in error_info.value.refusals] == ["grace_steps", "wrong"]
+    with pytest.raises(SamplerRefused) as error_info:
         check_stopper({"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0})
-    assert [refusal.keyword for refusal in caught.value.refusals] == ["n_warmup_steps", "n_min_trials"]
+    assert [refusal.keyword for refusal in error_info.value.refusals] == ["n_warmup_steps", "n_min_trials"]
 
 
-@pytest.mark.usefixtures("mine")
-def test_a_sampler_that_leaves_the_space_is_refused() -> None:
+@pytest.mark.usefixtures("custom_module")
+def test_sampler_that_leaves_the_space_is_refused() -> None:
     with pytest.raises(SamplerRefused, match=r"a sampler must draw x0 from 0.1 to 0.9, got 7"):
-        check_sampler({"name": "mine_of_samplers.Outside"}, 1, [Float(0.1, 0.9)])
+        check_sampler({"name": "custom_samplers.Outside"}, 1, [Float(0.1, 0.9)])
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"name": "PatientPruner", "patience": 1, "wrapped": "median"},
         {"name": "patient", "patience": 1, "wrapped_pruner": {"name": "MedianPruner", "n_warmup_steps": 5}},
         {"name": "optuna.pruners.PatientPruner", "patience": 1, "wrapped": {"name": "median"}},
     ],
 )
-def test_a_patient_stopper_wraps_another(given: dict[str, object]) -> None:
-    chosen = check_stopper(given)
-    made = make_stopper(chosen)
-    assert isinstance(made, optuna.pruners.PatientPruner)
-    assert isinstance(made._wrapped_pruner, optuna.pruners.MedianPruner)
-    assert patience(chosen).steps in (0, 5)
-    assert patience(chosen).trials == 5
+def test_patient_stopper_wraps_another_stopper(settings: dict[str, object]) -> None:
+    choice = check_stopper(settings)
+    component = make_stopper(choice)
+    assert isinstance(component, optuna.pruners.PatientPruner)
+    assert isinstance(component._wrapped_pruner, optuna.pruners.MedianPruner)
+    assert patience(choice).steps in (0, 5)
+    assert patience(choice).trials == 5
 
 
-def test_a_patient_stopper_may_wrap_nothing() -> None:
-    made = make_stopper(check_stopper({"name": "PatientPruner", "patience": 2, "wrapped": None}))
-    assert isinstance(made, optuna.pruners.PatientPruner)
-    assert made._wrapped_pruner is None
+def test_patient_stopper_may_wrap_no_stopper() -> None:
+    component = make_stopper(check_stopper({"name": "PatientPruner", "patience": 2, "wrapped": None}))
+    assert isinstance(component, optuna.pruners.PatientPruner)
+    assert component._wrapped_pruner is None

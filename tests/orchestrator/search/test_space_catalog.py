@@ -1,4 +1,4 @@
-"""What a spec calls search spaces: a file that defines `published` is one, and nothing else is."""
+"""A search space is a file that defines `published`."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from search_spaces import halting
 from trainables.custom.extensions import UnknownName
 
 
-def test_names_come_from_files() -> None:
+def test_space_names_come_from_files() -> None:
     assert set(catalog.names()) >= {"chunking", "depth", "halting", "optimiser"}
     assert not {"dimensions", "algebra", "parse", "catalog", "paths", "wording"} & set(catalog.names())
     assert "halting.wide" in catalog.full_names()
     assert "halting.published" not in catalog.full_names()
 
 
-def test_published_unless_told_otherwise() -> None:
+def test_published_variant_is_the_default() -> None:
     assert catalog.load("halting") is halting.published
     assert catalog.load("halting.wide") is halting.wide
 
@@ -28,16 +28,16 @@ def test_published_unless_told_otherwise() -> None:
         ("", "no search space named ''. Known: chunking, "),
     ],
 )
-def test_unknown(name: str, message: str) -> None:
+def test_unknown_space_is_refused_with_a_suggestion(name: str, message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         catalog.load(name)
 
 
-def test_described_by_its_first_line() -> None:
+def test_description_is_the_first_line_of_the_file() -> None:
     assert catalog.describe("halting.wide").startswith("Dynamic halting: weight of the ponder cost")
 
 
-def test_a_variant_is_told_from_what_is_published() -> None:
+def test_description_of_a_variant_names_the_variant() -> None:
     assert (
         catalog.describe("halting.wide") == f"{catalog.describe('halting')} (wide: not the published ranges)"
     )

@@ -1,4 +1,4 @@
-"""Studies with looks, many at once, for tests of what they claim; as a module it prints the tables.
+"""Simulate many studies with interim looks; as a module, print the tables.
 
 python -m tests.orchestrator.statistics.looks
 """
@@ -12,125 +12,169 @@ from orchestrator.statistics import sequential
 from orchestrator.statistics.paired import LEVEL, MEDIAN_SHARE
 from tests.orchestrator.statistics.studies import (
     ARMS,
-    KINDS,
     RESOLUTION,
+    SAMPLERS,
     STUDIES,
     Array,
-    collapsing,
-    differences,
-    rejected,
-    verdicts,
+    decided_verdicts,
+    interval_rejections,
+    paired_differences,
+    sample_collapsing,
 )
 
 SEEDS = 8
 
 
-def within(found: Array, step: float, level: float, margin: float) -> Array:
-    """Where intervals lie within the margin on both sides."""
-    seeds, arms = found.shape[1:]
-    spreads = found.std(1, ddof=1)
+def intervals_within_margin(arm_differences: Array, step: float, level: float, margin: float) -> Array:
+    """Return where intervals lie within the margin on both sides."""
+    seeds, arms = arm_differences.shape[1:]
+    spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    used = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
-    half = stats.t.isf(level / (2 * arms), seeds - 1) * used / np.sqrt(seeds)
-    inside: Array = (np.abs(found.mean(1)) + half < margin) & (used > 0)
-    return inside
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
+    half_widths = stats.t.isf(level / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
+    is_inside: Array = (np.abs(arm_differences.mean(1)) + half_widths < margin) & (bounded_spreads > 0)
+    return is_inside
 
 
-def chance_left(part: Array, seeds: int, step: float, margin: float | None) -> Array:
-    """As `sequential.chance_left`, of all studies and arms."""
-    number, arms = part.shape[1:]
-    spreads = part.std(1, ddof=1)
+def remaining_chances(seen_differences: Array, seeds: int, step: float, margin: float | None) -> Array:
+    """Return `sequential.chance_left` of all studies and arms."""
+    number, arms = seen_differences.shape[1:]
+    spreads = seen_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    used = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
-    used[used == 0] = np.nan
-    mean, drawn = np.abs(part.mean(1)), stats.t(number - 1)
-    half = stats.t.isf(LEVEL / (2 * arms), seeds - 1) * used / np.sqrt(seeds)
-    moves = used * np.sqrt((seeds - number) / (seeds * number))
-    found = drawn.sf((half - mean) / moves) + drawn.cdf((-half - mean) / moves)
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
+    bounded_spreads[bounded_spreads == 0] = np.nan
+    mean, distribution = np.abs(seen_differences.mean(1)), stats.t(number - 1)
+    half_widths = stats.t.isf(LEVEL / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
+    remaining_spreads = bounded_spreads * np.sqrt((seeds - number) / (seeds * number))
+    chances = distribution.sf((half_widths - mean) / remaining_spreads) + distribution.cdf(
+        (-half_widths - mean) / remaining_spreads
+    )
     if margin is not None:
-        room = margin - half
-        inside = drawn.cdf((room - mean) / moves) - drawn.cdf((-room - mean) / moves)
-        found = found + np.where(room > 0, inside, 0.0)
-    chances: Array = np.nan_to_num(found, nan=1.0)
-    return chances
+        margin_room = margin - half_widths
+        chance_inside = distribution.cdf((margin_room - mean) / remaining_spreads) - distribution.cdf(
+            (-margin_room - mean) / remaining_spreads
+        )
+        chances = chances + np.where(margin_room > 0, chance_inside, 0.0)
+    result: Array = np.nan_to_num(chances, nan=1.0)
+    return result
 
 
-def looked(
+def simulate_looks(
     values: Array,
     step: float = 0.0,
     margin: float | None = None,
-    share: float = sequential.LOOK_SHARE,
+    level_share: float = sequential.LOOK_SHARE,
     hopeless: float = sequential.HOPELESS,
 ) -> tuple[Array, Array, Array]:
-    """(studies, seeds, baseline and arms) to whether a difference is shown, whether one larger than the
-    margin is excluded, and the seeds that were run, each of shape (studies, arms)."""
-    found = differences(values)
-    seeds = found.shape[1]
-    shape = (found.shape[0], found.shape[2])
-    shown, excluded, given_up = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
-    used = np.full(shape, seeds)
+    """Simulate interim looks of studies.
+
+    Args:
+        values: Scores of shape (studies, seeds, baseline and arms).
+        step: Resolution of the scores.
+        margin: Largest difference that does not matter.
+        level_share: Share of the level that each look uses.
+        hopeless: Chance of a decision below which a look stops an arm.
+
+    Returns:
+        Three arrays of shape (studies, arms): whether a difference is shown, whether a difference larger than
+        the margin is excluded, and the number of seeds that were run.
+    """
+    arm_differences = paired_differences(values)
+    seeds = arm_differences.shape[1]
+    shape = (arm_differences.shape[0], arm_differences.shape[2])
+    is_shown, is_excluded, is_stopped = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
+    seeds_run = np.full(shape, seeds)
     for number in (*sequential.looks(seeds), seeds):
-        level, part = LEVEL if number == seeds else LEVEL * share, found[:, :number]
-        going = ~(shown | excluded | given_up)
-        differs = rejected(part, step, level) & verdicts(part, step) & going
-        same = np.zeros(shape, bool)
+        level, seen_differences = (
+            LEVEL if number == seeds else LEVEL * level_share,
+            arm_differences[:, :number],
+        )
+        is_active = ~(is_shown | is_excluded | is_stopped)
+        is_different = (
+            interval_rejections(seen_differences, step, level)
+            & decided_verdicts(seen_differences, step)
+            & is_active
+        )
+        is_equal = np.zeros(shape, bool)
         if margin is not None:
-            same = within(part, step, level, margin) & ~rejected(part, step, level) & going
-        shown |= differs
-        excluded |= same
-        used[differs | same] = number
+            is_equal = (
+                intervals_within_margin(seen_differences, step, level, margin)
+                & ~interval_rejections(seen_differences, step, level)
+                & is_active
+            )
+        is_shown |= is_different
+        is_excluded |= is_equal
+        seeds_run[is_different | is_equal] = number
         if number < seeds:
-            rest = going & ~differs & ~same & ~rejected(part, step)
-            ends = rest & (chance_left(part, seeds, step, margin) < hopeless)
-            given_up |= ends
-            used[ends] = number
-    return shown, excluded, used
+            is_undecided = (
+                is_active & ~is_different & ~is_equal & ~interval_rejections(seen_differences, step)
+            )
+            is_hopeless = is_undecided & (remaining_chances(seen_differences, seeds, step, margin) < hopeless)
+            is_stopped |= is_hopeless
+            seeds_run[is_hopeless] = number
+    return is_shown, is_excluded, seeds_run
 
 
-def family_wise(kind: object, arms: int, share: float = sequential.LOOK_SHARE) -> float:
-    """Share of studies without any effect in which some look or the end shows one."""
-    chosen = next(each for each in (*KINDS, collapsing) if each is kind)
-    place = KINDS.index(chosen) if chosen in KINDS else 99
-    values = chosen(np.random.default_rng([place, arms]), (STUDIES, SEEDS, arms + 1))
-    return float(looked(values, RESOLUTION.get(chosen, 0.0), share=share)[0].any(1).mean())
+def family_wise_error(kind: object, arms: int, level_share: float = sequential.LOOK_SHARE) -> float:
+    """Return the share of studies without effects where a look or the end shows one."""
+    sampler = next(sampler for sampler in (*SAMPLERS, sample_collapsing) if sampler is kind)
+    index = SAMPLERS.index(sampler) if sampler in SAMPLERS else 99
+    values = sampler(np.random.default_rng([index, arms]), (STUDIES, SEEDS, arms + 1))
+    return float(
+        simulate_looks(values, RESOLUTION.get(sampler, 0.0), level_share=level_share)[0].any(1).mean()
+    )
 
 
-def spent(
+def power_and_seeds(
     effect: float,
     arms: int = 4,
     margin: float | None = None,
-    share: float = sequential.LOOK_SHARE,
+    level_share: float = sequential.LOOK_SHARE,
     hopeless: float = sequential.HOPELESS,
 ) -> tuple[float, float, float, float]:
-    """Power at the end of all seeds and with looks, the share of arms without a difference larger than the
-    margin, and the share of the arms' seeds that were run; `effect` and `margin` in standard deviations."""
+    """Return power and costs of studies with looks.
+
+    `effect` and `margin` are in standard deviations.
+
+    Returns:
+        Power at the end of all seeds, power with looks, share of arms without a difference larger than the
+        margin, and share of the seeds that were run.
+    """
     values = np.random.default_rng([7, arms]).normal(size=(STUDIES, SEEDS, arms + 1))
     values[..., 1:] += effect
-    shown, excluded, used = looked(values, margin=margin, share=share, hopeless=hopeless)
-    fixed = verdicts(differences(values))
-    return tuple(float(each.mean()) for each in (fixed, shown, excluded, used / SEEDS))  # type: ignore[return-value]
+    is_shown, is_excluded, seeds_run = simulate_looks(
+        values, margin=margin, level_share=level_share, hopeless=hopeless
+    )
+    is_shown_at_end = decided_verdicts(paired_differences(values))
+    return tuple(
+        float(values.mean()) for values in (is_shown_at_end, is_shown, is_excluded, seeds_run / SEEDS)
+    )  # type: ignore[return-value]
 
 
-def _table(title: str, headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
+def _print_table(title: str, headers: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
     print(f"\n{title}\n\n| {' | '.join(map(str, headers))} |\n" + "|---" * len(headers) + "|")
     for row in rows:
-        cells = [f"{each:.3f}" if isinstance(each, float) else str(each) for each in row]
+        cells = [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
         print(f"| {' | '.join(cells)} |")
 
 
 def main() -> None:
-    kinds, effects = (*KINDS, collapsing), (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
+    kinds, effects = (*SAMPLERS, sample_collapsing), (0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0)
     headers = ("power", "with looks", "no difference", "seeds run")
-    for share in (0.02, sequential.LOOK_SHARE, 0.1):
-        rows = [[kind.__name__, *(family_wise(kind, arms, share) for arms in ARMS)] for kind in kinds]
-        _table(f"family-wise error, looks at {share:g} of the level", ("seeds drawn", *ARMS), rows)
-        spending = [[effect, *spent(effect, share=share)] for effect in effects]
-        _table("4 arms, by effect", ("effect", *headers), spending)
+    for level_share in (0.02, sequential.LOOK_SHARE, 0.1):
+        rows = [
+            [kind.__name__, *(family_wise_error(kind, arms, level_share) for arms in ARMS)] for kind in kinds
+        ]
+        _print_table(
+            f"family-wise error, looks at {level_share:g} of the level", ("seeds drawn", *ARMS), rows
+        )
+        spending_rows = [[effect, *power_and_seeds(effect, level_share=level_share)] for effect in effects]
+        _print_table("4 arms, by effect", ("effect", *headers), spending_rows)
     for hopeless in (0.0, 0.2):
-        spending = [[effect, *spent(effect, hopeless=hopeless)] for effect in effects]
-        _table(f"4 arms, given up below a chance of {hopeless:g}", ("effect", *headers), spending)
-    rows = [[margin, *spent(0.0, margin=margin)] for margin in (2.0, 3.0, 5.0, 10.0)]
-    _table("no effect, by margin", ("margin", *headers), rows)
+        spending_rows = [[effect, *power_and_seeds(effect, hopeless=hopeless)] for effect in effects]
+        _print_table(f"4 arms, given up below a chance of {hopeless:g}", ("effect", *headers), spending_rows)
+    rows = [[margin, *power_and_seeds(0.0, margin=margin)] for margin in (2.0, 3.0, 5.0, 10.0)]
+    _print_table("no effect, by margin", ("margin", *headers), rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Studies drawn at random for the moderated t statistics; as a module it prints their table.
+"""Simulate studies with moderated t statistics; as a module, print their table.
 
 python -m tests.orchestrator.statistics.moderated_studies
 """
@@ -15,89 +15,117 @@ STUDIES = 2000
 SEEDS = (5, 8)
 ARMS = (4, 12)
 EFFECT = 2.0
-"""In standard deviations of a run, of one arm."""
-MOST = 1e8
-"""Degrees of freedom that stand for infinitely many."""
+"""Effect of one arm in standard deviations of a run."""
+MAX_FREEDOM = 1e8
+"""Degrees of freedom that count as infinite."""
 
 
-def wild_arm(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """One arm varies five times as much as all others."""
+def sample_unstable_arm(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw values where one arm varies five times as much as the others."""
     return rng.normal(size=shape) * np.r_[1, 5, np.ones(shape[-1] - 2)]
 
 
-LAWS = (studies.normal, studies.heavy, studies.skewed, studies.unequal, wild_arm, studies.wild_baseline)
+SAMPLERS = (
+    studies.sample_normal,
+    studies.sample_heavy_tailed,
+    studies.sample_skewed,
+    studies.sample_unequal,
+    sample_unstable_arm,
+    studies.sample_unstable_baseline,
+)
 
 
 def _inverse_trigamma(value: Array) -> Array:
-    """Newton's method of Smyth (2004), appendix."""
-    value = np.maximum(value, 1 / MOST)
-    found = 0.5 + 1 / value
+    """Solve by Newton's method: Smyth (2004), appendix."""
+    value = np.maximum(value, 1 / MAX_FREEDOM)
+    solution = 0.5 + 1 / value
     for _ in range(30):
-        trigamma = special.polygamma(1, found)
-        found += trigamma * (1 - trigamma / value) / special.polygamma(2, found)
-    return found
+        trigamma = special.polygamma(1, solution)
+        solution += trigamma * (1 - trigamma / value) / special.polygamma(2, solution)
+    return solution
 
 
-def _prior(variances: Array, freedom: int, used: Array, shared: Array) -> tuple[Array, Array]:
-    """Prior degrees of freedom and variance of every study, from the arms that are `used`."""
-    arms, half = used.sum(1), freedom / 2
-    logs = np.log(variances) - special.digamma(half) + np.log(half)
-    mean = (logs * used).sum(1) / arms
-    scatter = (((logs - mean[:, None]) ** 2) * used).sum(1) / (arms - 1)
-    found = _inverse_trigamma(scatter - special.polygamma(1, half) * (1 - shared))
-    return 2 * found, np.exp(mean + special.digamma(found) - np.log(found))
+def _estimate_prior(
+    variances: Array, degrees: int, is_used: Array, correlation: Array
+) -> tuple[Array, Array]:
+    """Return prior degrees of freedom and variance of every study from the used arms."""
+    arms, half_degrees = is_used.sum(1), degrees / 2
+    log_variances = np.log(variances) - special.digamma(half_degrees) + np.log(half_degrees)
+    mean = (log_variances * is_used).sum(1) / arms
+    scatter = (((log_variances - mean[:, None]) ** 2) * is_used).sum(1) / (arms - 1)
+    half_prior_degrees = _inverse_trigamma(scatter - special.polygamma(1, half_degrees) * (1 - correlation))
+    return 2 * half_prior_degrees, np.exp(
+        mean + special.digamma(half_prior_degrees) - np.log(half_prior_degrees)
+    )
 
 
-def moderated(found: Array, level: float = LEVEL) -> Array:
-    """Where moderated intervals leave out 0, of differences by study, seed and arm."""
-    seeds, arms = found.shape[1:]
-    freedom, centred = seeds - 1, found - found.mean(1, keepdims=True)
-    covariances = np.einsum("bsi,bsj->bij", centred, centred) / freedom
+def moderated_rejections(paired_differences: Array, level: float = LEVEL) -> Array:
+    """Return where moderated intervals exclude 0, for differences by study, seed and arm."""
+    seeds, arms = paired_differences.shape[1:]
+    degrees, centred = seeds - 1, paired_differences - paired_differences.mean(1, keepdims=True)
+    covariances = np.einsum("bsi,bsj->bij", centred, centred) / degrees
     variances = np.einsum("bii->bi", covariances)
-    tame = np.ones(variances.shape, dtype=bool)
+    is_regular = np.ones(variances.shape, dtype=bool)
     for arm in range(arms):
         others = np.arange(arms) != arm
-        prior, variance = _prior(variances, freedom, np.broadcast_to(others, tame.shape), np.zeros(1))
-        tame[:, arm] = special.fdtrc(freedom, prior, variances[:, arm] / variance) >= WILD
-    used, many = tame, tame.sum(1)
-    pairs = used[:, :, None] & used[:, None, :]
+        prior, variance = _estimate_prior(
+            variances, degrees, np.broadcast_to(others, is_regular.shape), np.zeros(1)
+        )
+        is_regular[:, arm] = special.fdtrc(degrees, prior, variances[:, arm] / variance) >= WILD
+    is_used, num_used = is_regular, is_regular.sum(1)
+    pairs = is_used[:, :, None] & is_used[:, None, :]
     squares = covariances**2 / (variances[:, :, None] * variances[:, None, :])
-    shared = ((squares * pairs).sum((1, 2)) - many) / np.maximum(many * (many - 1), 1)
-    enough = (many >= ARMS_LEAST)[:, None]
-    more, variance = _prior(variances, freedom, used | ~enough, shared)
-    more = np.clip(more, 0, np.maximum(many * freedom / (1 + (many - 1) * shared) - freedom, 0))[:, None]
-    more = np.where(used & enough, more, 0)
-    spreads = np.sqrt((more * variance[:, None] + freedom * variances) / (more + freedom))
+    correlation = ((squares * pairs).sum((1, 2)) - num_used) / np.maximum(num_used * (num_used - 1), 1)
+    has_enough = (num_used >= ARMS_LEAST)[:, None]
+    prior_degrees, variance = _estimate_prior(variances, degrees, is_used | ~has_enough, correlation)
+    prior_degrees = np.clip(
+        prior_degrees, 0, np.maximum(num_used * degrees / (1 + (num_used - 1) * correlation) - degrees, 0)
+    )[:, None]
+    prior_degrees = np.where(is_used & has_enough, prior_degrees, 0)
+    spreads = np.sqrt((prior_degrees * variance[:, None] + degrees * variances) / (prior_degrees + degrees))
     median = np.sort(np.sqrt(variances), axis=1)[:, [(arms - 1) // 2]]
-    t = np.abs(found.mean(1)) * np.sqrt(seeds) / np.maximum(spreads, MEDIAN_SHARE * median)
-    shown: Array = t > stats.t.isf(level / (2 * arms), freedom + more)
-    return shown
+    t_statistics = (
+        np.abs(paired_differences.mean(1)) * np.sqrt(seeds) / np.maximum(spreads, MEDIAN_SHARE * median)
+    )
+    is_rejected: Array = t_statistics > stats.t.isf(level / (2 * arms), degrees + prior_degrees)
+    return is_rejected
 
 
-def errors(law: object, seeds: int, arms: int) -> tuple[float, float]:
-    """Share of studies without any effect that report one, by the ordinary and by the moderated t."""
-    place = [each.__name__ for each in LAWS].index(law.__name__)  # type: ignore[attr-defined]
-    rng = np.random.default_rng([place, seeds, arms])
-    found = studies.differences(LAWS[place](rng, (STUDIES, seeds, arms + 1)))
-    return float(studies.rejected(found).any(1).mean()), float(moderated(found).any(1).mean())
+def error_rates(sampler: object, seeds: int, arms: int) -> tuple[float, float]:
+    """Return the share of studies with a false effect by the ordinary and the moderated t."""
+    index = [sampler.__name__ for sampler in SAMPLERS].index(sampler.__name__)  # type: ignore[attr-defined]
+    rng = np.random.default_rng([index, seeds, arms])
+    paired_differences = studies.paired_differences(SAMPLERS[index](rng, (STUDIES, seeds, arms + 1)))
+    return float(studies.interval_rejections(paired_differences).any(1).mean()), float(
+        moderated_rejections(paired_differences).any(1).mean()
+    )
 
 
-def powers(seeds: int, arms: int) -> tuple[float, float]:
-    """Share of studies that find the effect of one arm, by the ordinary and by the moderated t."""
+def power_rates(seeds: int, arms: int) -> tuple[float, float]:
+    """Return the share of studies that find the effect by the ordinary and the moderated t."""
     values = np.random.default_rng([7, seeds, arms]).normal(size=(STUDIES, seeds, arms + 1))
     values[..., 1] += EFFECT
-    found = studies.differences(values)
-    return float(studies.rejected(found)[:, 0].mean()), float(moderated(found)[:, 0].mean())
+    paired_differences = studies.paired_differences(values)
+    return float(studies.interval_rejections(paired_differences)[:, 0].mean()), float(
+        moderated_rejections(paired_differences)[:, 0].mean()
+    )
 
 
 def main() -> None:
     cells = [(seeds, arms) for seeds in SEEDS for arms in ARMS]
     print("| seeds drawn | " + " | ".join(f"{seeds} seeds, {arms} arms" for seeds, arms in cells) + " |")
     print("|---" * (len(cells) + 1) + "|")
-    rows = [(law.__name__.replace("_", " "), [errors(law, *cell) for cell in cells]) for law in LAWS]
-    rows.append((f"power, effect of {EFFECT:g} standard deviations", [powers(*cell) for cell in cells]))
+    rows = [
+        (sampler.__name__.replace("_", " "), [error_rates(sampler, *cell) for cell in cells])
+        for sampler in SAMPLERS
+    ]
+    rows.append((f"power, effect of {EFFECT:g} standard deviations", [power_rates(*cell) for cell in cells]))
     for name, pairs in rows:
-        print(f"| {name} | " + " | ".join(f"{own:.3f} / {shared:.3f}" for own, shared in pairs) + " |")
+        print(
+            f"| {name} | "
+            + " | ".join(f"{ordinary:.3f} / {moderated:.3f}" for ordinary, moderated in pairs)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

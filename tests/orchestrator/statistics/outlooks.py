@@ -1,4 +1,4 @@
-"""Stated chances that more seeds decide against how often they do; as a module it prints the table.
+"""Compare stated chances of a decision with observed frequencies; as a module, print the table.
 
 python -m tests.orchestrator.statistics.outlooks
 """
@@ -12,62 +12,73 @@ from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TI
 from orchestrator.statistics.paired import Paired, compare
 from orchestrator.statistics.verdicts import verdict
 
-Effects = Callable[[np.random.Generator], float]
-"""Draws an effect, in standard deviations of a paired difference."""
+EffectSampler = Callable[[np.random.Generator], float]
+"""Function that draws an effect in standard deviations of a paired difference."""
 BINS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 
 
-def of_the_prior(rng: np.random.Generator) -> float:
+def draw_prior_effect(rng: np.random.Generator) -> float:
     return 0.0 if rng.random() < NO_EFFECT else rng.normal() * EFFECT_SPREAD
 
 
-def none(rng: np.random.Generator) -> float:
+def draw_no_effect(rng: np.random.Generator) -> float:
     return 0.0
 
 
-def one(rng: np.random.Generator) -> float:
+def draw_unit_effect(rng: np.random.Generator) -> float:
     return 1.0
 
 
-def compared(values: np.ndarray, family: int) -> Paired:
+def compare_values(values: np.ndarray, family: int) -> Paired:
     return compare({("arm", "x"): dict(enumerate(values.tolist()))}, family=family)["arm", "x"]
 
 
-def chances(
-    effects: Effects, seeds: int, family: int, experiments: int, margin: float | None = None
+def simulate_chances(
+    draw_effect: EffectSampler, seeds: int, family: int, experiments: int, margin: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return stated chances and whether more seeds decided, of undecided experiments, by number of seeds."""
+    """Return stated chances and whether more seeds decided undecided experiments.
+
+    Both arrays have one column per number of additional seeds.
+    """
     rng = np.random.default_rng([seeds, family])
-    stated, decided = [], []
-    while len(stated) < experiments:
-        values = effects(rng) + rng.normal(size=seeds + max(int(np.ceil(seeds * each)) for each in TIMES))
+    stated_chances, is_decided = [], []
+    while len(stated_chances) < experiments:
+        values = draw_effect(rng) + rng.normal(
+            size=seeds + max(int(np.ceil(seeds * factor)) for factor in TIMES)
+        )
         scale = 10 ** rng.uniform(-1.5, 1.5)
-        found = compared(values[:seeds] * scale, family)
-        if verdict(found, margin=margin).kind != "undecided":
+        comparison = compare_values(values[:seeds] * scale, family)
+        if verdict(comparison, margin=margin).kind != "undecided":
             continue
-        known = decision_chances(found, margin)
-        stated.append([each.chance for each in known])
-        later = [compared(values[: seeds + each.more] * scale, family) for each in known]
-        decided.append([verdict(each, margin=margin).kind != "undecided" for each in later])
-    return np.array(stated), np.array(decided)
+        outlooks = decision_chances(comparison, margin)
+        stated_chances.append([outlook.chance for outlook in outlooks])
+        later_comparisons = [
+            compare_values(values[: seeds + outlook.more] * scale, family) for outlook in outlooks
+        ]
+        is_decided.append([verdict(later, margin=margin).kind != "undecided" for later in later_comparisons])
+    return np.array(stated_chances), np.array(is_decided)
 
 
 def main() -> None:
-    for effects, seeds, family in (
-        *((each, 4, 1) for each in (of_the_prior, none, one)),
-        *((each, 5, 4) for each in (of_the_prior, none, one)),
-        *((each, 8, 4) for each in (of_the_prior, none, one)),
+    for draw_effect, seeds, family in (
+        *((sampler, 4, 1) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
+        *((sampler, 5, 4) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
+        *((sampler, 8, 4) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
     ):
-        stated, decided = chances(effects, seeds, family, 1500)
-        print(f"\n{effects.__name__}, {seeds} seeds, {family} comparisons: stated, decided")
-        for place, times in enumerate(TIMES):
-            row = [f"{times:g} times: {stated[:, place].mean():.3f} {decided[:, place].mean():.3f}"]
+        stated_chances, is_decided = simulate_chances(draw_effect, seeds, family, 1500)
+        print(f"\n{draw_effect.__name__}, {seeds} seeds, {family} comparisons: stated, decided")
+        for column, factor in enumerate(TIMES):
+            row = [
+                f"{factor:g} times: {stated_chances[:, column].mean():.3f} {is_decided[:, column].mean():.3f}"
+            ]
             for low, high in pairwise(BINS):
-                own = (stated[:, place] >= low) & (stated[:, place] < high)
-                if own.any():
-                    row.append(
-                        f"{stated[own, place].mean():.2f} {decided[own, place].mean():.2f} ({own.sum()})"
+                mask = (stated_chances[:, column] >= low) & (stated_chances[:, column] < high)
+                if mask.any():
+                    mean_chance, mean_decided = (
+                        stated_chances[mask, column].mean(),
+                        is_decided[mask, column].mean(),
                     )
+                    row.append(f"{mean_chance:.2f} {mean_decided:.2f} ({mask.sum()})")
             print("; ".join(row))
 
 

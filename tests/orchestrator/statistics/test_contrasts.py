@@ -1,4 +1,4 @@
-"""Main effects and interactions, against values that are made of known ones."""
+"""Main effects and interactions agree with known effects."""
 
 from itertools import combinations
 
@@ -7,12 +7,12 @@ import pytest
 from orchestrator.statistics.contrasts import contrasts, terms
 
 FACTORS = ("gate", "halt", "transition")
-SUBSETS = [frozenset(each) for size in range(4) for each in combinations(FACTORS, size)]
+SUBSETS = [frozenset(combination) for size in range(4) for combination in combinations(FACTORS, size)]
 
 
-def value(away, seed):
-    """A gate is worth 0.2, halting 0.1 and 0.04 more with a gate; seeds shift all."""
-    gate, halt = "gate" not in away, "halt" not in away
+def value_of(removed, seed):
+    """Return a value with known effects: gate 0.2, halt 0.1 and their interaction 0.04."""
+    gate, halt = "gate" not in removed, "halt" not in removed
     return 0.5 + 0.2 * gate + 0.1 * halt + 0.04 * (gate and halt) + seed / 100
 
 
@@ -21,15 +21,17 @@ def test_terms_are_main_effects_then_interactions():
     assert len(list(terms(FACTORS))) == 7
 
 
-def test_effects_that_were_put_in_are_found_in_every_seed():
-    found = contrasts({away: {seed: value(away, seed) for seed in (1, 2, 3)} for away in SUBSETS}, FACTORS)
+def test_contrasts_equal_the_known_effects_in_every_seed():
+    effects = contrasts(
+        {removed: {seed: value_of(removed, seed) for seed in (1, 2, 3)} for removed in SUBSETS}, FACTORS
+    )
     expected = {("gate",): 0.22, ("halt",): 0.12, ("transition",): 0.0, ("gate", "halt"): 0.02}
-    for term, by_seed in found.items():
+    for term, by_seed in effects.items():
         assert by_seed == {seed: pytest.approx(expected.get(term, 0.0), abs=1e-12) for seed in (1, 2, 3)}
 
 
-def test_a_seed_that_one_arm_lacks_is_left_out_and_a_missing_arm_leaves_nothing():
-    values = {away: {seed: value(away, seed) for seed in (1, 2)} for away in SUBSETS}
+def test_contrasts_exclude_incomplete_seeds_and_need_all_arms():
+    values = {removed: {seed: value_of(removed, seed) for seed in (1, 2)} for removed in SUBSETS}
     del values[frozenset({"gate"})][2]
     assert all(set(by_seed) == {1} for by_seed in contrasts(values, FACTORS).values())
     del values[frozenset({"gate"})]

@@ -1,4 +1,4 @@
-"""Chances that more seeds decide: calibrated on average over the stated prior."""
+"""Chances that more seeds decide are calibrated on average over the prior."""
 
 import math
 from itertools import pairwise
@@ -9,68 +9,75 @@ from scipy import integrate, stats
 
 from orchestrator.statistics.decision_chance import EFFECT_SPREAD, decision_chances, log_odds
 from orchestrator.statistics.power import chance
-from tests.orchestrator.statistics.outlooks import BINS, chances, compared, none, of_the_prior, one
+from tests.orchestrator.statistics.outlooks import (
+    BINS,
+    compare_values,
+    draw_no_effect,
+    draw_prior_effect,
+    draw_unit_effect,
+    simulate_chances,
+)
 
 
-def calibrated(stated, decided, deviations=4.0):
-    """Whether frequencies are stated chances but for chance, in all bins."""
+def require_calibration(stated_chances, is_decided, deviations=4.0):
+    """Require that frequencies match the stated chances up to sampling error in all bins."""
     for low, high in pairwise(BINS):
-        own = (stated >= low) & (stated < high)
-        expected, count = stated[own].sum(), own.sum()
-        # What 2,000 simulations of each chance err by is far less than what one outcome does.
-        error = math.sqrt((stated[own] * (1 - stated[own])).sum() + 1)
-        assert abs(decided[own].sum() - expected) <= deviations * error, (low, high, count, expected)
+        is_in_bin = (stated_chances >= low) & (stated_chances < high)
+        expected, count = stated_chances[is_in_bin].sum(), is_in_bin.sum()
+        # The simulation error of a chance is far smaller than the error of one outcome.
+        error = math.sqrt((stated_chances[is_in_bin] * (1 - stated_chances[is_in_bin])).sum() + 1)
+        assert abs(is_decided[is_in_bin].sum() - expected) <= deviations * error, (low, high, count, expected)
 
 
 def test_chances_are_frequencies_over_the_prior():
-    stated, decided = chances(of_the_prior, 5, 4, 400)
-    for place in range(stated.shape[1]):
-        calibrated(stated[:, place], decided[:, place])
+    stated_chances, is_decided = simulate_chances(draw_prior_effect, 5, 4, 400)
+    for column in range(stated_chances.shape[1]):
+        require_calibration(stated_chances[:, column], is_decided[:, column])
 
 
 def test_chances_are_calibrated_with_a_margin():
-    stated, decided = chances(of_the_prior, 6, 1, 200, margin=1.0)
-    assert decided.any()
-    for place in range(stated.shape[1]):
-        calibrated(stated[:, place], decided[:, place])
+    stated_chances, is_decided = simulate_chances(draw_prior_effect, 6, 1, 200, margin=1.0)
+    assert is_decided.any()
+    for column in range(stated_chances.shape[1]):
+        require_calibration(stated_chances[:, column], is_decided[:, column])
 
 
 def test_chance_is_small_without_effects():
-    stated, decided = chances(none, 5, 4, 300)
-    assert decided[:, 1].mean() < 0.04
-    assert stated[:, 1].mean() < 0.1
+    stated_chances, is_decided = simulate_chances(draw_no_effect, 5, 4, 300)
+    assert is_decided[:, 1].mean() < 0.04
+    assert stated_chances[:, 1].mean() < 0.1
 
 
-def test_the_odds_of_an_effect_as_by_quadrature():
+def test_log_odds_match_quadrature():
     values = np.array([0.9, 1.2, 0.5])
-    n, mean, squares = 3, values.mean(), ((values - values.mean()) ** 2).sum()
-    g = EFFECT_SPREAD**2
+    count, mean, sum_of_squares = 3, values.mean(), ((values - values.mean()) ** 2).sum()
+    prior_variance = EFFECT_SPREAD**2
 
-    def marginal(variance_of_mean):
+    def marginal_likelihood(variance_of_mean):
         def integrand(log_sigma):
             sigma = math.exp(log_sigma)
-            rest = sigma ** (1 - n) * math.exp(-squares / (2 * sigma**2))
-            return rest * stats.norm(0, sigma * math.sqrt(variance_of_mean)).pdf(mean)
+            density = sigma ** (1 - count) * math.exp(-sum_of_squares / (2 * sigma**2))
+            return density * stats.norm(0, sigma * math.sqrt(variance_of_mean)).pdf(mean)
 
         return integrate.quad(integrand, -6, 6, limit=200)[0]
 
-    expected = marginal(1 / n + g) / marginal(1 / n)
-    assert math.exp(log_odds(n, mean, squares)) == pytest.approx(expected, rel=1e-6)
+    expected = marginal_likelihood(1 / count + prior_variance) / marginal_likelihood(1 / count)
+    assert math.exp(log_odds(count, mean, sum_of_squares)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_difference_is_the_one_found_8_times_in_10():
-    found = compared(np.array([0.3, -0.2, 0.4, 0.1, -0.3]), 3)
-    for each in decision_chances(found):
-        runs = each.difference / found.spread * math.sqrt(2)
-        assert chance(runs, 5 + each.more, 3) == pytest.approx(0.8, abs=1e-4)
+def test_stated_difference_is_found_with_probability_0_8():
+    comparison = compare_values(np.array([0.3, -0.2, 0.4, 0.1, -0.3]), 3)
+    for decision_chance in decision_chances(comparison):
+        effect = decision_chance.difference / comparison.spread * math.sqrt(2)
+        assert chance(effect, 5 + decision_chance.more, 3) == pytest.approx(0.8, abs=1e-4)
 
 
 @pytest.mark.slow
 def test_chances_are_calibrated_over_many_experiments():
-    stated, decided = chances(of_the_prior, 8, 4, 1200)
-    for place in range(stated.shape[1]):
-        calibrated(stated[:, place], decided[:, place])
-    assert abs(stated.mean() - decided.mean()) < 0.02
-    stated, decided = chances(one, 8, 4, 200)
-    assert decided[:, 2].mean() > 0.9
-    assert (stated[:, 2] > stated[:, 0]).mean() > 0.9
+    stated_chances, is_decided = simulate_chances(draw_prior_effect, 8, 4, 1200)
+    for column in range(stated_chances.shape[1]):
+        require_calibration(stated_chances[:, column], is_decided[:, column])
+    assert abs(stated_chances.mean() - is_decided.mean()) < 0.02
+    stated_chances, is_decided = simulate_chances(draw_unit_effect, 8, 4, 200)
+    assert is_decided[:, 2].mean() > 0.9
+    assert (stated_chances[:, 2] > stated_chances[:, 0]).mean() > 0.9

@@ -1,4 +1,4 @@
-"""2,000 studies each with looks: how often they err, what they find, what they spare."""
+"""Simulated studies with looks: error rates, power and saved seeds."""
 
 import math
 
@@ -9,54 +9,58 @@ from orchestrator.statistics.sequential import Question, look
 from orchestrator.statistics.sequential import looks as look_at
 from tests.orchestrator.statistics import looks, studies
 
-NOMINAL = 0.05 * (1 + 0.05 * len(look_at(looks.SEEDS)))
-"""What Bonferroni over the looks allows."""
-BOUND = NOMINAL + 3.5 * math.sqrt(NOMINAL * (1 - NOMINAL) / studies.STUDIES)
-"""And what 2,000 studies err by: in 24 of them that much more happens by chance once in 180 runs."""
+NOMINAL_LEVEL = 0.05 * (1 + 0.05 * len(look_at(looks.SEEDS)))
+"""The level that Bonferroni over all looks allows."""
+ERROR_BOUND = NOMINAL_LEVEL + 3.5 * math.sqrt(NOMINAL_LEVEL * (1 - NOMINAL_LEVEL) / studies.STUDIES)
+"""NOMINAL plus the sampling error of 2,000 studies, exceeded by chance once in 180 runs of 24 tests."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arms", studies.ARMS)
-@pytest.mark.parametrize("kind", studies.KINDS, ids=lambda kind: kind.__name__)
-def test_looks_at_studies_without_effects_show_none(kind, arms):
-    assert looks.family_wise(kind, arms) <= BOUND
+@pytest.mark.parametrize("sampler", studies.SAMPLERS, ids=lambda sampler: sampler.__name__)
+def test_looks_hold_the_level_without_effects(sampler, arms):
+    assert looks.family_wise_error(sampler, arms) <= ERROR_BOUND
 
 
 @pytest.mark.slow
-def test_looks_lose_no_power_and_spare_seeds_where_effects_are_large():
-    run = {effect: looks.spent(effect) for effect in (1.0, 2.0, 5.0, 10.0, 20.0)}
-    assert all(with_looks >= fixed - 0.003 for fixed, with_looks, *_ in run.values())
-    assert run[10.0][-1] < 0.6
-    assert run[20.0][-1] < 0.5
-    assert looks.spent(0.0)[-1] < 0.6, "what all seeds would hardly decide is given up"
+def test_looks_keep_the_power_and_save_seeds_of_large_effects():
+    result_by_effect = {effect: looks.power_and_seeds(effect) for effect in (1.0, 2.0, 5.0, 10.0, 20.0)}
+    assert all(look_power >= full_power - 0.003 for full_power, look_power, *_ in result_by_effect.values())
+    assert result_by_effect[10.0][-1] < 0.6
+    assert result_by_effect[20.0][-1] < 0.5
+    assert looks.power_and_seeds(0.0)[-1] < 0.6, "looks stop hopeless arms"
 
 
 @pytest.mark.slow
-def test_no_difference_that_matters_is_seen_early_where_the_margin_is_wide():
-    *_, excluded, seeds = looks.spent(0.0, margin=10.0)
-    assert excluded > 0.9
-    assert seeds < 0.6
-    assert looks.spent(11.0, margin=10.0)[2] <= 0.05, "a difference beyond the margin is not excluded"
+def test_wide_margin_excludes_differences_early():
+    *_, excluded_share, seeds_share = looks.power_and_seeds(0.0, margin=10.0)
+    assert excluded_share > 0.9
+    assert seeds_share < 0.6
+    assert looks.power_and_seeds(11.0, margin=10.0)[2] <= 0.05, (
+        "a difference beyond the margin is not excluded"
+    )
 
 
 @pytest.mark.parametrize("margin", [None, 3.0])
-def test_the_look_of_a_sweep_decides_as_these_studies_do(margin):
+def test_look_of_a_sweep_matches_the_simulation(margin):
     values = np.random.default_rng(3).normal(size=(12, looks.SEEDS, 4))
     values += np.array([0.0, 0.0, 3.0, 12.0])
-    shown, excluded, used = looks.looked(values, margin=margin)
+    is_shown, is_excluded, seeds_run = looks.simulate_looks(values, margin=margin)
     arms = ("a", "b", "c")
-    asked = Question(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3, looks.SEEDS)
+    question = Question(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3, looks.SEEDS)
     for study in range(len(values)):
-        named = dict(zip(("base", *arms), values[study].T, strict=True))
-        measured = {(arm, "x"): dict(enumerate(map(float, column))) for arm, column in named.items()}
-        left, found = list(arms), {}
+        values_by_arm = dict(zip(("base", *arms), values[study].T, strict=True))
+        seed_values = {
+            (arm, "x"): dict(enumerate(map(float, column))) for arm, column in values_by_arm.items()
+        }
+        open_arms, decisions = list(arms), {}
         for number in look_at(looks.SEEDS):
-            found |= look(asked, measured, range(number), left, {})
-            left = [arm for arm in arms if arm not in found]
+            decisions |= look(question, seed_values, range(number), open_arms, {})
+            open_arms = [arm for arm in arms if arm not in decisions]
         for place, arm in enumerate(arms):
-            seeds = found[arm].seeds if arm in found else looks.SEEDS
-            assert seeds == used[study, place], (study, arm)
-            if arm in found:
-                kind = found[arm].verdicts["x"].kind
-                assert excluded[study, place] == (kind == "no difference")
-                assert shown[study, place] == (kind in {"better", "worse"})
+            seeds = decisions[arm].seeds if arm in decisions else looks.SEEDS
+            assert seeds == seeds_run[study, place], (study, arm)
+            if arm in decisions:
+                kind = decisions[arm].verdicts["x"].kind
+                assert is_excluded[study, place] == (kind == "no difference")
+                assert is_shown[study, place] == (kind in {"better", "worse"})

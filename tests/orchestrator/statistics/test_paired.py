@@ -1,4 +1,4 @@
-"""Intervals and p of one family, against SciPy and by their own promise: they never disagree."""
+"""Intervals and p-values of one family agree with SciPy and with each other."""
 
 import math
 
@@ -11,97 +11,109 @@ from scipy import stats
 from orchestrator.statistics.paired import compare, minus, p_without, resolution
 from tests.orchestrator.statistics import studies
 
-EIGHT = (0.011, 0.024, 0.017, 0.002, 0.031, 0.022, 0.009, 0.018)
+EIGHT_DIFFERENCES = (0.011, 0.024, 0.017, 0.002, 0.031, 0.022, 0.009, 0.018)
 
 
-def by_seed(values: tuple[float, ...] | list[float]) -> dict[int, float]:
-    return {101 + place: value for place, value in enumerate(values)}
+def key_by_seed(values: tuple[float, ...] | list[float]) -> dict[int, float]:
+    return {101 + index: value for index, value in enumerate(values)}
 
 
 def test_one_comparison_is_the_paired_t_test() -> None:
-    (found,) = compare({("arm", "iid/accuracy"): by_seed(EIGHT)}, family=1).values()
-    theirs = stats.ttest_1samp(EIGHT, 0.0)
-    interval = theirs.confidence_interval(0.95)
-    assert found.n == 8
-    assert found.p == pytest.approx(theirs.pvalue, rel=1e-12)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
+    (comparison,) = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=1).values()
+    scipy_result = stats.ttest_1samp(EIGHT_DIFFERENCES, 0.0)
+    interval = scipy_result.confidence_interval(0.95)
+    assert comparison.n == 8
+    assert comparison.p == pytest.approx(scipy_result.pvalue, rel=1e-12)
+    assert (comparison.low, comparison.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
 
 
-def test_a_family_of_four_is_held_together_by_bonferroni() -> None:
-    found = compare({("arm", "iid/accuracy"): by_seed(EIGHT)}, family=4)["arm", "iid/accuracy"]
-    theirs = stats.ttest_1samp(EIGHT, 0.0)
-    interval = theirs.confidence_interval(1 - 0.05 / 4)
-    assert found.p == pytest.approx(4 * theirs.pvalue, rel=1e-12)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
+def test_family_of_four_uses_bonferroni() -> None:
+    comparison = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=4)[
+        "arm", "iid/accuracy"
+    ]
+    scipy_result = stats.ttest_1samp(EIGHT_DIFFERENCES, 0.0)
+    interval = scipy_result.confidence_interval(1 - 0.05 / 4)
+    assert comparison.p == pytest.approx(4 * scipy_result.pvalue, rel=1e-12)
+    assert (comparison.low, comparison.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
 
 
-_values = st.lists(st.floats(-1, 1).map(lambda x: round(x, 2)), min_size=2, max_size=8)
+_value_lists = st.lists(st.floats(-1, 1).map(lambda x: round(x, 2)), min_size=2, max_size=8)
 
 
-@given(st.lists(_values, min_size=1, max_size=4), st.sampled_from([0.05, 0.001]), st.integers(0, 20))
-def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, more: int) -> None:
-    given = {(str(place), "iid/accuracy"): by_seed(values) for place, values in enumerate(arms)}
-    found = compare(given, family=len(arms) + more, level=level, resolutions={"iid/accuracy": 0.01})
-    for each in found.values():
-        assert each.p is not None
-        assert each.low is not None
-        assert each.high is not None
-        assert each.p > 0
-        assert (each.p <= level) == (each.low > 0 or each.high < 0) == each.shown
+@given(st.lists(_value_lists, min_size=1, max_size=4), st.sampled_from([0.05, 0.001]), st.integers(0, 20))
+def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, num_other: int) -> None:
+    differences = {(str(index), "iid/accuracy"): key_by_seed(values) for index, values in enumerate(arms)}
+    comparisons = compare(
+        differences, family=len(arms) + num_other, level=level, resolutions={"iid/accuracy": 0.01}
+    )
+    for interval in comparisons.values():
+        assert interval.p is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        assert interval.p > 0
+        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.shown
 
 
-def test_at_the_very_edge_the_interval_decides() -> None:
-    """Where the mean is exactly as far from 0 as the interval reaches, rounding must not part the two."""
-    half = stats.t.isf(0.025, 3)
-    for nudge in range(-3, 4):
-        mean = half / 2
-        for _ in range(abs(nudge)):
-            mean = math.nextafter(mean, math.inf if nudge > 0 else 0.0)
+def test_interval_and_p_agree_at_the_edge() -> None:
+    """Rounding must not separate interval and p if the interval ends at 0."""
+    critical_value = stats.t.isf(0.025, 3)
+    for num_steps in range(-3, 4):
+        mean = critical_value / 2
+        for _ in range(abs(num_steps)):
+            mean = math.nextafter(mean, math.inf if num_steps > 0 else 0.0)
         spread = math.sqrt(3 / 4)
         values = [mean + spread, mean - spread, mean + spread, mean - spread]
-        (found,) = compare({("arm", "x"): by_seed(values)}, family=1).values()
-        assert found.low is not None
-        assert found.p is not None
-        assert (found.low > 0) == (found.p <= 0.05)
+        (comparison,) = compare({("arm", "x"): key_by_seed(values)}, family=1).values()
+        assert comparison.low is not None
+        assert comparison.p is not None
+        assert (comparison.low > 0) == (comparison.p <= 0.05)
 
 
-def test_equal_differences_of_a_coarse_accuracy_prove_nothing_without_error() -> None:
+def test_equal_differences_of_a_coarse_accuracy_are_not_significant() -> None:
     accuracies = {"baseline": [0.90, 0.92, 0.94], "arm": [0.92, 0.94, 0.96]}
     step = resolution(value for values in accuracies.values() for value in values)
     assert step == pytest.approx(0.02)
-    pairs = [after - before for before, after in zip(*accuracies.values(), strict=True)]
-    (found,) = compare({("arm", "x"): by_seed(pairs)}, family=1, resolutions={"x": step}).values()
-    assert found.raised
-    assert found.spread == pytest.approx(0.02 / math.sqrt(6))
-    assert found.p is not None
-    assert 0.05 < found.p < 0.06
+    differences = [arm - baseline for baseline, arm in zip(*accuracies.values(), strict=True)]
+    (comparison,) = compare(
+        {("arm", "x"): key_by_seed(differences)}, family=1, resolutions={"x": step}
+    ).values()
+    assert comparison.raised
+    assert comparison.spread == pytest.approx(0.02 / math.sqrt(6))
+    assert comparison.p is not None
+    assert 0.05 < comparison.p < 0.06
 
 
-def test_without_any_step_equal_differences_have_no_interval() -> None:
-    (found,) = compare({("arm", "x"): by_seed([0.5, 0.5, 0.5])}, family=1).values()
-    assert (found.mean, found.low, found.high, found.p, found.shown) == (0.5, None, None, None, False)
+def test_equal_differences_without_a_resolution_have_no_interval() -> None:
+    (comparison,) = compare({("arm", "x"): key_by_seed([0.5, 0.5, 0.5])}, family=1).values()
+    assert (comparison.mean, comparison.low, comparison.high, comparison.p, comparison.shown) == (
+        0.5,
+        None,
+        None,
+        None,
+        False,
+    )
 
 
 def test_one_seed_has_no_interval() -> None:
-    (found,) = compare({("arm", "x"): {101: 0.5}}, family=1, resolutions={"x": 0.1}).values()
-    assert (found.n, found.mean, found.p) == (1, 0.5, None)
+    (comparison,) = compare({("arm", "x"): {101: 0.5}}, family=1, resolutions={"x": 0.1}).values()
+    assert (comparison.n, comparison.mean, comparison.p) == (1, 0.5, None)
 
 
-def test_a_spread_far_below_that_of_other_arms_is_raised_to_half_their_median() -> None:
+def test_small_spread_is_raised_to_half_the_median() -> None:
     spreads = {"tight": 0.001, "one": 0.1, "two": 0.2, "wild": 50.0}
-    given = {(arm, "x"): by_seed([0.3 - size, 0.3, 0.3 + size]) for arm, size in spreads.items()}
-    found = compare({**given, ("tight", "y"): by_seed([0.299, 0.3, 0.301])}, family=5)
-    assert found["tight", "x"].spread == pytest.approx(0.05)
-    assert found["tight", "x"].raised
-    assert [found[arm, "x"].spread for arm in ("one", "two", "wild")] == pytest.approx([0.1, 0.2, 50.0])
-    assert found["tight", "y"].spread == pytest.approx(0.001), "another outcome has units of its own"
+    differences = {(arm, "x"): key_by_seed([0.3 - step, 0.3, 0.3 + step]) for arm, step in spreads.items()}
+    comparisons = compare({**differences, ("tight", "y"): key_by_seed([0.299, 0.3, 0.301])}, family=5)
+    assert comparisons["tight", "x"].spread == pytest.approx(0.05)
+    assert comparisons["tight", "x"].raised
+    assert [comparisons[arm, "x"].spread for arm in ("one", "two", "wild")] == pytest.approx([0.1, 0.2, 50.0])
+    assert comparisons["tight", "y"].spread == pytest.approx(0.001), "another outcome has other units"
 
 
-def test_arms_may_have_other_seeds_and_none() -> None:
-    found = compare(
+def test_arms_may_have_different_seeds_or_none() -> None:
+    comparisons = compare(
         {("a", "x"): {1: 0.1, 2: 0.3, 5: 0.2}, ("b", "x"): {}, ("c", "x"): {1: 0.5, 2: 0.1}}, family=3
     )
-    assert {arm: each.n for (arm, _), each in found.items()} == {"a": 3, "c": 2}
+    assert {arm: paired.n for (arm, _), paired in comparisons.items()} == {"a": 3, "c": 2}
 
 
 def test_invalid_family_or_level_is_an_error() -> None:
@@ -112,48 +124,52 @@ def test_invalid_family_or_level_is_an_error() -> None:
         compare(pair, family=2, level=5)
 
 
-def test_steps_are_found_among_rounding_errors() -> None:
+def test_resolution_ignores_rounding_errors() -> None:
     assert resolution([0.1 + 0.2, 0.3, 0.5, 0.9]) == pytest.approx(0.2)
     assert resolution([0.5, 0.5]) == resolution([]) == 0.0
 
 
-def test_an_arm_that_exploded_takes_no_claim_from_the_others() -> None:
+def test_exploded_arm_does_not_affect_other_arms() -> None:
     values = {
         "baseline": [0.51, 0.49, 0.50],
         "arm": [0.31, 0.29, 0.302],
         "exploded": [1.3e12, 1.0e12, 1.9e12],
     }
-    step = resolution(value for each in values.values() for value in each)
+    step = resolution(value for arm_values in values.values() for value in arm_values)
     assert step == pytest.approx(0.008)
-    given = {
-        (arm, "loss"): by_seed([minus(*pair) for pair in zip(values[arm], values["baseline"], strict=True)])
+    differences = {
+        (arm, "loss"): key_by_seed(
+            [minus(*pair) for pair in zip(values[arm], values["baseline"], strict=True)]
+        )
         for arm in ("arm", "exploded")
     }
-    found = compare(given, family=2, resolutions={"loss": step})
-    assert found["arm", "loss"].shown
-    assert found["arm", "loss"].high == pytest.approx(-0.2, abs=0.05)
+    comparisons = compare(differences, family=2, resolutions={"loss": step})
+    assert comparisons["arm", "loss"].shown
+    assert comparisons["arm", "loss"].high == pytest.approx(-0.2, abs=0.05)
 
 
-def test_leaving_one_out_is_the_t_test_of_the_others() -> None:
-    (found,) = compare({("arm", "x"): by_seed(EIGHT)}, family=4).values()
-    assert p_without(found, 104) == pytest.approx(stats.ttest_1samp((*EIGHT[:3], *EIGHT[4:]), 0.0).pvalue)
-    (two,) = compare({("arm", "x"): by_seed(EIGHT[:2])}, family=1).values()
-    assert p_without(two, 101) is None
+def test_p_without_one_seed_is_the_t_test_of_the_others() -> None:
+    (comparison,) = compare({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES)}, family=4).values()
+    assert p_without(comparison, 104) == pytest.approx(
+        stats.ttest_1samp((*EIGHT_DIFFERENCES[:3], *EIGHT_DIFFERENCES[4:]), 0.0).pvalue
+    )
+    (two_seed_comparison,) = compare({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES[:2])}, family=1).values()
+    assert p_without(two_seed_comparison, 101) is None
 
 
-@pytest.mark.parametrize("kind", [studies.normal, studies.coarse, studies.bimodal])
-def test_the_simulated_procedure_is_this_one(kind: object) -> None:
-    """What the studies reject, vectorised, is what `compare` shows."""
-    assert kind in studies.KINDS
-    chosen = studies.KINDS[studies.KINDS.index(kind)]
-    found = studies.differences(chosen(np.random.default_rng(3), (40, 5, 4)))
-    found[:, :, 0] += 2 * found.std()
-    step = studies.RESOLUTION.get(chosen, 0.0)
-    vectorised = studies.rejected(found, step)
-    for study, expected in zip(found, vectorised, strict=True):
-        given = {(str(arm), "x"): by_seed(list(study[:, arm])) for arm in range(3)}
-        ours = compare(given, family=3, resolutions={"x": step})
-        assert [ours[str(arm), "x"].shown for arm in range(3)] == list(expected)
+@pytest.mark.parametrize("sampler", [studies.sample_normal, studies.sample_coarse, studies.sample_bimodal])
+def test_simulation_matches_compare(sampler: object) -> None:
+    """The vectorised rejections of the studies equal those of `compare`."""
+    assert sampler in studies.SAMPLERS
+    selected_sampler = studies.SAMPLERS[studies.SAMPLERS.index(sampler)]
+    study_differences = studies.paired_differences(selected_sampler(np.random.default_rng(3), (40, 5, 4)))
+    study_differences[:, :, 0] += 2 * study_differences.std()
+    step = studies.RESOLUTION.get(selected_sampler, 0.0)
+    is_rejected = studies.interval_rejections(study_differences, step)
+    for study, expected in zip(study_differences, is_rejected, strict=True):
+        differences = {(str(arm), "x"): key_by_seed(list(study[:, arm])) for arm in range(3)}
+        comparisons = compare(differences, family=3, resolutions={"x": step})
+        assert [comparisons[str(arm), "x"].shown for arm in range(3)] == list(expected)
 
 
 @pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])

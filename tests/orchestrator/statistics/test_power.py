@@ -1,4 +1,4 @@
-"""What seeds can show, against SciPy's non-central t and against simulated studies."""
+"""Power of seeds agrees with SciPy's non-central t and with simulated studies."""
 
 import math
 
@@ -11,34 +11,36 @@ from tests.orchestrator.statistics import studies
 
 
 @pytest.mark.parametrize(("effect", "seeds", "family"), [(0.5, 8, 4), (2.0, 8, 4), (1.0, 16, 1), (3.0, 4, 1)])
-def test_chance_is_that_of_the_non_central_t(effect: float, seeds: int, family: int) -> None:
-    half, shift = critical(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
-    theirs = stats.nct.sf(half, seeds - 1, shift) + stats.nct.cdf(-half, seeds - 1, shift)
-    assert chance(effect, seeds, family) == pytest.approx(theirs, abs=1e-3)
+def test_chance_matches_the_non_central_t(effect: float, seeds: int, family: int) -> None:
+    critical_value, noncentrality = critical(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
+    scipy_chance = stats.nct.sf(critical_value, seeds - 1, noncentrality) + stats.nct.cdf(
+        -critical_value, seeds - 1, noncentrality
+    )
+    assert chance(effect, seeds, family) == pytest.approx(scipy_chance, abs=1e-3)
 
 
-def test_without_an_effect_it_is_the_level_s_share() -> None:
+def test_chance_without_an_effect_is_the_adjusted_level() -> None:
     assert chance(0.0, 8, 4) == pytest.approx(0.05 / 4, abs=2e-4)
 
 
-def test_the_smallest_effect_is_found_8_times_in_10() -> None:
+def test_smallest_effect_has_power_0_8() -> None:
     effect = smallest_effect(8, 4)
     assert chance(effect, 8, 4) == pytest.approx(0.8, abs=1e-5)
-    assert studies.found_effects(effect, 8, 4)["verdicts"] == pytest.approx(0.8, abs=0.03)
+    assert studies.power_by_procedure(effect, 8, 4)["verdicts"] == pytest.approx(0.8, abs=0.03)
 
 
-def test_more_comparisons_and_fewer_seeds_show_less() -> None:
+def test_smallest_effect_grows_with_comparisons_and_fewer_seeds() -> None:
     assert smallest_effect(8, 4) < smallest_effect(8, 15) < smallest_effect(4, 15) < smallest_effect(3, 15)
     assert math.isinf(smallest_effect(1, 1))
     assert chance(5.0, 1, 1) == 0.0
 
 
 @pytest.mark.parametrize(("effect", "family"), [(0.3, 4), (1.0, 1), (2.0, 15), (6.0, 40)])
-def test_seeds_needed_are_the_fewest(effect: float, family: int) -> None:
-    needed = seeds_needed(effect, family)
-    assert needed == next(seeds for seeds in range(3, 1001) if chance(effect, seeds, family) >= 0.8)
+def test_seeds_needed_is_the_smallest_sufficient_number(effect: float, family: int) -> None:
+    num_seeds = seeds_needed(effect, family)
+    assert num_seeds == next(seeds for seeds in range(3, 1001) if chance(effect, seeds, family) >= 0.8)
 
 
-def test_seeds_needed_are_3_to_1000() -> None:
+def test_seeds_needed_lies_between_3_and_1000() -> None:
     assert seeds_needed(1e9, 1) == 3
     assert seeds_needed(0.001, 4) is None

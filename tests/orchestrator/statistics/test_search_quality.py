@@ -1,4 +1,4 @@
-"""The expected best against every draw there is; volumes against Optuna's, and by hand."""
+"""Expected best values agree with enumeration, hypervolumes with Optuna."""
 
 from itertools import product
 from statistics import fmean
@@ -12,42 +12,42 @@ from orchestrator.statistics.search_quality import expected_best, hypervolume
 VALUES = (0.3, 0.9, 0.9, 0.1, 0.5)
 
 
-@pytest.mark.parametrize(("larger", "best"), [(True, max), (False, min)])
-def test_the_expected_best_is_the_mean_over_all_draws(larger, best):
-    for found in expected_best(VALUES, [1, 2, 3, 4], larger=larger):
-        outcomes = sorted(best(each) for each in product(VALUES, repeat=found.draws))
-        assert found.mean == pytest.approx(fmean(outcomes))
-        below = sum(each < found.low for each in outcomes) / len(outcomes)
-        above = sum(each > found.high for each in outcomes) / len(outcomes)
-        assert max(below, above) <= 0.1 + 1e-12
-        assert found.low <= found.mean <= found.high
+@pytest.mark.parametrize(("larger", "best_of"), [(True, max), (False, min)])
+def test_expected_best_is_the_mean_over_all_draws(larger, best_of):
+    for expected in expected_best(VALUES, [1, 2, 3, 4], larger=larger):
+        outcomes = sorted(best_of(draw) for draw in product(VALUES, repeat=expected.draws))
+        assert expected.mean == pytest.approx(fmean(outcomes))
+        share_below = sum(outcome < expected.low for outcome in outcomes) / len(outcomes)
+        share_above = sum(outcome > expected.high for outcome in outcomes) / len(outcomes)
+        assert max(share_below, share_above) <= 0.1 + 1e-12
+        assert expected.low <= expected.mean <= expected.high
 
 
-def test_one_value_is_all_there_is():
-    (found,) = expected_best([0.4], [7], larger=True)
-    assert (found.mean, found.low, found.high) == (0.4, 0.4, 0.4)
+def test_expected_best_of_one_value_is_this_value():
+    (expected,) = expected_best([0.4], [7], larger=True)
+    assert (expected.mean, expected.low, expected.high) == (0.4, 0.4, 0.4)
 
 
-def test_many_draws_find_the_best():
-    (found,) = expected_best(VALUES, [200], larger=True)
-    assert found.mean == pytest.approx(0.9)
+def test_expected_best_of_many_draws_is_the_best_value():
+    (expected,) = expected_best(VALUES, [200], larger=True)
+    assert expected.mean == pytest.approx(0.9)
 
 
-def test_no_values():
+def test_expected_best_without_values_is_an_error():
     with pytest.raises(ValueError, match="an expected best needs at least one value, got"):
         expected_best([], [1], larger=True)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
-def test_a_volume_is_what_optuna_finds(dimensions):
+def test_hypervolume_matches_optuna(dimensions):
     points = np.random.default_rng(dimensions).uniform(-0.2, 1.0, size=(12, dimensions))
-    ours = hypervolume([tuple(each) for each in points.tolist()], (0.0,) * dimensions)
+    volume = hypervolume([tuple(point) for point in points.tolist()], (0.0,) * dimensions)
     inside = points[(points > 0).all(axis=1)]
-    theirs = compute_hypervolume(-inside, np.zeros(dimensions)) if len(inside) else 0.0
-    assert ours == pytest.approx(theirs)
+    optuna_volume = compute_hypervolume(-inside, np.zeros(dimensions)) if len(inside) else 0.0
+    assert volume == pytest.approx(optuna_volume)
 
 
-def test_volumes_by_hand():
+def test_hypervolume_of_simple_fronts():
     assert hypervolume([(1.0, 2.0), (2.0, 1.0)], (0.0, 0.0)) == 3.0
     assert hypervolume([(1.0, 0.0)], (0.0, 0.0)) == 0.0
     assert hypervolume([], (0.0, 0.0)) == 0.0

@@ -1,4 +1,4 @@
-"""What a look decides, what it leaves open, and what it withholds."""
+"""Decisions of an interim look, open arms and withheld verdicts."""
 
 import numpy as np
 import pytest
@@ -10,29 +10,29 @@ SEEDS = tuple(range(101, 109))
 NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
 
 
-def question(margin=None, outcomes=("test/score",)):
+def make_question(margin=None, outcomes=("test/score",)):
     better = dict.fromkeys(outcomes, "max")
     return Question({"a": "base", "b": "base"}, outcomes, better, margin, 0.05, 2 * len(outcomes), 8)
 
 
-def study(a=0.0, b=0.0, spread=0.1, outcome="test/score"):
-    shifts = {"base": 0.0, "a": a, "b": b}
+def make_study_values(effect_a=0.0, effect_b=0.0, spread=0.1, outcome="test/score"):
+    shifts = {"base": 0.0, "a": effect_a, "b": effect_b}
     return {
         (arm, outcome): dict(zip(SEEDS, shift + spread * noise, strict=True))
         for (arm, shift), noise in zip(shifts.items(), NOISE, strict=True)
     }
 
 
-def ended(values, first, failed=None, asked=None):
-    return look(asked or question(), values, SEEDS[:first], ["a", "b"], failed or {})
+def look_after(values, num_seeds, failed_seeds=None, question=None):
+    return look(question or make_question(), values, SEEDS[:num_seeds], ["a", "b"], failed_seeds or {})
 
 
-def decided(*study, **parts):
-    """Those of which something is certain."""
+def decisions_after(*positional, **options):
+    """Return the arms that the look decides."""
     return {
-        arm: found
-        for arm, found in ended(*study, **parts).items()
-        if all(each.kind != "undecided" for each in found.verdicts.values())
+        arm: decision
+        for arm, decision in look_after(*positional, **options).items()
+        if all(verdict.kind != "undecided" for verdict in decision.verdicts.values())
     }
 
 
@@ -42,79 +42,93 @@ def test_looks_begin_with_three_seeds_and_end_before_the_last():
 
 
 def test_large_effects_are_decided_early():
-    found = decided(study(a=5.0), 4)
-    assert set(found) == {"a"}
-    assert found["a"].verdicts["test/score"].kind == "better"
-    assert (found["a"].seeds, found["a"].level) == (4, 0.05 * LOOK_SHARE)
-    paired = found["a"].found["test/score"]
-    assert paired.p <= paired.level == 0.05 * LOOK_SHARE
-    assert paired.low > 0
-    assert decided(study(a=-5.0), 4)["a"].verdicts["test/score"].kind == "worse"
+    decisions = decisions_after(make_study_values(effect_a=5.0), 4)
+    assert set(decisions) == {"a"}
+    assert decisions["a"].verdicts["test/score"].kind == "better"
+    assert (decisions["a"].seeds, decisions["a"].level) == (4, 0.05 * LOOK_SHARE)
+    comparison = decisions["a"].found["test/score"]
+    assert comparison.p <= comparison.level == 0.05 * LOOK_SHARE
+    assert comparison.low > 0
+    assert decisions_after(make_study_values(effect_a=-5.0), 4)["a"].verdicts["test/score"].kind == "worse"
 
 
-def test_a_look_is_stricter_than_the_end():
-    values = study(a=0.4)
-    assert not decided(values, 3)
-    strict = question()
-    loose = Question(strict.references, strict.outcomes, strict.better, None, 0.05 / LOOK_SHARE * 0.999, 2, 8)
-    assert set(look(loose, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
+def test_look_is_stricter_than_the_end():
+    values = make_study_values(effect_a=0.4)
+    assert not decisions_after(values, 3)
+    strict_question = make_question()
+    loose_question = Question(
+        strict_question.references,
+        strict_question.outcomes,
+        strict_question.better,
+        None,
+        0.05 / LOOK_SHARE * 0.999,
+        2,
+        8,
+    )
+    assert set(look(loose_question, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
-def test_no_difference_larger_than_the_margin_is_a_decision_too():
-    found = decided(study(spread=0.001), 5, asked=question(margin=1.0))
-    assert {each.verdicts["test/score"].kind for each in found.values()} == {"no difference"}
-    assert not decided(study(spread=0.001), 5)
+def test_difference_within_the_margin_is_a_decision():
+    decisions = decisions_after(make_study_values(spread=0.001), 5, question=make_question(margin=1.0))
+    assert {verdict.verdicts["test/score"].kind for verdict in decisions.values()} == {"no difference"}
+    assert not decisions_after(make_study_values(spread=0.001), 5)
 
 
 def test_hopeless_arms_are_stopped():
-    values = study(a=5.0, b=0.0)
-    found = ended(values, 5)["b"].verdicts["test/score"]
-    assert found.kind == "undecided"
-    assert found.text == "undecided: all 8 seeds would hardly decide it"
-    assert "b" not in ended(study(b=0.15), 5), "it may still be shown"
+    values = make_study_values(effect_a=5.0, effect_b=0.0)
+    verdict = look_after(values, 5)["b"].verdicts["test/score"]
+    assert verdict.kind == "undecided"
+    assert verdict.text == "undecided: all 8 seeds would hardly decide it"
+    assert "b" not in look_after(make_study_values(effect_b=0.15), 5), (
+        "more seeds may still show the difference"
+    )
 
 
 def test_remaining_chance_matches_simulations():
-    rng, left, reached = np.random.default_rng(4), [], []
+    rng, stated_chances, is_reached = np.random.default_rng(4), [], []
     for _ in range(400):
-        drawn = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))
-        first = {seed: drawn[seed] for seed in range(5)}
-        (now,), (end,) = (compare({("a", "x"): each}, family=1).values() for each in (first, drawn))
-        left.append(chance_left(now, 8, None))
-        reached.append(end.shown)
-    chances, shown = np.array(left), np.array(reached)
+        all_values = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))
+        first_values = {seed: all_values[seed] for seed in range(5)}
+        (comparison,), (final_comparison,) = (
+            compare({("a", "x"): values}, family=1).values() for values in (first_values, all_values)
+        )
+        stated_chances.append(chance_left(comparison, 8, None))
+        is_reached.append(final_comparison.shown)
+    chances, is_shown = np.array(stated_chances), np.array(is_reached)
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
-        among = (chances >= low) & (chances < high)
-        assert low - 0.1 < shown[among].mean() < high + 0.1, (low, high)
+        is_in_bin = (chances >= low) & (chances < high)
+        assert low - 0.1 < is_shown[is_in_bin].mean() < high + 0.1, (low, high)
 
 
 @pytest.mark.parametrize("arm", ["a", "base"])
-def test_a_failed_seed_withholds_the_decision(arm):
-    values = study(a=5.0)
+def test_failed_seed_withholds_the_decision(arm):
+    values = make_study_values(effect_a=5.0)
     del values[arm, "test/score"][102]
-    assert not decided(values, 5, {arm: {102}})
-    assert not decided(values, 5), "nor is anything decided without its value"
-    assert set(decided(study(a=5.0), 5, {arm: {107}})) == {"a"}, "later seeds are not looked at"
+    assert not decisions_after(values, 5, {arm: {102}})
+    assert not decisions_after(values, 5), "a missing value prevents the decision"
+    assert set(decisions_after(make_study_values(effect_a=5.0), 5, {arm: {107}})) == {"a"}, (
+        "the look ignores later seeds"
+    )
 
 
-def test_later_seeds_change_no_look():
-    values = study(a=5.0, b=0.3)
-    early = {key: {seed: each[seed] for seed in SEEDS[:4]} for key, each in values.items()}
-    assert decided(values, 4) == decided(early, 4)
+def test_later_seeds_do_not_change_a_look():
+    values = make_study_values(effect_a=5.0, effect_b=0.3)
+    early_values = {key: {seed: by_seed[seed] for seed in SEEDS[:4]} for key, by_seed in values.items()}
+    assert decisions_after(values, 4) == decisions_after(early_values, 4)
 
 
-def test_all_primary_outcomes_must_be_certain():
-    both = ("test/score", "far/score")
-    values = study(a=5.0) | study(a=0.0, outcome="far/score")
-    assert not decided(values, 5, asked=question(outcomes=both))
-    values = study(a=5.0) | study(a=5.0, outcome="far/score")
-    assert set(decided(values, 5, asked=question(outcomes=both))) == {"a"}
+def test_all_primary_outcomes_must_be_decided():
+    outcomes = ("test/score", "far/score")
+    values = make_study_values(effect_a=5.0) | make_study_values(effect_a=0.0, outcome="far/score")
+    assert not decisions_after(values, 5, question=make_question(outcomes=outcomes))
+    values = make_study_values(effect_a=5.0) | make_study_values(effect_a=5.0, outcome="far/score")
+    assert set(decisions_after(values, 5, question=make_question(outcomes=outcomes))) == {"a"}
 
 
-def test_arms_that_stopped_before_still_bound_the_spread_of_the_others():
-    values = study(a=5.0, b=2.0)
+def test_stopped_arms_still_bound_the_spread_of_other_arms():
+    values = make_study_values(effect_a=5.0, effect_b=2.0)
     values["b", "test/score"] = dict(zip(SEEDS, 2.0 + 0.1 * NOISE[0] + 1e-6 * NOISE[2], strict=True))
-    stopped = {key: dict(each) for key, each in values.items()}
-    stopped["a", "test/score"] = {seed: values["a", "test/score"][seed] for seed in SEEDS[:3]}
-    found = look(question(), stopped, SEEDS[:5], ["b"], {})
-    assert found["b"].found["test/score"].raised
+    stopped_values = {key: dict(by_seed) for key, by_seed in values.items()}
+    stopped_values["a", "test/score"] = {seed: values["a", "test/score"][seed] for seed in SEEDS[:3]}
+    decisions = look(make_question(), stopped_values, SEEDS[:5], ["b"], {})
+    assert decisions["b"].found["test/score"].raised

@@ -1,4 +1,4 @@
-"""With repeated searches tuned arms are decided by chance as seldom as stated, with one search more often."""
+"""Repeated searches hold the level for tuned arms; single searches do not."""
 
 import math
 
@@ -6,13 +6,13 @@ import pytest
 
 from orchestrator.statistics.paired import LEVEL
 from tests.orchestrator.statistics.tuned_arms import (
-    FEWEST,
+    EIGHT_REPEATS,
     ONE_SEARCH,
-    REPEATED,
-    SEVERAL_SEEDS,
     STUDIES,
     SURFACES,
-    rate,
+    THREE_REPEATS,
+    TWO_SEEDS_EACH,
+    decision_rate,
 )
 
 pytestmark = pytest.mark.slow
@@ -20,21 +20,21 @@ SAMPLING_ERROR = 3 * math.sqrt(LEVEL * (1 - LEVEL) / STUDIES)
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-@pytest.mark.parametrize("design", [FEWEST, SEVERAL_SEEDS, REPEATED], ids=["3x1", "4x2", "8x1"])
+@pytest.mark.parametrize("design", [THREE_REPEATS, TWO_SEEDS_EACH, EIGHT_REPEATS], ids=["3x1", "4x2", "8x1"])
 @pytest.mark.parametrize("arms", [1, 4])
 def test_repeats_hold_the_level(surface, design, arms):
-    assert rate(SURFACES[surface], design, arms) <= LEVEL + SAMPLING_ERROR
+    assert decision_rate(SURFACES[surface], design, arms) <= LEVEL + SAMPLING_ERROR
 
 
 def test_repeats_hold_the_level_of_many_arms():
-    assert rate(SURFACES["steep"], REPEATED, 12) <= LEVEL + SAMPLING_ERROR
+    assert decision_rate(SURFACES["steep"], EIGHT_REPEATS, 12) <= LEVEL + SAMPLING_ERROR
 
 
 @pytest.mark.parametrize("surface", ["steep", "moved optimum"])
-def test_one_search_does_not_where_its_choice_matters(surface):
-    assert rate(SURFACES[surface], ONE_SEARCH, 1) > 2 * LEVEL
-    assert rate(SURFACES[surface], ONE_SEARCH, 4) > 4 * LEVEL
+def test_single_search_exceeds_the_level_if_its_choice_matters(surface):
+    assert decision_rate(SURFACES[surface], ONE_SEARCH, 1) > 2 * LEVEL
+    assert decision_rate(SURFACES[surface], ONE_SEARCH, 4) > 4 * LEVEL
 
 
-def test_short_searches_find_what_one_long_search_finds():
-    assert rate(SURFACES["steep"], REPEATED, 4, effect=2.0) > 0.95
+def test_repeated_short_searches_keep_the_power():
+    assert decision_rate(SURFACES["steep"], EIGHT_REPEATS, 4, effect=2.0) > 0.95

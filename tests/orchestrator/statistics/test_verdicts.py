@@ -1,4 +1,4 @@
-"""What may be said of an arm, and when it may not."""
+"""Possible verdicts of an arm and the conditions that withhold them."""
 
 import numpy as np
 import pytest
@@ -8,17 +8,17 @@ from orchestrator.statistics.verdicts import no_collapse_probability, verdict
 from tests.orchestrator.statistics import studies
 
 SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)
-CLEAR = (0.021, 0.024, 0.017, 0.022, 0.031, 0.022, 0.019, 0.018)
-NOTHING = (0.001, -0.002, 0.003, -0.001, 0.002, -0.003, 0.001, -0.001)
-UNCLEAR = (0.021, -0.014, 0.037, 0.012, -0.021, 0.032, 0.009, 0.008)
+CLEAR_DIFFERENCES = (0.021, 0.024, 0.017, 0.022, 0.031, 0.022, 0.019, 0.018)
+SMALL_DIFFERENCES = (0.001, -0.002, 0.003, -0.001, 0.002, -0.003, 0.001, -0.001)
+NOISY_DIFFERENCES = (0.021, -0.014, 0.037, 0.012, -0.021, 0.032, 0.009, 0.008)
 
 
-def paired(values: tuple[float, ...], family: int = 4) -> Paired:
+def compare_values(values: tuple[float, ...], family: int = 4) -> Paired:
     return compare({("arm", "x"): dict(zip(SEEDS, values, strict=False))}, family=family)["arm", "x"]
 
 
 @pytest.mark.parametrize(
-    ("sign", "good", "kind"),
+    ("sign", "better", "kind"),
     [
         (1, "max", "better"),
         (-1, "max", "worse"),
@@ -27,65 +27,78 @@ def paired(values: tuple[float, ...], family: int = 4) -> Paired:
         (1, None, "higher"),
     ],
 )
-def test_a_clear_difference_has_a_direction(sign: int, good: str, kind: str) -> None:
-    found = verdict(paired(tuple(sign * value for value in CLEAR)), better=good)  # type: ignore[arg-type]
-    assert (found.kind, found.text, found.withheld) == (kind, kind, "")
+def test_clear_difference_has_a_direction(sign: int, better: str, kind: str) -> None:
+    result = verdict(compare_values(tuple(sign * value for value in CLEAR_DIFFERENCES)), better=better)  # type: ignore[arg-type]
+    assert (result.kind, result.text, result.withheld) == (kind, kind, "")
 
 
-def test_no_difference_is_only_claimed_against_a_margin() -> None:
-    same = paired(NOTHING)
-    assert verdict(same, margin=0.01).text == "no difference larger than 0.01"
-    assert verdict(same).kind == "undecided"
-    assert same.low is not None
-    assert verdict(same, margin=-same.low).kind == "undecided", "the margin itself is not within the margin"
+def test_no_difference_requires_a_margin() -> None:
+    comparison = compare_values(SMALL_DIFFERENCES)
+    assert verdict(comparison, margin=0.01).text == "no difference larger than 0.01"
+    assert verdict(comparison).kind == "undecided"
+    assert comparison.low is not None
+    assert verdict(comparison, margin=-comparison.low).kind == "undecided", (
+        "the margin itself is not within the margin"
+    )
 
 
-def test_a_difference_too_small_to_matter_is_told_as_such() -> None:
-    assert verdict(paired(CLEAR), margin=0.05, better="max").text == "better, by less than 0.05"
-    assert verdict(paired(CLEAR), margin=0.02, better="max").text == "better"
+def test_difference_below_the_margin_is_reported_as_small() -> None:
+    assert (
+        verdict(compare_values(CLEAR_DIFFERENCES), margin=0.05, better="max").text
+        == "better, by less than 0.05"
+    )
+    assert verdict(compare_values(CLEAR_DIFFERENCES), margin=0.02, better="max").text == "better"
 
 
 def test_wide_interval_is_undecided() -> None:
     for margin in (None, 0.001):
-        found = verdict(paired(UNCLEAR), margin=margin)
-        assert (found.kind, found.text, found.withheld) == ("undecided", "undecided", "")
+        result = verdict(compare_values(NOISY_DIFFERENCES), margin=margin)
+        assert (result.kind, result.text, result.withheld) == ("undecided", "undecided", "")
 
 
-def test_failures_leave_it_undecided_however_good_the_others_are() -> None:
-    found = verdict(paired(CLEAR), num_failed=3, better="max")
-    assert (found.kind, found.text) == ("undecided", "undecided: 3 seeds failed")
+def test_failed_seeds_leave_the_verdict_undecided() -> None:
+    result = verdict(compare_values(CLEAR_DIFFERENCES), num_failed=3, better="max")
+    assert (result.kind, result.text) == ("undecided", "undecided: 3 seeds failed")
     assert verdict(None, num_failed=1).text == "undecided: 1 seed failed"
     assert verdict(None).text == "undecided: no pairs of seeds"
 
 
-def test_two_seeds_and_values_all_alike_give_none() -> None:
-    assert verdict(paired((0.02, 0.0200001))).text == "undecided: fewer than 3 seeds"
+def test_two_seeds_or_constant_values_give_no_verdict() -> None:
+    assert verdict(compare_values((0.02, 0.0200001))).text == "undecided: fewer than 3 seeds"
     assert (
-        verdict(paired((0.5,) * 4)).text
+        verdict(compare_values((0.5,) * 4)).text
         == "undecided: all values are the same, which tells nothing of chance"
     )
 
 
-def test_a_verdict_that_one_seed_makes_is_withheld() -> None:
-    """The interval leaves out 0 with all five seeds; without 103 the others alone do not."""
-    found = paired((0.0, 0.02, 0.03, 0.03, 0.01), family=1)
-    assert found.shown
-    held = verdict(found, better="max")
-    assert held.kind == "undecided"
-    assert held.text == "undecided: it hangs on seed 103"
-    assert held.withheld
+def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
+    """The interval excludes 0 with five seeds, but not without seed 103."""
+    comparison = compare_values((0.0, 0.02, 0.03, 0.03, 0.01), family=1)
+    assert comparison.shown
+    withheld_verdict = verdict(comparison, better="max")
+    assert withheld_verdict.kind == "undecided"
+    assert withheld_verdict.text == "undecided: it hangs on seed 103"
+    assert withheld_verdict.withheld
 
 
-def test_simulated_verdicts_are_these() -> None:
-    found = studies.differences(studies.normal(np.random.default_rng(5), (200, 5, 2))) + 2.0
-    vectorised = studies.verdicts(found)[:, 0]
-    ours = [verdict(paired(tuple(study[:, 0]), family=1)).kind == "higher" for study in found]
-    negative = [verdict(paired(tuple(study[:, 0]), family=1)).kind == "lower" for study in found]
-    assert [a or b for a, b in zip(ours, negative, strict=True)] == list(vectorised)
-    assert 0 < sum(ours) < len(ours)
-    assert any(studies.rejected(found)[:, 0] & ~vectorised), "some are withheld"
+def test_simulated_verdicts_match() -> None:
+    study_differences = (
+        studies.paired_differences(studies.sample_normal(np.random.default_rng(5), (200, 5, 2))) + 2.0
+    )
+    is_decided = studies.decided_verdicts(study_differences)[:, 0]
+    is_higher = [
+        verdict(compare_values(tuple(study[:, 0]), family=1)).kind == "higher" for study in study_differences
+    ]
+    is_lower = [
+        verdict(compare_values(tuple(study[:, 0]), family=1)).kind == "lower" for study in study_differences
+    ]
+    assert [higher or lower for higher, lower in zip(is_higher, is_lower, strict=True)] == list(is_decided)
+    assert 0 < sum(is_higher) < len(is_higher)
+    assert any(studies.interval_rejections(study_differences)[:, 0] & ~is_decided), (
+        "the simulation withholds some verdicts"
+    )
 
 
-def test_collapses_that_no_seed_shows() -> None:
+def test_probability_of_an_unseen_collapse() -> None:
     assert no_collapse_probability(0.2, 4) == pytest.approx(0.4096)
     assert no_collapse_probability(0.1, 8) == pytest.approx(0.43046721)

@@ -1,4 +1,4 @@
-"""Arms of a spec that a sweep is extended by: those that are named, and nothing else of it."""
+"""`haltsweep extend --arms` takes only the named arms of a spec."""
 
 import pytest
 
@@ -18,46 +18,46 @@ arms:
 
 @pytest.fixture
 def folder(tmp_path):
-    made = SweepFolder(tmp_path / "tiny")
-    made.root.mkdir()
-    made.spec.write_text(TINY)
-    return made
+    sweep_folder = SweepFolder(tmp_path / "tiny")
+    sweep_folder.root.mkdir()
+    sweep_folder.spec.write_text(TINY)
+    return sweep_folder
 
 
 @pytest.fixture
-def more(tmp_path):
+def larger_spec(tmp_path):
     path = tmp_path / "more.yaml"
-    head, _, rest = TINY.partition("arms:\n")
-    rest = rest[rest.index("search:\n") :].replace("seeds: [101, 102]", "seeds: [1, 2, 3]")
-    path.write_text(head + ARMS + rest)
+    head, _, tail = TINY.partition("arms:\n")
+    tail = tail[tail.index("search:\n") :].replace("seeds: [101, 102]", "seeds: [1, 2, 3]")
+    path.write_text(head + ARMS + tail)
     return path
 
 
-def test_only_the_arms_that_are_named_are_taken(folder, more, capsys):
-    found = [parse(each) for each in copy_arms(more, " deep, wide,deep", folder)]
-    assert [(each.key, each.value["set"]) for each in found] == [
+def test_arms_option_takes_only_the_named_arms(folder, larger_spec, capsys):
+    overrides = [parse(line) for line in copy_arms(larger_spec, " deep, wide,deep", folder)]
+    assert [(override.key, override.value["set"]) for override in overrides] == [
         ("arms.deep", {"model.max_layers": 3}),
         ("arms.wide", {"model.width": 32}),
     ]
-    assert found[1].value["why"] == "more room: 100%, [twice]"
-    assert found[1].value["drop"] == ["train.lr"]
+    assert overrides[1].value["why"] == "more room: 100%, [twice]"
+    assert overrides[1].value["drop"] == ["train.lr"]
     assert capsys.readouterr().err == ""
 
 
-def test_another_baseline_beside_them_is_told(folder, more, capsys):
-    more.write_text(more.read_text().replace("steps: 4", "steps: 8"))
-    assert len(copy_arms(more, "wide", folder)) == 1
+def test_different_baseline_of_the_taken_arms_is_reported(folder, larger_spec, capsys):
+    larger_spec.write_text(larger_spec.read_text().replace("steps: 4", "steps: 8"))
+    assert len(copy_arms(larger_spec, "wide", folder)) == 1
     output = " ".join(capsys.readouterr().err.split())
     assert "the arms change the baseline of tiny, which differs" in output
     assert "train.steps: 4 -> 8" in output
 
 
-def test_arms_that_are_not_there_or_no_spec(folder, more):
+def test_arms_option_refuses_unknown_arms_and_a_missing_spec(folder, larger_spec):
     with pytest.raises(
         InputError, match=r"--arms must name arms under `arms` of .*, got 'wid'\. Did you mean"
     ):
-        copy_arms(more, "deep,wid", folder)
+        copy_arms(larger_spec, "deep,wid", folder)
     with pytest.raises(InputError, match=r"--arms needs a SPEC .*got 'wide' without SPEC; without a spec"):
         copy_arms(None, "wide", folder)
     with pytest.raises(InputError, match=r"--arms needs a SPEC .*got ' ,'; without a spec"):
-        copy_arms(more, " ,", folder)
+        copy_arms(larger_spec, " ,", folder)

@@ -1,4 +1,4 @@
-"""`haltsweep best`: what it writes is a spec that gives the same again."""
+"""`haltsweep best`: the spec that it prints reproduces the results of the winner."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ ARM = make_arm("baseline")
 pytestmark = pytest.mark.usefixtures("untracked")
 
 
-def measured(name, arm):
-    """Of an arm's confirm trials, by seed: settings and what they measured on the test split."""
+def confirmed_results(name, arm):
+    """Return params and test-split results of an arm's confirm trials by seed."""
     return {
         row["seed"]: (row["settings"], row["metric.near-iid/accuracy"], row["metric.near-iid/loss"])
         for row in read.trials(name).to_pylist()
@@ -31,44 +31,44 @@ def measured(name, arm):
 
 
 @pytest.mark.slow
-def test_the_spec_of_the_winner_gives_the_same_numbers_again(haltsweep):
+def test_spec_of_the_winner_reproduces_its_results(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "--driver", "inline").code == 0
-    shown = haltsweep("best", "tiny", "--arm", "minus-gate")
-    assert shown.code == 0, shown
-    assert shown.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
-    places = [line.split(": ")[-1] for line in shown.out.splitlines() if line.startswith("# Checkpoint")]
-    assert len(places) == 2
-    assert all(Path(place).is_dir() for place in places)
-    Path("best.yaml").write_text(shown.out)
+    result = haltsweep("best", "tiny", "--arm", "minus-gate")
+    assert result.code == 0, result
+    assert result.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
+    folders = [line.split(": ")[-1] for line in result.out.splitlines() if line.startswith("# Checkpoint")]
+    assert len(folders) == 2
+    assert all(Path(folder).is_dir() for folder in folders)
+    Path("best.yaml").write_text(result.out)
     assert haltsweep("check", "best.yaml").code == 0
     assert haltsweep("launch", "best.yaml", "--driver", "inline").code == 0
-    assert measured("tiny-best", "baseline") == measured("tiny", "minus-gate")
+    assert confirmed_results("tiny-best", "baseline") == confirmed_results("tiny", "minus-gate")
 
 
 @pytest.mark.slow
-def test_by_search_alone_it_says_so_and_can_be_run(haltsweep):
+def test_best_spec_without_confirm_trials_names_the_search_and_passes_the_check(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "confirm=null", "--driver", "inline").code == 0
-    shown = haltsweep("best", "tiny")
-    assert "by its search alone: valid/accuracy" in shown.out
-    assert "# Search trials store no checkpoint." in shown.out
-    Path("best.yaml").write_text(shown.out)
-    found = haltsweep("check", "best.yaml")
-    assert found.code == 0, found
+    result = haltsweep("best", "tiny")
+    assert "by its search alone: valid/accuracy" in result.out
+    assert "# Search trials store no checkpoint." in result.out
+    Path("best.yaml").write_text(result.out)
+    check_result = haltsweep("check", "best.yaml")
+    assert check_result.code == 0, check_result
 
 
-JUDGED = """\
+JUDGED_FIELDS = """\
 answer: {metric: near-iid/accuracy, margin: 0.05, also: [near-iid/loss], level: 0.1, spread: 0.02}
 posthoc: {model.halt.threshold: [0.5]}
 budget: {device_hours: 9}
 """
 
 
-def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(TINY + JUDGED)
+def test_best_spec_lists_the_fields_that_apply_to_several_arms_only(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY + JUDGED_FIELDS)
     spec = load_spec(tmp_path / "tiny.yaml")
-    kept = {"seeds": [101, 102], "splits": ["near-iid"]}
+    confirm = {"seeds": [101, 102], "splits": ["near-iid"]}
     answer = {
         "metric": "near-iid/accuracy",
         "margin": 0.05,
@@ -77,50 +77,54 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
         "also": ["near-iid/loss"],
     }
     settings = {"model": {"halt": {"threshold": 0.9}}, "train": {}}
-    whole = best._content(spec, chosen(settings, "near-iid/accuracy", "near-iid/loss"), ARM)
-    assert (whole["confirm"], whole["answer"]) == (kept, answer)
-    assert whole["posthoc"] == {"model.halt.threshold": [0.5]}
-    assert list(best._left_out(spec.content(), whole)) == [
+    full_content = best._content(spec, make_winner(settings, "near-iid/accuracy", "near-iid/loss"), ARM)
+    assert (full_content["confirm"], full_content["answer"]) == (confirm, answer)
+    assert full_content["posthoc"] == {"model.halt.threshold": [0.5]}
+    assert list(best._left_out(spec.content(), full_content)) == [
         "Left out of the sweep's spec, since this spec has one arm with fixed params: arms; search; budget."
     ]
-    (tmp_path / "best.yaml").write_text(dump({**whole, "baseline": spec.content()["baseline"]}))
+    (tmp_path / "best.yaml").write_text(dump({**full_content, "baseline": spec.content()["baseline"]}))
     assert load_spec(tmp_path / "best.yaml").answer == spec.answer
-    # What the winner did not measure, or has no setting for, cannot be asked for.
-    content = best._content(spec, chosen({"model": {"halt": None}, "train": {}}, "near-iid/accuracy"), ARM)
+    # Metrics and settings that the winner lacks cannot appear in its spec.
+    content = best._content(
+        spec, make_winner({"model": {"halt": None}, "train": {}}, "near-iid/accuracy"), ARM
+    )
     del answer["also"]
     assert content["answer"] == answer
     assert "posthoc" not in content
-    (shown,) = best._left_out(spec.content(), content)
-    assert shown.endswith(": arms; search; answer.also; posthoc; budget.")
+    (omission,) = best._left_out(spec.content(), content)
+    assert omission.endswith(": arms; search; answer.also; posthoc; budget.")
 
 
-def test_the_data_of_seeds_are_drawn_from_the_data_seed_of_the_spec(tmp_path):
-    resampled = (TINY + JUDGED).replace("confirm: {", "confirm: {resample_data: true, ")
-    (tmp_path / "tiny.yaml").write_text(resampled)
+def test_best_spec_keeps_the_data_seed_of_the_sweep(tmp_path):
+    resampling_spec = (TINY + JUDGED_FIELDS).replace("confirm: {", "confirm: {resample_data: true, ")
+    (tmp_path / "tiny.yaml").write_text(resampling_spec)
     arm = replace(ARM, settings={"task": {"data_seed": 3}})
-    trained = {"task": {"data_seed": 12345}, "model": {}, "train": {}}
-    content = best._content(load_spec(tmp_path / "tiny.yaml"), chosen(trained, "near-iid/accuracy"), arm)
+    trained_settings = {"task": {"data_seed": 12345}, "model": {}, "train": {}}
+    content = best._content(
+        load_spec(tmp_path / "tiny.yaml"), make_winner(trained_settings, "near-iid/accuracy"), arm
+    )
     assert content["baseline"]["task"] == {"data_seed": 3}
     assert content["confirm"]["resample_data"] is True
 
 
-def test_the_seeds_are_those_of_the_repeat_that_is_printed(tmp_path):
+def test_best_spec_has_the_seeds_of_the_winning_repeat(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
-    found = replace(chosen({"train": {}}, "near-iid/accuracy"), repeat=1, seeds=(7, 9))
-    content = best._content(load_spec(tmp_path / "tiny.yaml"), found, ARM)
+    winner = replace(make_winner({"train": {}}, "near-iid/accuracy"), repeat=1, seeds=(7, 9))
+    content = best._content(load_spec(tmp_path / "tiny.yaml"), winner, ARM)
     assert content["confirm"]["seeds"] == [7, 9]
 
 
 @pytest.mark.parametrize(("better", "expected"), [(None, 1), ("max", 0)])
-def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
+def test_best_reports_a_goal_that_only_the_search_declared(better, expected):
     report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
-    lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
+    lines = list(best._goal_left_out(make_winner({}, "near-iid/accuracy"), report))
     assert len(lines) == expected
-    assert all('better="max" for the metric accuracy' in each for each in lines)
+    assert all('better="max" for the metric accuracy' in line for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("assignments", "points", "rank", "of"),
+    ("assignments", "front_points", "rank", "scope"),
     [
         (1, (), 0, ""),
         (2, (), 1, ", on the mean over all confirmed params of baseline, not on these params"),
@@ -128,22 +132,22 @@ def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
         (2, ("some",), 0, ""),
     ],
 )
-def test_a_verdict_is_said_to_be_of_what_it_is_of(assignments, points, rank, of, monkeypatch):
+def test_best_states_the_scope_of_a_verdict(assignments, front_points, rank, scope, monkeypatch):
     monkeypatch.setattr(
         "orchestrator.report.caveats.warning_texts.warning_texts", lambda _, of_verdicts: ["Mind the code."]
     )
-    found = chosen({}, "near-iid/accuracy")
-    found = replace(found, records=tuple(replace(each, rank=rank) for each in found.records))
+    winner = make_winner({}, "near-iid/accuracy")
+    winner = replace(winner, records=tuple(replace(record, rank=rank) for record in winner.records))
     verdict = SimpleNamespace(line="baseline: better")
-    report = SimpleNamespace(left=0, assignments=assignments, points=points, verdict=lambda _: verdict)
-    assert list(best._state(found, report)) == [
-        f"Verdict in the report{of}: baseline: better",
+    report = SimpleNamespace(left=0, assignments=assignments, points=front_points, verdict=lambda _: verdict)
+    assert list(best._state(winner, report)) == [
+        f"Verdict in the report{scope}: baseline: better",
         "Mind the code.",
     ]
 
 
-def chosen(settings, *metrics):
-    """The baseline, confirmed on both seeds, where it measured `metrics`."""
+def make_winner(settings, *metrics):
+    """Return the baseline as winner, confirmed on two seeds with `metrics`."""
     records = [
         Record(
             *(f"t{seed}", "tiny", "baseline", "confirm", number, seed, 0),

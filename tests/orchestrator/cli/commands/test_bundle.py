@@ -1,4 +1,4 @@
-"""`haltsweep bundle` and `verify` of one: the same report elsewhere, and no code of whoever made it."""
+"""`haltsweep bundle` and `verify`: a bundle reproduces the report and runs no code of its author."""
 
 import json
 import os
@@ -31,76 +31,80 @@ PLAN = replace(make_plan(2), metrics=(Metric("score", better="max", shown=("head
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory):
+def bundle_folder(tmp_path_factory):
     """An empty folder that the first test of this module fills."""
     return tmp_path_factory.mktemp("bundled")
 
 
 @pytest.fixture
-def bundled(tmp_path, haltsweep, once):
-    """The files of a bundle, which lies beside the sweep; it is made once."""
-    if not (once / "synthetic.bundle.zip").exists():
+def bundled(tmp_path, haltsweep, bundle_folder):
+    """Return the files of a bundle next to its sweep; all tests share one bundle."""
+    if not (bundle_folder / "synthetic.bundle.zip").exists():
         finished(tmp_path, PLAN)
-        shown = haltsweep("bundle", "synthetic")
-        assert shown.code == 0, shown
-        shutil.copytree(tmp_path / "runs", once / "runs")
-        shutil.copy(tmp_path / "synthetic.bundle.zip", once)
+        result = haltsweep("bundle", "synthetic")
+        assert result.code == 0, result
+        shutil.copytree(tmp_path / "runs", bundle_folder / "runs")
+        shutil.copy(tmp_path / "synthetic.bundle.zip", bundle_folder)
     else:
-        shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+        shutil.copytree(bundle_folder, tmp_path, dirs_exist_ok=True)
     with zipfile.ZipFile("synthetic.bundle.zip") as file:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def again(files, code=None, **changes):
-    """A bundle of other files with digests that fit, as whoever wants to can make it."""
+def write_bundle(files, code_digest=None, **changes):
+    """Write a bundle of changed files with matching digests, as a forger could, and return its path."""
     files = {**files, **{name: content for name, content in changes.items() if content is not None}}
     files.pop(contents.LIST, None)
     files[contents.LIST] = contents.listing(
-        "synthetic", files, {"haltsweep": "0.1.0", "code": code or contents.code_digest()}
+        "synthetic", files, {"haltsweep": "0.1.0", "code": code_digest or contents.code_digest()}
     )
     archive.write(Path("other.zip"), files)
     return "other.zip"
 
 
-def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_path, monkeypatch):
+def test_verify_reproduces_the_report_byte_for_byte_on_another_machine(
+    haltsweep, bundled, tmp_path, monkeypatch
+):
     elsewhere = tmp_path / "another machine"
     elsewhere.mkdir()
     (tmp_path / "synthetic.bundle.zip").rename(elsewhere / "got.zip")
     (tmp_path / "runs").rename(tmp_path / "gone")
     monkeypatch.chdir(elsewhere)
-    before = tree(elsewhere)
-    shown = haltsweep("verify", "got.zip")
-    assert shown.code == 0, shown
-    assert "report      sound   " in shown.out
-    assert "made again from the ledger, byte for byte" in shown.out
-    assert tree(elsewhere) == before
+    files_before = tree(elsewhere)
+    result = haltsweep("verify", "got.zip")
+    assert result.code == 0, result
+    assert "report      sound   " in result.out
+    assert "made again from the ledger, byte for byte" in result.out
+    assert tree(elsewhere) == files_before
     assert {"spec.yaml", "plan.json", "provenance.json", "ledger.jsonl", "data.json"} < set(bundled)
     assert "launch.json" not in bundled, "URLs with passwords stay at home"
     assert b"numpy==" in bundled["environment.txt"]
 
 
-def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
-    lie = bundled["report/report.md"].replace(b"synthetic", b"wonderful")
-    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
-    assert shown.code == 1
+def test_verify_finds_a_report_that_contradicts_the_ledger(haltsweep, bundled):
+    false_report = bundled["report/report.md"].replace(b"synthetic", b"wonderful")
+    result = haltsweep("verify", write_bundle(bundled, **{"report/report.md": false_report}))
+    assert result.code == 1
     assert (
-        "report      damaged made again from the ledger other bytes come out: report/report.md" in shown.out
+        "report      damaged made again from the ledger other bytes come out: report/report.md" in result.out
     )
-    other = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
-    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
-    assert shown.code == 2
-    assert "report      unknown" in shown.out
-    assert "make it with numpy 0." in shown.out
-    shown = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
-    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in shown.out
+    environment = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
+    result = haltsweep(
+        "verify", write_bundle(bundled, **{"report/report.md": false_report, "environment.txt": environment})
+    )
+    assert result.code == 2
+    assert "report      unknown" in result.out
+    assert "make it with numpy 0." in result.out
+    result = haltsweep("verify", write_bundle(bundled, "another", **{"report/report.md": false_report}))
+    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in result.out
 
 
-def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
+def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
     archive.write(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
-    shown = haltsweep("verify", "other.zip")
-    assert shown.code == 1
-    assert "provenance.json: it was changed or damaged" in shown.out
-    assert "extra.json: nobody wrote it" in shown.out
+    result = haltsweep("verify", "other.zip")
+    assert result.code == 1
+    assert "provenance.json: it was changed or damaged" in result.out
+    assert "extra.json: nobody wrote it" in result.out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != "plan.json"})
     assert "plan.json: it is missing" in haltsweep("verify", "other.zip").out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != contents.LIST})
@@ -108,7 +112,7 @@ def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("damage", "message"),
     [
         (lambda lines: [lines[0], *lines[2:]], "must hold events as they were written: event 2"),
         (lambda lines: [lines[0], lines[1].replace(b"c0ffee", b"beefed"), *lines[2:]], "event 1"),
@@ -118,44 +122,48 @@ def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
         (lambda lines: [b"{}", *lines[1:]], "must hold events as they were written"),
     ],
 )
-def test_a_ledger_that_is_not_as_it_was_written(haltsweep, bundled, change, why):
+def test_verify_refuses_a_changed_ledger(haltsweep, bundled, damage, message):
     lines = bundled[contents.LEDGER].split(b"\n")
-    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
-    assert shown.code == 1
-    assert why in shown.out
+    result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER: b"\n".join(damage(lines))}))
+    assert result.code == 1
+    assert message in result.out
 
 
-def test_an_event_without_an_end_is_not_read_whole(haltsweep, bundled, monkeypatch):
+def test_verify_refuses_an_event_that_exceeds_the_line_limit(haltsweep, bundled, monkeypatch):
     monkeypatch.setattr(contents, "MAX_LINE", 50_000)
-    endless = bundled[contents.LEDGER] + b"[" + b" " * 100_000
-    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
-    assert shown.code == 1
-    assert "an event must have at most 50,000 bytes, and one has more" in shown.out
+    oversized_ledger = bundled[contents.LEDGER] + b"[" + b" " * 100_000
+    result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER: oversized_ledger}))
+    assert result.code == 1
+    assert "an event must have at most 50,000 bytes, and one has more" in result.out
 
 
-def test_events_pass_by_and_are_not_kept(tmp_path):
-    plan = replace(PLAN, confirm=None, trials=tuple(each for each in PLAN.trials if each.phase == "search"))
-    held = []
+def test_report_keeps_only_few_events_in_memory(tmp_path):
+    plan = replace(
+        PLAN, confirm=None, trials=tuple(trial for trial in PLAN.trials if trial.phase == "search")
+    )
+    num_alive = []
 
-    def passing():
-        seen = []
+    def watched_events():
+        references = []
         for event in history(plan, steps=200):
-            kept = Payload(event.payload)
-            seen.append(weakref.ref(kept))
-            yield replace(event, payload=kept)
-            del kept
-            held.append(sum(each() is not None for each in seen))
+            payload = Payload(event.payload)
+            references.append(weakref.ref(payload))
+            yield replace(event, payload=payload)
+            del payload
+            num_alive.append(sum(reference() is not None for reference in references))
 
-    report_files(plan, passing(), tmp_path)
-    assert len(held) > 1000
-    assert max(held) < 10 + 3 * len(plan.trials), "a trial's own, its last and its best measurement at most"
+    report_files(plan, watched_events(), tmp_path)
+    assert len(num_alive) > 1000
+    assert max(num_alive) < 10 + 3 * len(plan.trials), (
+        "a trial's own, its last and its best measurement at most"
+    )
 
 
 class Payload(dict):
-    """One that can be watched."""
+    """A dict that supports weak references."""
 
 
-def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
+def test_verify_runs_no_code_that_a_bundle_names(haltsweep, bundled, tmp_path):
     (tmp_path / "evil.py").write_text(EVIL)
     plan = from_json(bundled["plan.json"])
     settings = {"task": {"name": "evil"}, "model": {"name": "evil", "x": 0.5}, "train": {}}
@@ -165,57 +173,57 @@ def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
     search = replace(plan.search, sampler={"name": "evil.Sampler"}, stopper={"name": "evil.Stopper"})
     spec = b"trainable: evil:train\nsearch: {spaces: [evil]}\n"
     for trainable, metrics in (("evil:train", plan.metrics), (None, plan.metrics), (None, ())):
-        hostile = replace(plan, arms=arms, search=search, trainable=trainable, metrics=metrics)
-        changed = {"plan.json": to_json(hostile).encode(), "spec.yaml": spec}
-        shown = haltsweep("verify", again(bundled, **changed))
-        assert shown.code in {0, 1}
+        hostile_plan = replace(plan, arms=arms, search=search, trainable=trainable, metrics=metrics)
+        changed_files = {"plan.json": to_json(hostile_plan).encode(), "spec.yaml": spec}
+        result = haltsweep("verify", write_bundle(bundled, **changed_files))
+        assert result.code in {0, 1}
         assert not (tmp_path / "ran").exists()
         assert "evil" not in sys.modules
-    assert "does not run the code of tasks" in shown.out
+    assert "does not run the code of tasks" in result.out
 
 
 @pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
-def test_a_plan_that_is_none(haltsweep, bundled, plan):
-    shown = haltsweep("verify", again(bundled, **{"plan.json": plan}))
-    assert shown.code == 1
-    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in shown.out
+def test_verify_refuses_an_invalid_plan(haltsweep, bundled, plan):
+    result = haltsweep("verify", write_bundle(bundled, **{"plan.json": plan}))
+    assert result.code == 1
+    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in result.out
 
 
-def test_events_that_no_plan_explains(haltsweep, bundled):
+def test_verify_refuses_events_of_trials_outside_the_plan(haltsweep, bundled):
     plan = replace(from_json(bundled["plan.json"]), trials=(), arms=make_plan(1).arms)
-    shown = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
-    assert shown.code == 1
+    result = haltsweep("verify", write_bundle(bundled, **{"plan.json": to_json(plan).encode()}))
+    assert result.code == 1
 
 
-def test_what_is_no_bundle(haltsweep, tmp_path):
+def test_verify_refuses_a_file_that_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
-    shown = haltsweep("verify", "text.zip")
-    assert shown.code == 2
-    assert "must be an archive that `haltsweep bundle` wrote" in shown.err
+    result = haltsweep("verify", "text.zip")
+    assert result.code == 2
+    assert "must be an archive that `haltsweep bundle` wrote" in result.err
     assert "--repair works only on sweeps" in haltsweep("verify", "text.zip", "--repair").err
 
 
-def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_path):
+def test_bundle_refuses_an_existing_file_and_a_running_sweep(haltsweep, tmp_path):
     folder = finished(tmp_path, PLAN)
     (tmp_path / "there.zip").touch()
-    shown = haltsweep("bundle", "synthetic", "--to", "there.zip")
-    assert shown.code == 2
-    assert "there.zip exists" in shown.err
+    result = haltsweep("bundle", "synthetic", "--to", "there.zip")
+    assert result.code == 2
+    assert "there.zip exists" in result.err
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         ledger.claim(Holder.current())
-        shown = haltsweep("bundle", "synthetic")
-    assert shown.code == 2
-    assert "is running" in shown.err
+        result = haltsweep("bundle", "synthetic")
+    assert result.code == 2
+    assert "is running" in result.err
 
 
 @pytest.mark.slow
-def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
+def test_rerun_trials_reproduce_their_results(haltsweep, tmp_path):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "search=null", "--driver", "inline").code == 0
     assert haltsweep("bundle", "tiny").code == 0
-    shown = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
-    assert shown.code == 0, shown
-    assert shown.out.count("the same, to the last digit") == 2
+    result = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
+    assert result.code == 0, result
+    assert result.out.count("the same, to the last digit") == 2
     with zipfile.ZipFile("tiny.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
@@ -225,29 +233,29 @@ def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
     for row in rows[1:]:
         row[-1] = head = chain.link_digest(head, row[:-1])
     files[contents.LEDGER] = b"".join(contents.ledger_lines(rows[0][0], rows[1:]))
-    lied = haltsweep("verify", again(files), "--rerun", "1", "--data", "elsewhere")
-    assert lied.code == 1
-    assert "near-iid/accuracy 0.99 -> " in lied.out
+    false_result = haltsweep("verify", write_bundle(files), "--rerun", "1", "--data", "elsewhere")
+    assert false_result.code == 1
+    assert "near-iid/accuracy 0.99 -> " in false_result.out
 
 
-def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(haltsweep, tmp_path):
+def test_rerun_draws_the_same_trials_and_requires_a_bundle(haltsweep, tmp_path):
     finished(tmp_path, PLAN)
-    records = read_all("synthetic")
+    records = read_records("synthetic")
     assert sample_trials(records, 3) == sample_trials(list(reversed(records)), 3)
-    assert {each.phase for each in sample_trials(records, 100)} == {"confirm"}
-    shown = haltsweep("verify", "synthetic", "--rerun", "1")
-    assert shown.code == 2
-    assert "--rerun works only on bundles, but synthetic is not a file" in shown.err
+    assert {sample_trial.phase for sample_trial in sample_trials(records, 100)} == {"confirm"}
+    result = haltsweep("verify", "synthetic", "--rerun", "1")
+    assert result.code == 2
+    assert "--rerun works only on bundles, but synthetic is not a file" in result.err
 
 
-def read_all(name):
+def read_records(name):
     with opened(name, Path("runs")) as sweep:
         return sweep.records()
 
 
 BUDGET_MB = 200
-"""Memory that a bundle of anybody may take beyond that of the command itself."""
-OVERSIZED = """
+"""Memory in MB that reading an untrusted bundle may take in addition to the command's own."""
+READ_WITHIN_LIMIT = """
 import resource, sys, tempfile
 from pathlib import Path
 from orchestrator.bundle import archive, contents
@@ -255,8 +263,8 @@ from orchestrator.errors import HaltsweepError
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limit = used + int(sys.argv[2]) * 10**6
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-with tempfile.TemporaryDirectory() as place:
-    folder = Path(place)
+with tempfile.TemporaryDirectory() as unpacked:
+    folder = Path(unpacked)
     try:
         archive.unpack(Path(sys.argv[1]), folder)
         contents.read_listing(folder)
@@ -269,7 +277,7 @@ with tempfile.TemporaryDirectory() as place:
 
 
 @pytest.mark.parametrize(
-    ("name", "before", "piece", "times", "why"),
+    ("name", "head", "repeated_text", "count", "message"),
     [
         ("plan.json", b"[", b"[],", 10_000_000, "must have at most 4,000,000 values"),
         ("plan.json", b"", b'{"":', 8_000_000, "must have at most 4,000,000 values"),
@@ -279,27 +287,29 @@ with tempfile.TemporaryDirectory() as place:
         ("bundle.json", b"[", b"[],", 10_000_000, "must have at most 4,000,000 values"),
     ],
 )
-def test_an_oversized_file_is_refused_before_it_takes_memory(bundled, name, before, piece, times, why):
-    files = {**bundled, name: before + piece * times}
+def test_verify_refuses_an_oversized_file_before_it_takes_memory(
+    bundled, name, head, repeated_text, count, message
+):
+    files = {**bundled, name: head + repeated_text * count}
     with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
-        for each, text in files.items():
-            file.writestr(each, text)
-    done = subprocess.run(
-        [sys.executable, "-c", OVERSIZED, "bomb.zip", str(BUDGET_MB)],
+        for file_name, text in files.items():
+            file.writestr(file_name, text)
+    process = subprocess.run(
+        [sys.executable, "-c", READ_WITHIN_LIMIT, "bomb.zip", str(BUDGET_MB)],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(Path(contents.__file__).parents[2])},
     )
-    assert why in done.stdout, done.stderr
+    assert message in process.stdout, process.stderr
 
 
 @pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS", "MAX_CELLS"])
-def test_more_arms_or_trials_than_a_report_is_made_of(haltsweep, bundled, monkeypatch, limit):
+def test_bundle_and_verify_refuse_sweeps_that_exceed_a_limit(haltsweep, bundled, monkeypatch, limit):
     monkeypatch.setattr(contents, limit, 1)
-    shown = haltsweep("verify", "synthetic.bundle.zip")
-    assert shown.code == 1
-    assert "at most" in shown.out
-    made = haltsweep("bundle", "synthetic", "--to", "more.zip")
-    assert made.code == 2
+    result = haltsweep("verify", "synthetic.bundle.zip")
+    assert result.code == 1
+    assert "at most" in result.out
+    bundle_result = haltsweep("bundle", "synthetic", "--to", "more.zip")
+    assert bundle_result.code == 2
     assert not Path("more.zip").exists()

@@ -1,4 +1,4 @@
-"""What a spec can name is told to people in words and to scripts in full."""
+"""`haltsweep models`, `tasks` and `spaces` describe every spec name in words and as JSON."""
 
 import json
 import re
@@ -15,50 +15,50 @@ from trainables.settings import Settings
 from trainables.training.config import TrainConfig
 
 MODULES = [(kind, name) for kind in ("models", "tasks") for name in catalog.names(kind)]
-PYTHON = re.compile(
+PYTHON_SYNTAX = re.compile(
     r"None|Literal|tuple|Annotated|object at|<|typing|\bint\b|\bbool\b|\bstr\b|\bTrue\b|\bFalse\b"
 )
-BOUND = re.compile(r" (>=|<=|>|<) ")
+BOUND_SIGN = re.compile(r" (>=|<=|>|<) ")
 
 
 @pytest.mark.parametrize("kind", ["models", "tasks"])
-def test_every_module_is_listed_with_its_first_line(haltsweep, kind):
-    shown = haltsweep(kind)
-    assert shown.code == 0
-    lines = shown.out.splitlines()
+def test_listing_shows_every_module_with_its_first_line(haltsweep, kind):
+    result = haltsweep(kind)
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.names(kind))
     assert all(re.match(r"\S+ +[A-Z`].*\.$|\S+ +.*\?$", line) for line in lines)
 
 
 @pytest.mark.parametrize(("kind", "name"), MODULES)
-def test_fields_are_in_words(haltsweep, kind, name):
+def test_module_page_describes_fields_in_words(haltsweep, kind, name):
     config = catalog.load(kind, name).Config
-    found = list(rows(config))
-    for path, type_, default, meaning in found:
-        assert not PYTHON.search(BOUND.sub(" ", type_)), (path, type_)
-        assert not PYTHON.search(default), (path, default)
+    fields = list(rows(config))
+    for field, type_words, default, meaning in fields:
+        assert not PYTHON_SYNTAX.search(BOUND_SIGN.sub(" ", type_words)), (field, type_words)
+        assert not PYTHON_SYNTAX.search(default), (field, default)
         assert "\n" not in meaning
-        assert meaning or path == "name", f"{path} has no docstring"
-    shown = haltsweep(kind, name)
-    assert shown.code == 0
-    for path, *_ in found:
-        assert f"│ {path} " in shown.out
+        assert meaning or field == "name", f"{field} has no docstring"
+    result = haltsweep(kind, name)
+    assert result.code == 0
+    for field, *_ in fields:
+        assert f"│ {field} " in result.out
 
 
 @pytest.mark.parametrize(("kind", "name"), MODULES)
-def test_settings_for_scripts_are_a_schema(haltsweep, kind, name):
-    found = json.loads(haltsweep(kind, name, "--json").out)
-    assert list(found) == [name]
-    Draft202012Validator.check_schema(found[name])
-    assert set(found[name]["properties"]) == set(catalog.load(kind, name).Config.model_fields)
+def test_module_json_is_a_json_schema(haltsweep, kind, name):
+    schemas = json.loads(haltsweep(kind, name, "--json").out)
+    assert list(schemas) == [name]
+    Draft202012Validator.check_schema(schemas[name])
+    assert set(schemas[name]["properties"]) == set(catalog.load(kind, name).Config.model_fields)
 
 
 @pytest.mark.parametrize("name", catalog.names("tasks"))
-def test_tasks_tell_their_splits(haltsweep, name):
+def test_task_page_lists_its_splits(haltsweep, name):
     module = catalog.load("tasks", name)
-    shown = haltsweep("tasks", name).out
+    page = haltsweep("tasks", name).out
     for split in module.splits(module.Config()):
-        assert re.search(rf"│ {split.name} +│ {split.role} +│ {split.length_min} ", shown)
+        assert re.search(rf"│ {split.name} +│ {split.role} +│ {split.length_min} ", page)
 
 
 def test_tasks_list_their_metrics_with_the_better_direction(haltsweep):
@@ -75,37 +75,39 @@ def test_training_lists_every_setting(haltsweep):
 
 
 @pytest.mark.parametrize("name", space_catalog.full_names())
-def test_spaces_tell_range_condition_and_source(haltsweep, name):
-    shown = haltsweep("spaces", name)
-    assert shown.code == 0
+def test_space_page_lists_ranges_and_conditions(haltsweep, name):
+    result = haltsweep("spaces", name)
+    assert result.code == 0
     space = space_catalog.load(name)
     for dimension in space.dimensions:
-        assert f"│ {dimension.path} " in shown.out
+        assert f"│ {dimension.path} " in result.out
     for constraint in space.constraints:
-        assert f"only with {constraint}" in shown.out
-    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", shown.out)
-    found = json.loads(haltsweep("spaces", name, "--json").out)[name]
-    assert [each["path"] for each in found["dimensions"]] == [each.path for each in space.dimensions]
+        assert f"only with {constraint}" in result.out
+    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", result.out)
+    space_json = json.loads(haltsweep("spaces", name, "--json").out)[name]
+    assert [dimension["path"] for dimension in space_json["dimensions"]] == [
+        dimension.path for dimension in space.dimensions
+    ]
 
 
-def test_a_condition_is_told(haltsweep):
+def test_space_page_shows_a_condition(haltsweep):
     assert re.search(
         r"│ model\.chunk\.size +│ one of [^│]+│ model\.chunk\.by is size +│",
         haltsweep("spaces", "chunking").out,
     )
 
 
-@pytest.mark.parametrize(("kind", "wrong", "right"), [
+@pytest.mark.parametrize(("kind", "unknown_name", "nearest_name"), [
     ("models", "univrsal", "universal"), ("tasks", "list-ops", "listops"), ("spaces", "haltin", "halting"),
 ])  # fmt: skip
-def test_unknown_names_get_the_nearest(haltsweep, kind, wrong, right):
-    shown = haltsweep(kind, wrong)
-    assert (shown.code, shown.out) == (2, "")
-    assert f"named {wrong!r}. Did you mean {right!r}? Known: " in shown.err
+def test_unknown_name_is_answered_with_the_nearest_name(haltsweep, kind, unknown_name, nearest_name):
+    result = haltsweep(kind, unknown_name)
+    assert (result.code, result.out) == (2, "")
+    assert f"named {unknown_name!r}. Did you mean {nearest_name!r}? Known: " in result.err
 
 
 class Inner(Settings):
-    """Nested."""
+    """Settings inside other settings."""
 
     size: int = Field(default=3, gt=0, le=9)
     """How
@@ -113,7 +115,7 @@ class Inner(Settings):
 
 
 class Outer(Settings):
-    """All kinds of fields."""
+    """Settings with every kind of field."""
 
     must: int
     """Is required."""
@@ -126,7 +128,7 @@ class Outer(Settings):
     flag: bool = False
 
 
-def test_every_kind_of_field():
+def test_field_rows_describe_every_kind_of_field():
     assert list(rows(Outer)) == [
         ("must", "whole number", "required", "Is required."),
         ("inner", "mapping or null", "as below", "Nested."),
@@ -139,7 +141,7 @@ def test_every_kind_of_field():
     ]
 
 
-def test_bounds_stand_before_null():
+def test_bounds_precede_null_in_the_type_text():
     class Bounded(Settings):
         size: int | None = Field(default=None, ge=1, lt=5)
 

@@ -1,4 +1,4 @@
-"""`haltsweep extend`: only the difference runs, and the union is what a launch of all would have given."""
+"""`haltsweep extend` runs only the added trials; the results match a launch of the larger sweep."""
 
 import json
 import shutil
@@ -36,158 +36,174 @@ def spec():
     return "tiny.yaml"
 
 
-def measured(name, runs="runs"):
-    """Everything that was measured, but for how long it took, by trial."""
-    found = Counter()
+def count_measurements(name, runs="runs"):
+    """Count the measurements of every trial, except durations."""
+    counts = Counter()
     for row in read.measurements(name, runs=runs).to_pylist():
         if row["metric"] not in {"train/tokens_per_s", "train/seconds_per_epoch"}:
-            found[row["trial_id"], row["step"], row["metric"], row["value"]] += 1
-    return found
+            counts[row["trial_id"], row["step"], row["metric"], row["value"]] += 1
+    return counts
 
 
 @pytest.mark.slow
-def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec):
+def test_added_arms_and_seeds_match_a_launch_of_the_larger_sweep(haltsweep, spec):
     assert haltsweep("launch", spec, *INLINE).code == 0
-    before = list(events("tiny"))
-    shown = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
-    assert shown.code == 0, shown
-    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in shown.out
-    assert "tiny: 10 trials added to 8 (2 search, 8 confirm)\n" in shown.out
-    assert "exploratory" in shown.err
-    after = list(events("tiny"))
-    assert after[: len(before)] == before
-    known = {each.trial_id for each in before if each.trial_id}
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
-    whole = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole", "--tracking", "none")
-    assert haltsweep("launch", spec, *whole, *INLINE).code == 0
-    assert measured("tiny") == measured("tiny", "whole")
-    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
-    assert found.verdicts == wanted.verdicts
+    events_before = list(read_events("tiny"))
+    result = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
+    assert result.code == 0, result
+    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in result.out
+    assert "tiny: 10 trials added to 8 (2 search, 8 confirm)\n" in result.out
+    assert "exploratory" in result.err
+    events_after = list(read_events("tiny"))
+    assert events_after[: len(events_before)] == events_before
+    earlier_trials = {event.trial_id for event in events_before if event.trial_id}
+    assert not [event for event in events_after[len(events_before) :] if event.trial_id in earlier_trials], (
+        "nothing ran again"
+    )
+    launch_options = ("confirm.seeds=[101, 102, 103, 104]", WIDE, "--runs", "whole", "--tracking", "none")
+    assert haltsweep("launch", spec, *launch_options, *INLINE).code == 0
+    assert count_measurements("tiny") == count_measurements("tiny", "whole")
+    extended_report, launched_report = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert extended_report.verdicts == launched_report.verdicts
     for part in ("cells", "effects"):
-        assert steady(getattr(found, part)) == steady(getattr(wanted, part))
-    assert [each.split()[0] for each in found.extensions] == ["Extended", "Claims"]
-    assert wanted.extensions == ()
+        assert exclude_timings(getattr(extended_report, part)) == exclude_timings(
+            getattr(launched_report, part)
+        )
+    assert [extension.split()[0] for extension in extended_report.extensions] == ["Extended", "Claims"]
+    assert launched_report.extensions == ()
     assert len(read_records(folder_of("tiny"))) == 18
     assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
-    again = haltsweep("extend", "tiny", "confirm.seeds=[101, 102, 103, 104]", *INLINE)
-    assert "nothing to extend: tiny already has these settings" in again.err
+    second_result = haltsweep("extend", "tiny", "confirm.seeds=[101, 102, 103, 104]", *INLINE)
+    assert "nothing to extend: tiny already has these settings" in second_result.err
 
 
 @pytest.mark.slow
-def test_repeats_are_what_a_launch_with_all_of_them_gives(haltsweep, untracked, spec):
+def test_added_repeats_match_a_launch_of_the_larger_sweep(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search.repeats=2", *INLINE).code == 0
-    before = list(events("tiny"))
-    shown = haltsweep("extend", "tiny", "--repeats", "1", *INLINE)
-    assert shown.code == 0, shown
-    assert "search.repeats: 2 -> 3\n" in shown.out
-    known = {each.trial_id for each in before if each.trial_id}
-    after = list(events("tiny"))
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    events_before = list(read_events("tiny"))
+    result = haltsweep("extend", "tiny", "--repeats", "1", *INLINE)
+    assert result.code == 0, result
+    assert "search.repeats: 2 -> 3\n" in result.out
+    earlier_trials = {event.trial_id for event in events_before if event.trial_id}
+    events_after = list(read_events("tiny"))
+    assert not [event for event in events_after[len(events_before) :] if event.trial_id in earlier_trials], (
+        "nothing ran again"
+    )
     assert haltsweep("launch", spec, "search.repeats=3", "--runs", "whole", *INLINE).code == 0
-    assert measured("tiny") == measured("tiny", "whole")
-    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
-    assert found.unit_seeds == wanted.unit_seeds
-    assert steady(found.cells) == steady(wanted.cells)
-    refused = haltsweep("extend", "tiny", "search.repeats=2", *INLINE)
-    assert (refused.code, "what was asked for stays" in refused.err) == (2, True)
+    assert count_measurements("tiny") == count_measurements("tiny", "whole")
+    extended_report, launched_report = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert extended_report.unit_seeds == launched_report.unit_seeds
+    assert exclude_timings(extended_report.cells) == exclude_timings(launched_report.cells)
+    refusal = haltsweep("extend", "tiny", "search.repeats=2", *INLINE)
+    assert (refusal.code, "what was asked for stays" in refusal.err) == (2, True)
 
 
 @pytest.mark.slow
-def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
+def test_added_trials_and_confirm_match_a_launch_of_the_larger_sweep(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
     confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"
-    shown = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
-    assert shown.code == 0, shown
-    assert "claims" not in shown.err
-    more = ("search.trials_per_arm=3", confirm, "--runs", "whole")
-    assert haltsweep("launch", spec, *more, *INLINE).code == 0
-    assert measured("tiny") == measured("tiny", "whole")
-    refused = haltsweep("extend", "tiny", "--trials", "4", *INLINE)
-    assert refused.code == 2
-    assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refused.err
+    result = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
+    assert result.code == 0, result
+    assert "claims" not in result.err
+    larger_options = ("search.trials_per_arm=3", confirm, "--runs", "whole")
+    assert haltsweep("launch", spec, *larger_options, *INLINE).code == 0
+    assert count_measurements("tiny") == count_measurements("tiny", "whole")
+    refusal = haltsweep("extend", "tiny", "--trials", "4", *INLINE)
+    assert refusal.code == 2
+    assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refusal.err
 
 
-LATE = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
+LATE_OVERRIDES = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
 
 
 @pytest.mark.slow
-def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have(haltsweep, spec):
-    assert haltsweep("launch", spec, *LATE, *INLINE).code == 0
-    before = list(events("tiny"))
+def test_added_splits_are_evaluated_on_stored_checkpoints(haltsweep, spec):
+    assert haltsweep("launch", spec, *LATE_OVERRIDES, *INLINE).code == 0
+    events_before = list(read_events("tiny"))
     with opened("tiny", Path("runs")) as sweep:
         checkpoints = {
-            each.trial_id: sweep.folder.checkpoint(each.trial_id)
-            for each in sweep.plan.trials
-            if each.phase == "confirm"
+            trial.trial_id: sweep.folder.checkpoint(trial.trial_id)
+            for trial in sweep.plan.trials
+            if trial.phase == "confirm"
         }
-    lost, place = next(iter(checkpoints.items()))
-    place.rename("away")
-    refused = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
-    assert refused.code == 2
-    assert f"baseline/confirm/0 ({lost}, seed 101): no checkpoint of step 4\nPut back what is" in refused.err
-    assert list(events("tiny")) == before
-    Path("away").rename(place)
-    shown = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
-    assert shown.code == 0, shown
-    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in shown.out
-    assert "tiny: 12 trials added to 8 (2 confirm, 10 posthoc)\n" in shown.out
-    after = list(events("tiny"))
-    assert after[: len(before)] == before
-    known = {each.trial_id for each in before if each.trial_id}
-    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
-    both = ("confirm.splits=[near-iid, length-20-40]", "confirm.seeds=[101, 102, 103]", "--runs", "whole")
-    both += ("--tracking", "none")
-    assert haltsweep("launch", spec, *LATE, *both, *INLINE).code == 0
-    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
-    assert "length-20-40/accuracy" in found.metrics
-    assert found.verdicts == wanted.verdicts
-    assert found.unread == ()
+    lost_trial, checkpoint = next(iter(checkpoints.items()))
+    checkpoint.rename("away")
+    refusal = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
+    assert refusal.code == 2
+    assert (
+        f"baseline/confirm/0 ({lost_trial}, seed 101): no checkpoint of step 4\nPut back what is"
+        in refusal.err
+    )
+    assert list(read_events("tiny")) == events_before
+    Path("away").rename(checkpoint)
+    result = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
+    assert result.code == 0, result
+    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in result.out
+    assert "tiny: 12 trials added to 8 (2 confirm, 10 posthoc)\n" in result.out
+    events_after = list(read_events("tiny"))
+    assert events_after[: len(events_before)] == events_before
+    earlier_trials = {event.trial_id for event in events_before if event.trial_id}
+    assert not [event for event in events_after[len(events_before) :] if event.trial_id in earlier_trials], (
+        "nothing ran again"
+    )
+    larger_options = (
+        "confirm.splits=[near-iid, length-20-40]",
+        "confirm.seeds=[101, 102, 103]",
+        "--runs",
+        "whole",
+    )
+    larger_options += ("--tracking", "none")
+    assert haltsweep("launch", spec, *LATE_OVERRIDES, *larger_options, *INLINE).code == 0
+    extended_report, launched_report = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert "length-20-40/accuracy" in extended_report.metrics
+    assert extended_report.verdicts == launched_report.verdicts
+    assert extended_report.unread == ()
     for part in ("cells", "effects", "posthoc"):
-        assert steady(getattr(found, part)) == steady(getattr(wanted, part))
+        assert exclude_timings(getattr(extended_report, part)) == exclude_timings(
+            getattr(launched_report, part)
+        )
     assert haltsweep("verify", "tiny").code == 0, "MLflow and Parquet show the union"
-    again = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
-    assert again.code == 2
-    assert "tiny evaluates near-iid, length-20-40" in again.err
+    second_result = haltsweep("extend", "tiny", "--splits", "length-20-40", *INLINE)
+    assert second_result.code == 2
+    assert "tiny evaluates near-iid, length-20-40" in second_result.err
 
 
-def test_a_forbidden_change_is_refused(haltsweep, tmp_path):
-    with_spec(finished(tmp_path, make_plan(1)))
-    shown = haltsweep("extend", "synthetic", "--trials", "9")
-    assert (shown.code, shown.out) == (2, "")
-    assert "search.trials_per_arm: 2 -> 9" in shown.err
+def test_extend_refuses_a_forbidden_change(haltsweep, tmp_path):
+    write_other_spec(finished(tmp_path, make_plan(1)))
+    result = haltsweep("extend", "synthetic", "--trials", "9")
+    assert (result.code, result.out) == (2, "")
+    assert "search.trials_per_arm: 2 -> 9" in result.err
 
 
-def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
-    haltsweep, tmp_path, monkeypatch
-):
-    """Who was killed while extending repeats the command, and means the same seeds."""
-    before = Extension(1.0, "haltsweep extend synthetic --seeds 1", "0", (), ("one", "two"), (1, 2), {})
-    plan = replace(make_plan(2, seeds=(1, 2, 3)), extended=(before,))
-    with_spec(launched(tmp_path, plan))
-    shown = haltsweep("extend", "synthetic", "--seeds", "1")
-    assert (shown.code, shown.out) == (2, "")
-    assert "2 confirm trials left. Continue them with `haltsweep resume synthetic`" in shown.err
+def test_extend_draws_no_new_seeds_while_earlier_seeds_have_not_run(haltsweep, tmp_path, monkeypatch):
+    """A user who repeats a killed `extend` command means the same seeds."""
+    extension = Extension(1.0, "haltsweep extend synthetic --seeds 1", "0", (), ("one", "two"), (1, 2), {})
+    plan = replace(make_plan(2, seeds=(1, 2, 3)), extended=(extension,))
+    write_other_spec(launched(tmp_path, plan))
+    result = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert (result.code, result.out) == (2, "")
+    assert "2 confirm trials left. Continue them with `haltsweep resume synthetic`" in result.err
 
-    def planned(*_):
+    def raise_this_far(*_):
         raise InputError("this far")
 
-    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", planned)
+    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", raise_this_far)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
-    with_spec(finished(tmp_path / "elsewhere", plan))
-    shown = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
-    assert shown.err == "this far\n", "they have ended"
+    write_other_spec(finished(tmp_path / "elsewhere", plan))
+    result = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
+    assert result.err == "this far\n", "the earlier trials have ended"
 
 
-def with_spec(folder):
-    """A made-up sweep with a spec: what it asks for is not what the plan holds."""
+def write_other_spec(folder):
+    """Add a spec to a synthetic sweep; the spec differs from the plan."""
     folder.spec.write_text(TINY)
     write_manifest(folder.root, [folder.spec, folder.plan])
     return folder
 
 
-def steady(numbers):
-    """Without what depends on how fast the machine is."""
-    return [each for each in numbers if not each.metric.startswith("train/")]
+def exclude_timings(rows):
+    """Return the rows whose values do not depend on the speed of the machine."""
+    return [number for number in rows if not number.metric.startswith("train/")]
 
 
 def folder_of(name):
@@ -195,101 +211,103 @@ def folder_of(name):
         return sweep.folder
 
 
-def events(name):
+def read_events(name):
     with opened(name, Path("runs")) as sweep:
-        yield from [each for each in sweep.ledger.events() if each.kind is not EventKind.OPENED]
+        yield from [event for event in sweep.ledger.events() if event.kind is not EventKind.OPENED]
 
 
 @pytest.mark.slow
-def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
+def test_dry_run_with_a_larger_spec_lists_the_added_trials(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search=null", *INLINE).code == 0
     Path("more.yaml").write_text(TINY.replace("seeds: [101, 102]", "seeds: [101, 102, 7]"))
-    before = tree(Path("runs/tiny"))
-    shown = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
-    assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 2 trials added to 4 (2 confirm)\nnothing was written\n")
-    assert tree(Path("runs/tiny")) == before
+    files_before = tree(Path("runs/tiny"))
+    result = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
+    assert result.code == 0, result
+    assert result.out.endswith("tiny: 2 trials added to 4 (2 confirm)\nnothing was written\n")
+    assert tree(Path("runs/tiny")) == files_before
     Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
-    shown = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
-    assert shown.code == 0, shown
-    assert shown.out.endswith("tiny: 5 trials added to 4 (5 confirm)\nnothing was written\n")
-    refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
-    assert refused.code == 2
-    assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
-    assert "search: (nothing) -> " in refused.err
+    result = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
+    assert result.code == 0, result
+    assert result.out.endswith("tiny: 5 trials added to 4 (5 confirm)\nnothing was written\n")
+    refusal = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
+    assert refusal.code == 2
+    assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refusal.err
+    assert "search: (nothing) -> " in refusal.err
 
 
-def test_a_sweep_that_runs_is_extended_only_if_taken_over(haltsweep, tmp_path, monkeypatch):
+def test_running_sweep_is_extended_only_with_take_over(haltsweep, tmp_path, monkeypatch):
     plan = make_plan(1)
-    folder = with_spec(launched(tmp_path, plan))
-    asked = SimpleNamespace(spec=load_spec(folder.spec))
-    monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (asked, plan))
+    folder = write_other_spec(launched(tmp_path, plan))
+    extended_spec = SimpleNamespace(spec=load_spec(folder.spec))
+    monkeypatch.setattr(
+        "orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (extended_spec, plan)
+    )
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append([log.closed(1.0, "done")], lease)
-        shown = haltsweep("extend", "synthetic", "--seeds", "1")
-        assert shown.code == 2
-        assert "must have one holder at a time" in shown.err
-        shown = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
-        assert f"taken over from session {lease.token}" in " ".join(shown.err.split())
+        result = haltsweep("extend", "synthetic", "--seeds", "1")
+        assert result.code == 2
+        assert "must have one holder at a time" in result.err
+        result = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
+        assert f"taken over from session {lease.token}" in " ".join(result.err.split())
         with pytest.raises(LeaseLost):
             ledger.append([log.closed(2.0, "done")], lease)
 
 
-@pytest.mark.parametrize("where", ["storage", "tracking"])
-@pytest.mark.parametrize("asked", [["extend", "--seeds", "1"], ["resume"]])
-def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
-    haltsweep, tmp_path, monkeypatch, where, asked
+@pytest.mark.parametrize("store", ["storage", "tracking"])
+@pytest.mark.parametrize("command", [["extend", "--seeds", "1"], ["resume"]])
+def test_copy_that_shares_a_store_with_its_original_is_refused(
+    haltsweep, tmp_path, monkeypatch, store, command
 ):
     plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
-    folder = with_spec(launched(tmp_path, plan, **{where: url}))
+    folder = write_other_spec(launched(tmp_path, plan, **{store: url}))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     monkeypatch.setattr("orchestrator.cli.commands.extend._plan_extended_spec", lambda *_: (None, plan))
-    shown = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
-    assert shown.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
+    result = haltsweep(command[0], "synthetic", *command[1:], "--runs", str(tmp_path / "copied"))
+    assert result.code == 2
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
 
 
-def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
+def test_copy_syncs_only_to_a_separate_mlflow_store(haltsweep, tmp_path):
     plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
-    folder = with_spec(launched(tmp_path, plan, tracking=url))
+    folder = write_other_spec(launched(tmp_path, plan, tracking=url))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     sync = ["sync", "synthetic", "--runs", str(tmp_path / "copied")]
-    shown = haltsweep(*sync)
-    assert shown.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in shown.err
+    result = haltsweep(*sync)
+    assert result.code == 2
+    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
     assert not (tmp_path / "team.db").exists()
     assert "both have" not in haltsweep(*sync, "--tracking", f"sqlite:///{tmp_path / 'other.db'}").err
 
 
 @pytest.mark.parametrize(
-    ("seeds", "why"),
+    ("seeds", "message"),
     [
         ("many", "--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got many"),
         ("0", "--seeds must be a number"),
         ("[1", "--seeds: "),
     ],
 )
-def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
+def test_extend_refuses_invalid_seeds(haltsweep, tmp_path, seeds, message):
     finished(tmp_path, make_plan(1))
-    shown = haltsweep("extend", "synthetic", "--seeds", seeds)
-    assert shown.code == 2
-    assert why in shown.err
+    result = haltsweep("extend", "synthetic", "--seeds", seeds)
+    assert result.code == 2
+    assert message in result.err
 
 
-def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
+def test_added_seeds_continue_the_fixed_list_of_seeds():
     from orchestrator.cli.commands.extend import _seed_and_trial_overrides
     from orchestrator.identity import derive_seed
 
-    drawn = [derive_seed("confirm", number) for number in range(4)]
-    plan = make_plan(1, seeds=tuple(drawn[:2]))
+    fixed_seeds = [derive_seed("confirm", number) for number in range(4)]
+    plan = make_plan(1, seeds=tuple(fixed_seeds[:2]))
     assert _seed_and_trial_overrides(plan, (), "2", 5) == [
         "search.trials_per_arm=5",
-        f"confirm.seeds={json.dumps(drawn)}",
+        f"confirm.seeds={json.dumps(fixed_seeds)}",
     ]
 
 
-SLOW = """\
+SLOW_CODE = """\
 import time
 
 def train(settings, trial):
@@ -307,18 +325,18 @@ budget: {device_hours: 0.0003}
 """
 
 
-def test_what_was_left_of_the_sweep_is_told_too(haltsweep, untracked, tmp_path, monkeypatch):
-    """As where a budget that was used up is raised: nothing is added, and much is run."""
+def test_extend_reports_the_unfinished_trials_of_the_sweep(haltsweep, untracked, tmp_path, monkeypatch):
+    """A raised budget adds no trial but lets the remaining trials run."""
     monkeypatch.chdir(tmp_path)
-    Path("slow_of_extend.py").write_text(SLOW)
+    Path("slow_of_extend.py").write_text(SLOW_CODE)
     Path("slow.yaml").write_text(SLOW_SPEC)
     with forgotten(tmp_path):
         haltsweep("launch", "slow.yaml", *INLINE)
-        shown = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
-        assert shown.code == 0, shown
-        assert "slow: 0 trials added to 6\n" in shown.out
-        left = int(shown.out.partition(" of the 6 earlier trials have not ended")[0].split()[-1])
-        assert 0 < left < 6
+        result = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
+        assert result.code == 0, result
+        assert "slow: 0 trials added to 6\n" in result.out
+        num_unfinished = int(result.out.partition(" of the 6 earlier trials have not ended")[0].split()[-1])
+        assert 0 < num_unfinished < 6
         assert haltsweep("extend", "slow", "budget.device_hours=1").code == 0
-        shown = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
-        assert "have not ended" not in shown.out
+        result = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
+        assert "have not ended" not in result.out

@@ -1,4 +1,4 @@
-"""Mistakes that are seen early: in the first report of a trial, or before anything is written."""
+"""Early detection of mistakes: in the first report of a trial, or before a command writes files."""
 
 import json
 
@@ -28,74 +28,76 @@ def train(settings, trial):
 
 @pytest.fixture
 def run(haltsweep, untracked, tmp_path):
-    """A command on a training function that reports `reported`, an expression."""
+    """Return a function that runs a command on a training function which reports `reported`."""
 
-    def answer(reported, *arguments, confirm=""):
+    def run_command(reported, *arguments, confirm=""):
         (tmp_path / "early.yaml").write_text(SPEC + confirm)
         (tmp_path / "early.py").write_text("import math\nimport time\n" + CODE.replace("REPORTED", reported))
         with forgotten(tmp_path):
             return haltsweep(*arguments)
 
-    return answer
+    return run_command
 
 
-def test_a_first_report_without_an_objective_ends_the_trial_with_the_names_it_has(run):
-    shown = run('{"valid/accuracy": settings["x"]}', "launch", "early.yaml", *INLINE)
-    assert shown.code == 1
+def test_first_report_without_an_objective_ends_the_trial_with_a_suggestion(run):
+    result = run('{"valid/accuracy": settings["x"]}', "launch", "early.yaml", *INLINE)
+    assert result.code == 1
     rows = read.trials("early").to_pylist()
     assert {(row["outcome"], row["step"]) for row in rows} == {("crashed", 1)}
     assert len(rows) < 8, "the sweep stops"
     assert "Did you mean 'valid/accuracy'?" in rows[0]["reason"]
 
 
-def test_reports_of_training_alone_may_come_first(run):
-    found = '{"train/loss": 0.5} if step < 3 else {"valid/acc": settings["x"]}'
-    assert run(found, "launch", "early.yaml", *INLINE).code == 0
+def test_training_metrics_may_precede_the_objective(run):
+    metrics = '{"train/loss": 0.5} if step < 3 else {"valid/acc": settings["x"]}'
+    assert run(metrics, "launch", "early.yaml", *INLINE).code == 0
 
 
-def test_search_trials_that_diverge_leave_the_exit_code_at_0(run):
-    found = '{"valid/acc": settings["x"] if settings["x"] < 0.6 else math.nan, "test/acc": 1.0}'
+def test_diverged_search_trials_leave_the_exit_code_at_0(run):
+    metrics = '{"valid/acc": settings["x"] if settings["x"] < 0.6 else math.nan, "test/acc": 1.0}'
     confirm = "confirm: {seeds: [1, 2], splits: [test]}\n"
-    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    result = run(metrics, "launch", "early.yaml", *INLINE, confirm=confirm)
     outcomes = [row["outcome"] for row in read.trials("early").to_pylist()]
-    assert (shown.code, "diverged" in outcomes) == (0, True)
-    assert "; why: haltsweep status early" in shown.err
+    assert (result.code, "diverged" in outcomes) == (0, True)
+    assert "; why: haltsweep status early" in result.err
 
 
-def test_only_what_decides_must_be_finite(run, tmp_path):
-    found = (
+def test_only_objectives_and_primary_metrics_must_be_finite(run, tmp_path):
+    metrics = (
         '{"valid/acc": settings["x"], "train/grad_norm": math.inf if step < 3 else 1.0, '
         '"test/acc": settings["y"] + trial.seed / 100, "test/odd": math.nan if trial.seed == 1 else 2.0, '
         '"run/git": "abc", "run/note": None}'
     )
     confirm = "confirm: {seeds: [1, 2, 3], splits: [test]}\nanswer: {metric: test/acc}\n"
-    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
-    assert shown.code == 0, shown
+    result = run(metrics, "launch", "early.yaml", *INLINE, confirm=confirm)
+    assert result.code == 0, result
     rows = read.measurements("early").to_pylist()
-    norms = [row["value"] for row in rows if row["metric"] == "train/grad_norm"]
-    assert norms[:3] == [float("inf"), float("inf"), 1.0]
+    gradient_norms = [row["value"] for row in rows if row["metric"] == "train/grad_norm"]
+    assert gradient_norms[:3] == [float("inf"), float("inf"), 1.0]
     report = json.loads((tmp_path / "runs/early/report/report.json").read_text())
-    (odd,) = (each for each in report["cells"] if (each["arm"], each["metric"]) == ("baseline", "test/odd"))
-    assert odd["estimate"]["n"] == 2
+    (odd_cell,) = (
+        cell for cell in report["cells"] if (cell["arm"], cell["metric"]) == ("baseline", "test/odd")
+    )
+    assert odd_cell["estimate"]["n"] == 2
     assert report["not_finite"] == {"test/odd": 2}
     trials = read.trials("early").to_pylist()
     assert {row["attribute.run/git"] for row in trials} == {"abc"}
     assert set(report["attributes"]) == {row["trial_id"] for row in trials}
-    status = json.loads(run(found, "status", "early", "--json", confirm=confirm).out)
-    shown_odd = {each["metrics"].get("test/odd") for each in status["trials"] if each["seed"] == 1}
-    assert shown_odd == {"nan"}
-    assert run(found, "sync", "early", confirm=confirm).code == 0
-    assert run(found, "verify", "early", confirm=confirm).code == 0
-    assert run(found, "bundle", "early", confirm=confirm).code == 0
+    status = json.loads(run(metrics, "status", "early", "--json", confirm=confirm).out)
+    odd_values = {trial["metrics"].get("test/odd") for trial in status["trials"] if trial["seed"] == 1}
+    assert odd_values == {"nan"}
+    assert run(metrics, "sync", "early", confirm=confirm).code == 0
+    assert run(metrics, "verify", "early", confirm=confirm).code == 0
+    assert run(metrics, "bundle", "early", confirm=confirm).code == 0
     (bundle,) = tmp_path.glob("early*.zip")
-    assert run(found, "verify", bundle.name, "--rerun", "6", confirm=confirm).code == 0
+    assert run(metrics, "verify", bundle.name, "--rerun", "6", confirm=confirm).code == 0
 
 
 @pytest.mark.parametrize("metric", ["train/loss", "test/acc"])
-def test_the_training_loss_and_primary_outcomes_end_a_trial_that_diverges(run, metric):
-    found = f'{{"valid/acc": 0.5, "test/acc": 0.5, "{metric}": math.inf}}'
+def test_infinite_training_loss_or_primary_metric_ends_the_trial(run, metric):
+    metrics = f'{{"valid/acc": 0.5, "test/acc": 0.5, "{metric}": math.inf}}'
     confirm = "confirm: {seeds: [1, 2], splits: [test]}\nanswer: {metric: test/acc}\n"
-    run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    run(metrics, "launch", "early.yaml", *INLINE, confirm=confirm)
     assert {row["outcome"] for row in read.trials("early").to_pylist() if row["step"]} == {"diverged"}
 
 
@@ -104,68 +106,68 @@ COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml"
 
 @pytest.mark.parametrize("arguments", COMMANDS)
 @pytest.mark.parametrize(
-    ("reported", "told"),
+    ("reported", "expected"),
     [
         ('{"valid/accuracy": 1.0}', "valid/accuracy"),
         ('{"valid/acc": 1.0 / settings["y"]}', "ZeroDivisionError"),
         ('{"valid/acc": math.nan}', "diverged"),
     ],
 )
-def test_a_smoke_test_tells_each_arm_and_writes_nothing(run, tmp_path, arguments, reported, told):
-    shown = run(reported, *arguments)
-    assert shown.code == 2
-    assert told in shown.err
-    assert ("smoke test of high: ok" in shown.out) == (told == "ZeroDivisionError")
+def test_smoke_test_reports_every_arm_and_writes_no_file(run, tmp_path, arguments, reported, expected):
+    result = run(reported, *arguments)
+    assert result.code == 2
+    assert expected in result.err
+    assert ("smoke test of high: ok" in result.out) == (expected == "ZeroDivisionError")
     assert not (tmp_path / "runs").exists()
 
 
-def test_after_a_smoke_test_the_launch_goes_on(run):
-    shown = run('{"valid/acc": settings["x"]}', "launch", "--smoke", "early.yaml", *INLINE)
-    assert shown.code == 0
-    assert "smoke test of baseline: ok" in shown.out
+def test_launch_continues_after_a_smoke_test(run):
+    result = run('{"valid/acc": settings["x"]}', "launch", "--smoke", "early.yaml", *INLINE)
+    assert result.code == 0
+    assert "smoke test of baseline: ok" in result.out
     assert {row["attempts"] for row in read.trials("early").to_pylist()} == {1}
 
 
-def test_a_check_that_runs_writes_nothing(run, tmp_path):
-    shown = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
-    assert shown.code == 0
+def test_check_with_run_writes_no_file(run, tmp_path):
+    result = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
+    assert result.code == 0
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)
-def test_a_smoke_test_names_settings_that_the_code_does_not_read(run, arguments):
-    told = "perhaps the code does not read y"
-    assert told in run('{"valid/acc": 0.5, "seconds": time.perf_counter()}', *arguments).out
-    assert told not in run('{"valid/acc": settings["x"] + settings["y"]}', *arguments).out
+def test_smoke_test_names_unread_settings(run, arguments):
+    expected = "perhaps the code does not read y"
+    assert expected in run('{"valid/acc": 0.5, "seconds": time.perf_counter()}', *arguments).out
+    assert expected not in run('{"valid/acc": settings["x"] + settings["y"]}', *arguments).out
 
 
-def test_a_smoke_test_does_not_name_a_setting_that_acts_from_the_second_report_on(run):
-    shown = run('{"valid/acc": 0.5 + (step > 1) * settings["y"] / 4}', "check", "--run", "early.yaml")
-    assert (shown.code, "does not read" in shown.out) == (0, False)
+def test_smoke_test_accepts_a_setting_that_acts_from_the_second_report_on(run):
+    result = run('{"valid/acc": 0.5 + (step > 1) * settings["y"] / 4}', "check", "--run", "early.yaml")
+    assert (result.code, "does not read" in result.out) == (0, False)
 
 
-def test_a_smoke_test_prints_an_error_of_several_arms_once(run):
-    shown = run('{"valid/acc": 1 / 0}', "check", "--run", "early.yaml")
-    assert shown.code == 2
-    (line,) = (each for each in shown.err.splitlines() if "ZeroDivisionError" in each)
+def test_smoke_test_prints_an_error_of_several_arms_once(run):
+    result = run('{"valid/acc": 1 / 0}', "check", "--run", "early.yaml")
+    assert result.code == 2
+    (line,) = (line for line in result.err.splitlines() if "ZeroDivisionError" in line)
     assert "baseline and high" in line
 
 
 @pytest.mark.parametrize("arguments", COMMANDS)
-def test_a_smoke_test_warns_once_of_search_trials_that_measure_test_data(run, arguments):
-    always = '{"valid/acc": settings["x"] + settings["y"], "test_acc": 0.5}'
-    shown = run(always, *arguments)
-    assert shown.code == 0
-    assert len([line for line in shown.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
+def test_smoke_test_warns_once_about_search_trials_that_evaluate_test_data(run, arguments):
+    metrics = '{"valid/acc": settings["x"] + settings["y"], "test_acc": 0.5}'
+    result = run(metrics, *arguments)
+    assert result.code == 0
+    assert len([line for line in result.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
 
 
-def test_a_smoke_test_takes_test_data_of_confirm_trials_as_right(run):
+def test_smoke_test_accepts_test_metrics_of_confirm_trials(run):
     confirm = "confirm: {seeds: 2, splits: [test]}\n"
-    found = '{"valid/acc": settings["x"]} | ({"test/acc": 0.5} if trial.splits else {})'
-    shown = run(found, "check", "--run", "early.yaml", confirm=confirm)
-    assert (shown.code, "test/acc" in shown.err) == (0, False)
+    metrics = '{"valid/acc": settings["x"]} | ({"test/acc": 0.5} if trial.splits else {})'
+    result = run(metrics, "check", "--run", "early.yaml", confirm=confirm)
+    assert (result.code, "test/acc" in result.err) == (0, False)
 
 
-def test_a_smoke_test_names_metrics_that_the_seed_does_not_decide(run):
-    shown = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
-    assert "a second run with the same seed reported other values of valid/acc" in shown.out
+def test_smoke_test_names_metrics_that_vary_under_one_seed(run):
+    result = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
+    assert "a second run with the same seed reported other values of valid/acc" in result.out

@@ -1,4 +1,4 @@
-"""`haltsweep launch` and `resume`: what is refused before anything is written, what is handed on."""
+"""`haltsweep launch` and `resume`: early refusals and the arguments of the pipeline."""
 
 from pathlib import Path
 
@@ -18,16 +18,16 @@ def spec(tmp_path):
 
 
 @pytest.fixture
-def handed_on(monkeypatch):
-    """What the pipeline was called with; it stops there."""
+def pipeline_calls(monkeypatch):
+    """Return the calls of the pipeline, which stops at once."""
     calls = []
 
-    def stop(*arguments, **options):
+    def stop_pipeline(*arguments, **options):
         calls.append((arguments, options))
         raise LeaseLost("enough")
 
-    monkeypatch.setattr(pipeline, "run_sweep", stop)
-    monkeypatch.setattr(pipeline, "resume_sweep", stop)
+    monkeypatch.setattr(pipeline, "run_sweep", stop_pipeline)
+    monkeypatch.setattr(pipeline, "resume_sweep", stop_pipeline)
     return calls
 
 
@@ -98,16 +98,16 @@ def handed_on(monkeypatch):
         (("--profile", "shrt"), 2, "Did you mean 'short'?"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_path, options, code, expected):
-    answer = haltsweep("launch", "tiny.yaml", *options)
-    assert answer.code == code
-    assert expected in answer.err
+def test_launch_refuses_invalid_options_before_it_writes_files(haltsweep, tmp_path, options, code, expected):
+    result = haltsweep("launch", "tiny.yaml", *options)
+    assert result.code == code
+    assert expected in result.err
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
-def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
+def test_launch_passes_its_options_to_the_pipeline(haltsweep, tmp_path, pipeline_calls):
     storage = f"sqlite:///{tmp_path / 'x.db'}"
-    answer = haltsweep(
+    result = haltsweep(
         *(
             "launch",
             "tiny.yaml",
@@ -132,8 +132,8 @@ def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
             "http://m",
         ),
     )
-    assert (answer.code, answer.err) == (1, "enough\n")
-    ((plan, folder, setup, text), options) = handed_on[0]
+    assert (result.code, result.err) == (1, "enough\n")
+    ((plan, folder, setup, text), options) = pipeline_calls[0]
     assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.1234567891)
     assert folder == SweepFolder(Path("r/tiny"))
     assert (setup.data_dir, setup.storage, setup.tracking_uri) == (Path("d"), storage, "http://m")
@@ -141,30 +141,30 @@ def test_options_are_handed_on(haltsweep, tmp_path, handed_on):
     assert (options["driver"], options["address"]) == ("ray", "host:6379")
 
 
-def test_a_sweep_in_the_making_is_continued_only_if_it_is_the_same(haltsweep, handed_on, tmp_path):
-    made = SweepFolder(tmp_path / "runs" / "tiny")
+def test_continue_resumes_an_unfinished_launch_only_with_the_same_spec(haltsweep, pipeline_calls, tmp_path):
+    sweep_folder = SweepFolder(tmp_path / "runs" / "tiny")
     assert haltsweep("launch", "tiny.yaml", "--continue").code == 1
-    (plan, *_), _ = handed_on.pop()
-    publish(plan, made)
-    again = haltsweep("launch", "tiny.yaml", "--continue", "--driver", "inline")
-    assert again.out == "", "a resume that may still be refused is not announced"
-    (((folder,), options),) = handed_on
-    assert (folder.root, options["driver"]) == (Path("runs/tiny"), "inline")
-    handed_on.clear()
-    before = read_plan(made)
+    (plan, *_), _ = pipeline_calls.pop()
+    publish(plan, sweep_folder)
+    second_result = haltsweep("launch", "tiny.yaml", "--continue", "--driver", "inline")
+    assert second_result.out == "", "a resume that may still be refused is not announced"
+    (((planned_folder,), options),) = pipeline_calls
+    assert (planned_folder.root, options["driver"]) == (Path("runs/tiny"), "inline")
+    pipeline_calls.clear()
+    plan_before = read_plan(sweep_folder)
     haltsweep("launch", "tiny.yaml", "search.seed=1", "--continue")
-    (plan, *_), _ = handed_on.pop()
-    assert plan.spec_digest != before.spec_digest  # nothing had begun: it is launched anew
+    (plan, *_), _ = pipeline_calls.pop()
+    assert plan.spec_digest != plan_before.spec_digest  # no trial had started, so launch replaces the plan
 
 
 def publish(plan, folder, setup=None):
     from orchestrator.execution.sweep.launch_folder import Setup
-    from orchestrator.execution.sweep.launch_folder import publish as make
+    from orchestrator.execution.sweep.launch_folder import publish as publish_plan
 
-    make(plan, folder, "", {}, setup or Setup(Path("data")))
+    publish_plan(plan, folder, "", {}, setup or Setup(Path("data")))
 
 
-def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypatch):
+def test_data_error_names_the_next_command(haltsweep, monkeypatch):
     def fail(*_, **__):
         raise DataError("data_dir must have free space")
 
@@ -173,44 +173,44 @@ def test_data_that_cannot_be_built_are_told_with_the_way_on(haltsweep, monkeypat
         fail()
 
     monkeypatch.setattr(pipeline, "run_sweep", fail)
-    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
-    assert answer.code == 1
-    assert answer.err == "data_dir must have free space; then launch it again\n"
+    result = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
+    assert result.code == 1
+    assert result.err == "data_dir must have free space; then launch it again\n"
     monkeypatch.setattr(pipeline, "run_sweep", fail_later)
-    answer = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
-    assert answer.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
+    result = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
+    assert result.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
 
 
-def test_resume_refuses_what_is_no_sweep(haltsweep):
-    answer = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
-    assert answer.code == 2
-    assert "--address requires --driver ray" in answer.err
-    answer = haltsweep("resume", "tiny")
-    assert answer.code == 2
-    assert "no sweep named 'tiny' in runs" in answer.err
+def test_resume_refuses_invalid_options_and_unknown_sweeps(haltsweep):
+    result = haltsweep("resume", "tiny", "--driver", "inline", "--address", "h:1")
+    assert result.code == 2
+    assert "--address requires --driver ray" in result.err
+    result = haltsweep("resume", "tiny")
+    assert result.code == 2
+    assert "no sweep named 'tiny' in runs" in result.err
 
 
-def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(haltsweep, handed_on, capsys):
+def test_resume_uses_the_driver_of_the_launch_by_default(haltsweep, pipeline_calls, capsys):
     haltsweep("launch", "tiny.yaml", "--driver", "inline")
-    (plan, folder, setup, _), _ = handed_on.pop()
+    (plan, folder, setup, _), _ = pipeline_calls.pop()
     publish(plan, folder, setup)
-    chosen = {}
-    for given in ((), ("--driver", "ray"), ("--address", "h:1")):
-        handed_on.clear()
-        haltsweep("resume", "tiny", *given)
-        (((_, options),),) = (handed_on,)
+    drivers = {}
+    for arguments in ((), ("--driver", "ray"), ("--address", "h:1")):
+        pipeline_calls.clear()
+        haltsweep("resume", "tiny", *arguments)
+        (((_, options),),) = (pipeline_calls,)
         options["watch"].on_open()
-        chosen[given] = options["driver"], "as launched" in capsys.readouterr().out
-    assert chosen == {
+        drivers[arguments] = options["driver"], "as launched" in capsys.readouterr().out
+    assert drivers == {
         (): ("inline", True),
         ("--driver", "ray"): ("ray", False),
         ("--address", "h:1"): ("ray", False),
     }
 
 
-def test_resume_says_that_an_edited_spec_of_the_sweep_changes_nothing(haltsweep, handed_on):
+def test_resume_warns_that_an_edited_spec_has_no_effect(haltsweep, pipeline_calls):
     haltsweep("launch", "tiny.yaml", "--driver", "inline")
-    (plan, folder, setup, _), _ = handed_on.pop()
+    (plan, folder, setup, _), _ = pipeline_calls.pop()
     publish(plan, folder, setup)
     message = "was changed since the launch, and what runs is still what was planned then"
     assert message not in haltsweep("resume", "tiny").err
@@ -219,9 +219,9 @@ def test_resume_says_that_an_edited_spec_of_the_sweep_changes_nothing(haltsweep,
 
 
 @pytest.mark.usefixtures("untracked")
-def test_a_sweep_that_there_is_is_refused_before_anything_is_said(haltsweep, tmp_path):
-    made = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
-    assert haltsweep(*made).code == 0
-    again = haltsweep(*made)
-    assert (again.code, again.out) == (2, "")
-    assert "a sweep is launched once, and 'tiny' exists" in again.err
+def test_launch_refuses_an_existing_sweep_before_it_prints_anything(haltsweep, tmp_path):
+    arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
+    assert haltsweep(*arguments).code == 0
+    second_result = haltsweep(*arguments)
+    assert (second_result.code, second_result.out) == (2, "")
+    assert "a sweep is launched once, and 'tiny' exists" in second_result.err

@@ -1,4 +1,4 @@
-"""`haltsweep list`: every sweep with its state; nothing that is damaged or foreign hides the others."""
+"""`haltsweep list` shows every sweep with its state; damaged or foreign folders hide no other sweep."""
 
 import json
 import os
@@ -23,8 +23,8 @@ from tests.support.sweeps.histories import DEAD, trial_of
 PLAN = make_plan(2, trials_per_arm=2, seeds=())
 
 
-def made(tmp_path, name, *outcomes, storage=None, keep_folder=True, closed=None):
-    """A sweep of four trials, of which the first have ended."""
+def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, close_reason=None):
+    """Create a sweep of four trials whose first trials ended with `outcomes`."""
     folder = SweepFolder(tmp_path / "runs" / name)
     setup = Setup(tmp_path / "data", storage=storage)
     publish(replace(PLAN, name=name), folder, "", {}, setup)
@@ -32,10 +32,10 @@ def made(tmp_path, name, *outcomes, storage=None, keep_folder=True, closed=None)
         lease = ledger.claim(Holder.current())
         for number, outcome in enumerate(outcomes):
             trial = trial_of(PLAN, number)
-            ended = log.ended(3.0, trial.trial_id, Outcome(outcome, "because"))
-            ledger.append([log.asked(1.0, trial), log.started(2.0, trial.trial_id, 1), ended], lease)
-        if closed:
-            ledger.append([log.closed(4.0, closed)], lease)
+            end_event = log.ended(3.0, trial.trial_id, Outcome(outcome, "because"))
+            ledger.append([log.asked(1.0, trial), log.started(2.0, trial.trial_id, 1), end_event], lease)
+        if close_reason:
+            ledger.append([log.closed(4.0, close_reason)], lease)
         ledger.release(lease)
     if not keep_folder:
         shutil.rmtree(folder.root)
@@ -43,24 +43,24 @@ def made(tmp_path, name, *outcomes, storage=None, keep_folder=True, closed=None)
 
 
 @contextmanager
-def held(folder, holder=None):
+def hold_lease(folder, holder=None):
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         lease = ledger.claim(holder or Holder.current())
         yield
         ledger.release(lease)
 
 
-def listed(haltsweep, *options):
-    answer = haltsweep("list", "--json", *options)
-    assert (answer.code, answer.err) == (0, "")
-    return {row["name"]: row for row in json.loads(answer.out)}
+def list_sweeps(haltsweep, *options):
+    result = haltsweep("list", "--json", *options)
+    assert (result.code, result.err) == (0, "")
+    return {row["name"]: row for row in json.loads(result.out)}
 
 
 FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
 
 
 @pytest.mark.parametrize(
-    ("held", "planned", "ended", "failed", "state"),
+    ("is_locked", "num_planned", "num_ended", "num_failed", "state"),
     [
         (True, 4, 4, 4, SweepState.RUNNING),
         (False, 4, 3, 3, SweepState.UNFINISHED),
@@ -69,25 +69,28 @@ FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
         (False, 0, 0, 0, SweepState.FINISHED),
     ],
 )
-def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
-    assert sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed) is state
+def test_sweep_state_follows_from_lease_and_counts(is_locked, num_planned, num_ended, num_failed, state):
+    assert (
+        sweep_state(is_locked=is_locked, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed)
+        is state
+    )
 
 
-def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
+def test_empty_or_missing_folder_lists_no_sweeps(haltsweep, tmp_path):
     for _ in range(2):
-        shown = haltsweep("list")
-        assert (shown.code, shown.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
+        result = haltsweep("list")
+        assert (result.code, result.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
         (tmp_path / "runs").mkdir(exist_ok=True)
 
 
-def test_every_state_is_told(haltsweep, tmp_path):
-    made(tmp_path, "all-done", *[FINISHED] * 3, CRASHED)
-    made(tmp_path, "all-failed", *[CRASHED] * 4)
-    made(tmp_path, "begun", FINISHED)
-    busy = made(tmp_path, "busy", FINISHED, CRASHED)
-    with held(busy):
-        rows = listed(haltsweep)
-        shown = haltsweep("list").out
+def test_list_shows_every_state(haltsweep, tmp_path):
+    create_sweep(tmp_path, "all-done", *[FINISHED] * 3, CRASHED)
+    create_sweep(tmp_path, "all-failed", *[CRASHED] * 4)
+    create_sweep(tmp_path, "begun", FINISHED)
+    busy_folder = create_sweep(tmp_path, "busy", FINISHED, CRASHED)
+    with hold_lease(busy_folder):
+        rows = list_sweeps(haltsweep)
+        output = haltsweep("list").out
     states = {name: row["state"] for name, row in rows.items()}
     assert states == {
         "all-done": "finished",
@@ -98,35 +101,35 @@ def test_every_state_is_told(haltsweep, tmp_path):
     assert [rows["busy"][key] for key in ("arms", "ended", "planned", "failed")] == [2, 2, 4, 1]
     assert rows["begun"]["heard_at"] == 3.0
     assert rows["busy"]["heard_at"] > 1e9
-    assert "which arm is best?" in shown
-    assert [line.split("│")[1].strip() for line in shown.splitlines() if "which" in line] == sorted(states)
+    assert "which arm is best?" in output
+    assert [line.split("│")[1].strip() for line in output.splitlines() if "which" in line] == sorted(states)
 
 
-def test_a_dead_holder_of_another_machine_runs_nothing_once_its_lease_is_over(haltsweep, tmp_path):
-    folder = made(tmp_path, "orphan", FINISHED)
+def test_expired_lease_of_another_machine_does_not_count_as_running(haltsweep, tmp_path):
+    folder = create_sweep(tmp_path, "orphan", FINISHED)
     with Ledger.open(folder.ledger_url, "orphan", clock=lambda: 0.0) as ledger:
         ledger.claim(DEAD)
-    assert listed(haltsweep)["orphan"]["state"] == "unfinished"
+    assert list_sweeps(haltsweep)["orphan"]["state"] == "unfinished"
 
 
-def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_path):
-    folder = made(tmp_path, "early")
+def test_sweep_without_a_ledger_is_unfinished(haltsweep, tmp_path):
+    folder = create_sweep(tmp_path, "early")
     folder.ledger.unlink()
-    row = listed(haltsweep)["early"]
+    row = list_sweeps(haltsweep)["early"]
     assert (row["state"], row["ended"], row["heard_at"]) == ("unfinished", 0, None)
     assert not folder.ledger.exists()
-    folder.ledger.touch()  # killed while it was made
-    assert listed(haltsweep)["early"] == row
-    shown = haltsweep("status", "early")
-    assert shown.code == 1
-    assert "ledger.db is missing or empty" in shown.err
+    folder.ledger.touch()  # as after a kill during its creation
+    assert list_sweeps(haltsweep)["early"] == row
+    result = haltsweep("status", "early")
+    assert result.code == 1
+    assert "ledger.db is missing or empty" in result.err
 
 
-def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
+def test_damaged_or_foreign_folders_hide_no_other_sweep(haltsweep, tmp_path):
     runs = tmp_path / "runs"
     for name in ("no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "renamed"):
-        made(tmp_path, name, FINISHED)
-    made(tmp_path, "sound", FINISHED)
+        create_sweep(tmp_path, name, FINISHED)
+    create_sweep(tmp_path, "sound", FINISHED)
     (runs / "no-plan" / "plan.json").unlink()
     (runs / "bad-plan" / "plan.json").write_bytes(b"\xff\x00[")
     (runs / "bad-setup" / "launch.json").write_text("[]")
@@ -144,28 +147,28 @@ def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
     (runs / "full-of-pipes").mkdir()
     for name in ("spec.yaml", "plan.json", "launch.json", "ledger.db"):
         os.mkfifo(runs / "full-of-pipes" / name)
-    rows = listed(haltsweep)
+    rows = list_sweeps(haltsweep)
     states = {name: row["state"] for name, row in rows.items()}
-    bad = {"no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
-    assert states == {**dict.fromkeys(bad, "damaged"), "sound": "unfinished"}
-    assert all(rows[name]["why"] for name in bad)
+    damaged = {"no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
+    assert states == {**dict.fromkeys(damaged, "damaged"), "sound": "unfinished"}
+    assert all(rows[name]["why"] for name in damaged)
     assert "plan.json must be a file, and is a pipe" in rows["full-of-pipes"]["why"]
-    shown = haltsweep("list")
-    assert shown.code == 0
+    result = haltsweep("list")
+    assert result.code == 0
     assert (
         "damaged: other: the folder must have the name of its sweep, 'renamed'; rename the folder\n"
-        in shown.out
+        in result.out
     )
-    assert "\x1b" not in shown.out
+    assert "\x1b" not in result.out
 
 
-def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, tmp_path):
+def test_list_shows_all_sweeps_of_a_database_without_their_folders(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
-    made(tmp_path, "here", FINISHED, storage=url)
-    made(tmp_path, "elsewhere", FINISHED, CRASHED, storage=url, keep_folder=False)
-    made(tmp_path, "elsewhere-done", FINISHED, storage=url, keep_folder=False, closed="done")
-    assert set(listed(haltsweep)) == {"here"}
-    rows = listed(haltsweep, "--storage", url)
+    create_sweep(tmp_path, "here", FINISHED, storage=url)
+    create_sweep(tmp_path, "elsewhere", FINISHED, CRASHED, storage=url, keep_folder=False)
+    create_sweep(tmp_path, "elsewhere-done", FINISHED, storage=url, keep_folder=False, close_reason="done")
+    assert set(list_sweeps(haltsweep)) == {"here"}
+    rows = list_sweeps(haltsweep, "--storage", url)
     assert [(name, row["state"], row["ended"], row["planned"]) for name, row in rows.items()] == [
         ("here", "unfinished", 1, 4),
         ("elsewhere", "unfinished", 2, None),
@@ -173,10 +176,10 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
     ]
 
 
-def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
-    shown = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
-    assert shown.code == 1
-    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
+def test_list_refuses_a_missing_database(haltsweep, tmp_path):
+    result = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
+    assert result.code == 1
+    assert result.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
 
 
 @pytest.mark.parametrize(
@@ -193,33 +196,33 @@ def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
     ],
     ids=lambda command: command[0],
 )
-def test_a_pipe_in_place_of_the_ledger_is_called_so_by_every_command(haltsweep, tmp_path, command):
-    folder = made(tmp_path, "piped")
+def test_every_command_names_a_pipe_in_place_of_the_ledger(haltsweep, tmp_path, command):
+    folder = create_sweep(tmp_path, "piped")
     folder.ledger.unlink()
     os.mkfifo(folder.ledger)
-    answer = haltsweep(*command)
-    shown = answer.out + answer.err
-    assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in shown
-    assert "disk" not in shown
-    assert answer.code == (0 if command == ("list",) else 1)
+    result = haltsweep(*command)
+    output = result.out + result.err
+    assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in output
+    assert "disk" not in output
+    assert result.code == (0 if command == ("list",) else 1)
 
 
-@pytest.mark.parametrize(("place", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
-def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind):
-    shown = haltsweep("list", "--storage", f"sqlite:///{place}")
-    assert shown.code == 1
-    assert shown.err.startswith(
-        f"the ledger {place} must be a file, and is {kind}; restore a backup of it, or "
+@pytest.mark.parametrize(("path", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
+def test_list_names_the_kind_of_a_database_that_is_no_file(haltsweep, path, kind):
+    result = haltsweep("list", "--storage", f"sqlite:///{path}")
+    assert result.code == 1
+    assert result.err.startswith(
+        f"the ledger {path} must be a file, and is {kind}; restore a backup of it, or "
     )
 
 
-def test_a_launch_into_a_device_is_bad_input():
+def test_launch_refuses_a_device_as_ledger():
     with pytest.raises(InputError, match="the ledger /dev/null must be a file, and is a device; "):
         require_answer("sqlite:////dev/null")
 
 
-def test_listing_changes_nothing(haltsweep, tmp_path):
-    folder = made(tmp_path, "quiet", FINISHED)
-    before = sorted(path.name for path in folder.root.iterdir())
-    listed(haltsweep)
-    assert sorted(path.name for path in folder.root.iterdir()) == before
+def test_list_changes_no_file(haltsweep, tmp_path):
+    folder = create_sweep(tmp_path, "quiet", FINISHED)
+    names_before = sorted(path.name for path in folder.root.iterdir())
+    list_sweeps(haltsweep)
+    assert sorted(path.name for path in folder.root.iterdir()) == names_before

@@ -1,4 +1,4 @@
-"""`haltsweep logs`: which trial is meant, what is shown of it."""
+"""`haltsweep logs` selects a trial and prints its output."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.support.sweeps.histories import trial_of
 from tests.support.sweeps.launched import launched
 
 PLAN = make_plan(2, trials_per_arm=3, seeds=())
-FIRST, SECOND, *_ = PLAN.trials
+FIRST_TRIAL, SECOND_TRIAL, *_ = PLAN.trials
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def sweep(tmp_path):
     return launched(tmp_path, PLAN)
 
 
-def record(sweep, *events):
+def append_events(sweep, *events):
     with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(events), lease)
         ledger.release(lease)
 
 
-def crashed_twice(sweep):
-    """Lost once, then an error of its own; another trial failed without a word."""
+def write_failed_trials(sweep):
+    """Write one trial with a lost and a failed attempt, and one diverged trial without output."""
     trial = trial_of(PLAN, 0)
-    record(
+    append_events(
         sweep,
         log.asked(1.0, trial),
         log.started(2.0, trial.trial_id, 1),
@@ -44,8 +44,8 @@ def crashed_twice(sweep):
         log.started(4.0, trial.trial_id, 2),
         log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")),
         log.asked(6.0, trial_of(PLAN, 1)),
-        log.started(7.0, SECOND.trial_id, 1),
-        log.ended(8.0, SECOND.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
+        log.started(7.0, SECOND_TRIAL.trial_id, 1),
+        log.ended(8.0, SECOND_TRIAL.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
     )
     folder = sweep.log(trial.trial_id, 1).parent
     folder.mkdir(parents=True)
@@ -53,50 +53,52 @@ def crashed_twice(sweep):
     sweep.log(trial.trial_id, 2).write_text("hello\nTraceback (most recent call last):\n  whole\n")
 
 
-def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
-    shown = haltsweep("logs", "synthetic")
-    assert shown.code == 0
-    any_printed = "no trial has failed; show the output of any: haltsweep logs synthetic"
-    assert shown.out == f"{any_printed} {FIRST.place}\n"
-    crashed_twice(sweep)
-    shown = haltsweep("logs", "synthetic")
-    assert shown.code == 0
-    assert f"{FIRST.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in shown.out
-    assert f"{SECOND.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in shown.out
-    assert shown.out.endswith(f"show the whole output of one: haltsweep logs synthetic {FIRST.trial_id}\n")
-    found = json.loads(haltsweep("logs", "synthetic", "--json").out)
-    assert [(each["trial_id"], each["outcome"], each["attempts"]) for each in found] == [
-        (FIRST.trial_id, "crashed", 2),
-        (SECOND.trial_id, "diverged", 1),
+def test_logs_without_a_trial_lists_the_failed_trials(haltsweep, sweep):
+    result = haltsweep("logs", "synthetic")
+    assert result.code == 0
+    no_failure = "no trial has failed; show the output of any: haltsweep logs synthetic"
+    assert result.out == f"{no_failure} {FIRST_TRIAL.place}\n"
+    write_failed_trials(sweep)
+    result = haltsweep("logs", "synthetic")
+    assert result.code == 0
+    assert f"{FIRST_TRIAL.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in result.out
+    assert f"{SECOND_TRIAL.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in result.out
+    assert result.out.endswith(
+        f"show the whole output of one: haltsweep logs synthetic {FIRST_TRIAL.trial_id}\n"
+    )
+    failures = json.loads(haltsweep("logs", "synthetic", "--json").out)
+    assert [(row["trial_id"], row["outcome"], row["attempts"]) for row in failures] == [
+        (FIRST_TRIAL.trial_id, "crashed", 2),
+        (SECOND_TRIAL.trial_id, "diverged", 1),
     ]
 
 
-def test_every_attempt_is_shown_with_its_output(haltsweep, sweep):
-    crashed_twice(sweep)
-    shown = haltsweep("logs", "synthetic", "arm-0/search/0")
-    assert shown.code == 0
-    lines = shown.out.splitlines()
-    assert lines[0] == f"{FIRST.trial_id}  arm-0/search/0  seed {FIRST.seed}"
+def test_logs_prints_every_attempt_with_its_output(haltsweep, sweep):
+    write_failed_trials(sweep)
+    result = haltsweep("logs", "synthetic", "arm-0/search/0")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0] == f"{FIRST_TRIAL.trial_id}  arm-0/search/0  seed {FIRST_TRIAL.seed}"
     assert lines[1].startswith("--- attempt 1, started ")
     assert lines[2:4] == ["worker died, time 1 of 4", "the \\x1b[1mlast words"]
     assert lines[4].startswith("--- attempt 2, started ")
     assert lines[5:] == ["KeyError: 'x'", "hello", "Traceback (most recent call last):", "  whole"]
-    found = json.loads(haltsweep("logs", "synthetic", FIRST.trial_id, "--json").out)
-    assert [each["outcome"] for each in found["attempts"]] == ["stopped", "crashed"]
-    assert found["attempts"][1]["output"].startswith("hello\n")
+    trial_json = json.loads(haltsweep("logs", "synthetic", FIRST_TRIAL.trial_id, "--json").out)
+    assert [attempt["outcome"] for attempt in trial_json["attempts"]] == ["stopped", "crashed"]
+    assert trial_json["attempts"][1]["output"].startswith("hello\n")
 
 
-def test_where_no_output_is_kept_the_reason_is_shown_whole(haltsweep, sweep):
-    crashed_twice(sweep)
-    out = haltsweep("logs", "synthetic", SECOND.trial_id[:-1]).out
-    assert "the loss is \\x1b[31mnan\n(its output is not stored in " in out
-    assert "\x1b" not in out
+def test_logs_prints_the_full_reason_without_stored_output(haltsweep, sweep):
+    write_failed_trials(sweep)
+    output = haltsweep("logs", "synthetic", SECOND_TRIAL.trial_id[:-1]).out
+    assert "the loss is \\x1b[31mnan\n(its output is not stored in " in output
+    assert "\x1b" not in output
     assert haltsweep("logs", "synthetic", "arm-1/search/2").out.endswith("not started yet\n")
 
 
-def test_trials_are_found_by_id_beginning_and_place():
-    for text in (FIRST.trial_id, FIRST.trial_id[:12], "arm-0/search/0"):
-        assert find_trial(text, PLAN.trials) is FIRST
+def test_trial_is_found_by_id_prefix_or_place():
+    for text in (FIRST_TRIAL.trial_id, FIRST_TRIAL.trial_id[:12], "arm-0/search/0"):
+        assert find_trial(text, PLAN.trials) is FIRST_TRIAL
 
 
 @pytest.mark.parametrize(
@@ -110,20 +112,20 @@ def test_trials_are_found_by_id_beginning_and_place():
         ("zzz", r"got 'zzz'\..* Known: arm-0/search/0"),
     ],
 )
-def test_unknown_trials_are_answered_with_the_nearest(text, expected):
+def test_unknown_trial_is_answered_with_the_nearest_trial(text, expected):
     with pytest.raises(InputError, match=expected):
         find_trial(text, PLAN.trials)
 
 
-def test_a_beginning_that_several_share_is_refused():
+def test_ambiguous_id_prefix_is_refused():
     trials = [replace(trial, trial_id=f"ab{number}") for number, trial in enumerate(PLAN.trials)]
-    shown = "'ab': 6 trial ids begin with it: ab0, ab1, ab2, ab3, ab4, ab5"
-    with pytest.raises(InputError, match=shown):
+    message = "'ab': 6 trial ids begin with it: ab0, ab1, ab2, ab3, ab4, ab5"
+    with pytest.raises(InputError, match=message):
         find_trial("ab", trials)
     assert find_trial("ab3", trials) is trials[3]
 
 
-def test_many_trials_are_not_listed_one_by_one():
+def test_error_does_not_list_many_trials():
     plan = make_plan(2, trials_per_arm=100, seeds=())
     with pytest.raises(InputError, match=r"Did you mean 'arm-1/search/99'\?$"):
         find_trial("arm-1/search/999", plan.trials)

@@ -1,4 +1,4 @@
-"""`haltsweep records`: tables on standard output."""
+"""`haltsweep records` writes tables to standard output."""
 
 import io
 import os
@@ -23,60 +23,60 @@ def sweep(tmp_path):
     return finished(tmp_path, PLAN, seed=1)
 
 
-def piped(sweep, *arguments):
-    """The bytes on standard output of a process of its own."""
+def run_piped(sweep, *arguments):
+    """Return the standard output of `haltsweep records` in a separate process."""
     command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root), *arguments]
-    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
+    return process.stdout
 
 
-def test_pandas_reads_the_trials(haltsweep, sweep):
-    shown = haltsweep("records", "synthetic")
-    found = pd.read_csv(io.StringIO(shown.out))
-    assert list(found.trial_id) == [each.trial_id for each in PLAN.trials]
-    assert found.seed.tolist() == [each.seed for each in PLAN.trials]
-    assert found["metric.valid/score"].notna().sum() == (found.outcome != "skipped").sum()
+def test_pandas_reads_the_trial_table(haltsweep, sweep):
+    result = haltsweep("records", "synthetic")
+    table = pd.read_csv(io.StringIO(result.out))
+    assert list(table.trial_id) == [trial.trial_id for trial in PLAN.trials]
+    assert table.seed.tolist() == [trial.seed for trial in PLAN.trials]
+    assert table["metric.valid/score"].notna().sum() == (table.outcome != "skipped").sum()
 
 
-def test_measurements_have_a_row_each(haltsweep, sweep):
-    found = pd.read_csv(io.StringIO(haltsweep("records", "synthetic", "--measurements").out))
-    assert list(found.columns) == MEASURED.names
-    assert set(found.metric) == {"valid/score", "test/score", "train/loss"}
+def test_measurements_table_has_one_row_per_measurement(haltsweep, sweep):
+    table = pd.read_csv(io.StringIO(haltsweep("records", "synthetic", "--measurements").out))
+    assert list(table.columns) == MEASURED.names
+    assert set(table.metric) == {"valid/score", "test/score", "train/loss"}
 
 
-def test_parquet_is_binary_safe(sweep):
-    found = pd.read_parquet(io.BytesIO(piped(sweep, "--format", "parquet")))
-    assert list(found.trial_id) == [each.trial_id for each in PLAN.trials]
+def test_piped_parquet_is_readable(sweep):
+    table = pd.read_parquet(io.BytesIO(run_piped(sweep, "--format", "parquet")))
+    assert list(table.trial_id) == [trial.trial_id for trial in PLAN.trials]
 
 
 def test_parquet_is_not_written_to_a_terminal(haltsweep, sweep, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    shown = haltsweep("records", "synthetic", "--format", "parquet")
-    assert shown.code == 2
-    assert "> synthetic.parquet" in shown.err
+    result = haltsweep("records", "synthetic", "--format", "parquet")
+    assert result.code == 2
+    assert "> synthetic.parquet" in result.err
 
 
-def test_a_terminal_gets_no_control_characters(haltsweep, sweep, monkeypatch):
+def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
     monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'
 
 
-def test_a_reader_that_has_enough_is_no_failure(sweep):
+def test_closed_pipe_is_no_failure(sweep):
     command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root)]
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        command, stdout=writing, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False, close_fds=True
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = subprocess.run(
+        command, stdout=write_end, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False, close_fds=True
     )
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
+    os.close(write_end)
+    assert (process.returncode, process.stderr) == (0, b"")
 
 
-def test_spreadsheets_compute_no_text():
+def test_records_quote_text_that_spreadsheets_would_compute():
     texts = ["=1+1", "@x", "+a", "-b", "\tc", "-0.5", "plain", None]
     content = records._csv(pa.table({"=name": texts, "value": [-1.0] * len(texts)}))
-    found = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
-    assert found["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
-    assert found.value.tolist() == [-1.0] * len(texts)
+    rows = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
+    assert rows["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
+    assert rows.value.tolist() == [-1.0] * len(texts)

@@ -1,4 +1,4 @@
-"""`haltsweep report`: figures and LaTeX on request, and a report that follows a sweep that runs."""
+"""`haltsweep report`: figures, LaTeX and reports of running sweeps."""
 
 import pytest
 
@@ -19,66 +19,72 @@ PLAN = make_plan(2)
 
 @pytest.mark.slow
 @pytest.mark.drawn
-def test_figures_and_latex_are_written_where_the_report_is(haltsweep, tmp_path, monkeypatch):
+def test_report_command_writes_figures_and_latex(haltsweep, tmp_path, monkeypatch):
     folder = finished(tmp_path, PLAN)
     monkeypatch.chdir(tmp_path)
     assert haltsweep("report", "synthetic", "--figures", "svg", "--latex").code == 0
     kinds = {path.suffix for path in (folder.report / "figures").iterdir()}
     assert kinds == {".svg", ".pdf"}
     assert (folder.report / "report.tex").read_text().startswith(r"\documentclass")
-    damaged = damaged_files(folder.report)
-    assert "figures/outcome-1.svg" in damaged
-    assert not any(damaged.values())
+    damages = damaged_files(folder.report)
+    assert "figures/outcome-1.svg" in damages
+    assert not any(damages.values())
     assert haltsweep("report", "synthetic").code == 0
-    assert not (folder.report / "figures").exists(), "a report holds what was asked for last"
+    assert not (folder.report / "figures").exists(), "the second command asks for no figures"
 
 
-def test_figures_of_another_kind_are_refused(haltsweep, tmp_path, monkeypatch):
+def test_report_command_refuses_an_unknown_figure_format(haltsweep, tmp_path, monkeypatch):
     finished(tmp_path, PLAN)
     monkeypatch.chdir(tmp_path)
-    shown = haltsweep("report", "synthetic", "--figures", "gif")
-    assert shown.code == 2
-    assert "'gif' is not one of" in shown.err
+    result = haltsweep("report", "synthetic", "--figures", "gif")
+    assert result.code == 2
+    assert "'gif' is not one of" in result.err
 
 
-def test_watching_is_for_people(haltsweep):
-    shown = haltsweep("report", "any", "--watch", "--json")
-    assert shown.code == 2
-    assert "--watch and --json" in shown.err
+def test_report_command_refuses_watch_with_json(haltsweep):
+    result = haltsweep("report", "any", "--watch", "--json")
+    assert result.code == 2
+    assert "--watch and --json" in result.err
 
 
-def test_a_report_follows_a_sweep_until_nobody_runs_it(tmp_path, capsys):
+def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path, capsys):
     folder = launched(tmp_path, PLAN)
     with Ledger.open(folder.ledger_url, PLAN.name) as ledger:
         lease = ledger.claim(Holder.current())
-        first = trial_of(PLAN, 0)
-        ended = [
-            log.asked(1.0, first),
-            log.started(1.0, first.trial_id, 1),
-            log.measured(2.0, first.trial_id, measurement(1)),
-            log.ended(3.0, first.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+        first_trial = trial_of(PLAN, 0)
+        trial_events = [
+            log.asked(1.0, first_trial),
+            log.started(1.0, first_trial.trial_id, 1),
+            log.measured(2.0, first_trial.trial_id, measurement(1)),
+            log.ended(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
         ]
-        steps = iter([lambda: None, lambda: ledger.append(ended, lease), lambda: ledger.release(lease)])
-        slept, written = [], []
+        steps = iter(
+            [lambda: None, lambda: ledger.append(trial_events, lease), lambda: ledger.release(lease)]
+        )
+        waits, reports = [], []
 
         def sleep(seconds):
-            slept.append(seconds)
+            waits.append(seconds)
             next(steps)()
 
         with opened("synthetic", folder.root.parent) as sweep:
 
-            def write():
-                written.append(write_report(sweep))
-                return written[-1]
+            def write_next_report():
+                reports.append(write_report(sweep))
+                return reports[-1]
 
-            last = write_while_running(sweep, write, sleep)
-    assert [each.left for each in written] == [len(PLAN.trials), len(PLAN.trials) - 1, len(PLAN.trials) - 1]
-    assert last is written[-1]
-    assert min(slept) >= WATCH_S
+            last_report = write_while_running(sweep, write_next_report, sleep)
+    assert [report.left for report in reports] == [
+        len(PLAN.trials),
+        len(PLAN.trials) - 1,
+        len(PLAN.trials) - 1,
+    ]
+    assert last_report is reports[-1]
+    assert min(waits) >= WATCH_S
     assert f"{len(PLAN.trials) - 1} trials left; " in capsys.readouterr().out
 
 
-def test_a_sweep_that_nobody_runs_is_written_once(tmp_path):
+def test_watch_writes_one_report_of_a_finished_sweep(tmp_path):
     folder = finished(tmp_path, PLAN)
     with opened("synthetic", folder.root.parent) as sweep:
         write_while_running(sweep, lambda: write_report(sweep), lambda _: pytest.fail("nothing to wait for"))

@@ -1,4 +1,4 @@
-"""`haltsweep status`: state, counts, failures with reasons; from ledgers written by hand."""
+"""`haltsweep status` shows state, counts and failures; the tests write the ledgers by hand."""
 
 import json
 import re
@@ -30,8 +30,8 @@ def sweep(tmp_path):
 
 
 @contextmanager
-def holding(sweep, *events):
-    """This process runs the sweep and has written `events`."""
+def hold_lease(sweep, *events):
+    """Hold the lease of the sweep and write `events`."""
     with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(events), lease)
@@ -39,171 +39,184 @@ def holding(sweep, *events):
         ledger.release(lease)
 
 
-def trial(number, outcome=None, reason="because", steps=1):
-    """Events of a trial, up to its end if it has an `outcome`."""
-    asked = trial_of(PLAN, number)
-    yield log.asked(1.0, asked)
-    yield log.started(2.0, asked.trial_id, 1)
+def trial_events(number, outcome=None, reason="because", steps=1):
+    """Yield the events of a trial, with its end if it has an `outcome`."""
+    trial = trial_of(PLAN, number)
+    yield log.asked(1.0, trial)
+    yield log.started(2.0, trial.trial_id, 1)
     for step in range(1, steps + 1):
-        yield log.measured(2.0 + step, asked.trial_id, measurement(step))
+        yield log.measured(2.0 + step, trial.trial_id, measurement(step))
     if outcome is not None:
-        yield log.ended(100.0, asked.trial_id, Outcome(outcome, reason))
+        yield log.ended(100.0, trial.trial_id, Outcome(outcome, reason))
 
 
-def test_before_anything_has_run(haltsweep, sweep):
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 0
-    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in shown.out
-    assert shown.out.endswith("continue with: haltsweep resume synthetic\n")
+def test_status_before_the_first_trial(haltsweep, sweep):
+    result = haltsweep("status", "synthetic")
+    assert result.code == 0
+    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in result.out
+    assert result.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
-def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
-    why = "the budget of 1 device hours is used up"
-    with holding(sweep, *trial(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, why)):
-        assert why not in haltsweep("status", "synthetic").out
-    shown = haltsweep("status", "synthetic").out
-    raised = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
-    assert f"{why}; {raised}\n" in shown
-    assert "continue with" not in shown
-    assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == why
-    said = f"11 trials have not ended: every number is of those that have. Nothing more begins: {why}.\n"
-    assert said in haltsweep("report", "synthetic").err
+def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
+    reason = "the budget of 1 device hours is used up"
+    with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, reason)):
+        assert reason not in haltsweep("status", "synthetic").out
+    output = haltsweep("status", "synthetic").out
+    remedy = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
+    assert f"{reason}; {remedy}\n" in output
+    assert "continue with" not in output
+    assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == reason
+    warning = (
+        f"11 trials have not ended: every number is of those that have. Nothing more begins: {reason}.\n"
+    )
+    assert warning in haltsweep("report", "synthetic").err
     page = (sweep.report / "report.html").read_text(encoding="utf-8")
-    assert said.strip() in page
+    assert warning.strip() in page
 
 
-def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
-    with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
-        shown = haltsweep("status", "synthetic")
-        found = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in shown.out
-        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", shown.out)
-        assert [each["number"] for each in found["running"]] == [1]
-        assert "continue with" not in shown.out
-        assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
-    shown = haltsweep("status", "synthetic")
-    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in shown.out
-    assert "continue with: haltsweep resume synthetic" in shown.out
+def test_status_of_a_running_and_a_killed_sweep(haltsweep, sweep):
+    with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), *trial_events(1)):
+        result = haltsweep("status", "synthetic")
+        status = json.loads(haltsweep("status", "synthetic", "--json").out)
+        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in result.out
+        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", result.out)
+        assert [row["number"] for row in status["running"]] == [1]
+        assert "continue with" not in result.out
+        assert (status["state"], status["arms"][0]["running"]) == ("running", 1)
+    result = haltsweep("status", "synthetic")
+    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in result.out
+    assert "continue with: haltsweep resume synthetic" in result.out
 
 
-def test_a_stopped_trial_is_not_done(haltsweep, sweep):
-    with holding(sweep, *trial(0, OutcomeKind.STOPPED)):
+def test_status_does_not_count_stopped_trials_as_ended(haltsweep, sweep):
+    with hold_lease(sweep, *trial_events(0, OutcomeKind.STOPPED)):
         pass
     assert "0/12 ended, 0 running, 0 pruned\n" in haltsweep("status", "synthetic").out
 
 
-def test_when_all_is_done(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial(number, OutcomeKind.FINISHED)]
-    with holding(sweep, *ends):
+def test_status_of_a_finished_sweep(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.FINISHED)]
+    with hold_lease(sweep, *ends):
         pass
-    shown = haltsweep("status", "synthetic")
-    assert shown.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
+    result = haltsweep("status", "synthetic")
+    assert result.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
 
 
-def test_when_everything_has_failed(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
-    with holding(sweep, *ends):
+def test_status_of_a_failed_sweep(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.CRASHED)]
+    with hold_lease(sweep, *ends):
         assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 1
-    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in shown.out
-    assert "continue with" not in shown.out
-    shown = haltsweep("status", "synthetic", "--json")
-    assert (shown.code, json.loads(shown.out)["state"]) == (1, "failed")
+    result = haltsweep("status", "synthetic")
+    assert result.code == 1
+    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in result.out
+    assert "continue with" not in result.out
+    result = haltsweep("status", "synthetic", "--json")
+    assert (result.code, json.loads(result.out)["state"]) == (1, "failed")
 
 
-def test_failures_are_told_with_their_reasons(haltsweep, sweep):
-    long = "[bold]" + "x" * 1000
-    with holding(
+def test_status_lists_failures_with_reasons(haltsweep, sweep):
+    long_reason = "[bold]" + "x" * 1000
+    with hold_lease(
         sweep,
-        *trial(0, OutcomeKind.OUT_OF_MEMORY, "no room for the batch"),
-        *trial(1, OutcomeKind.CRASHED, f"{long}\nTraceback (most recent call last):\n  File 1"),
-        *trial(2, OutcomeKind.PRUNED),
+        *trial_events(0, OutcomeKind.OUT_OF_MEMORY, "no room for the batch"),
+        *trial_events(1, OutcomeKind.CRASHED, f"{long_reason}\nTraceback (most recent call last):\n  File 1"),
+        *trial_events(2, OutcomeKind.PRUNED),
     ):
         pass
-    out = haltsweep("status", "synthetic").out
-    first, second = (PLAN.trials[number].trial_id for number in (0, 1))
-    assert f"failed: arm-0 search 0 ({first}): out_of_memory: no room for the batch\n" in out
-    assert f"failed: arm-0 search 1 ({second}): crashed: {long[:REASON_CHARACTERS]}...\n" in out
-    assert "Traceback" not in out
-    assert out.endswith(f"\nshow the whole traceback: haltsweep logs synthetic {second}\n")
-    assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", out)
+    output = haltsweep("status", "synthetic").out
+    first_trial, second_trial = (PLAN.trials[number].trial_id for number in (0, 1))
+    assert f"failed: arm-0 search 0 ({first_trial}): out_of_memory: no room for the batch\n" in output
+    assert (
+        f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:REASON_CHARACTERS]}...\n" in output
+    )
+    assert "Traceback" not in output
+    assert output.endswith(f"\nshow the whole traceback: haltsweep logs synthetic {second_trial}\n")
+    assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", output)
 
 
-def test_many_failures_are_cut_but_not_for_scripts(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial(number, OutcomeKind.DIVERGED)]
-    with holding(sweep, *ends):
+def test_status_shortens_the_failures_only_in_text(haltsweep, sweep):
+    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.DIVERGED)]
+    with hold_lease(sweep, *ends):
         pass
-    out = haltsweep("status", "synthetic").out
-    assert out.count("\nfailed: ") == FAILURES_KEPT
-    assert out.endswith("... and 2 more failures; all with --json\n")
-    found = json.loads(haltsweep("status", "synthetic", "--json").out)
-    assert [each["outcome"] for each in found["trials"]] == ["diverged"] * 12
+    output = haltsweep("status", "synthetic").out
+    assert output.count("\nfailed: ") == FAILURES_KEPT
+    assert output.endswith("... and 2 more failures; all with --json\n")
+    status = json.loads(haltsweep("status", "synthetic", "--json").out)
+    assert [trial_events["outcome"] for trial_events in status["trials"]] == ["diverged"] * 12
 
 
-def test_trials_one_by_one(haltsweep, sweep):
-    with holding(sweep, *trial(0, OutcomeKind.FINISHED, steps=3), *trial(7)):
-        out = haltsweep("status", "synthetic", "--trials").out
-        found = json.loads(haltsweep("status", "synthetic", "--json").out)["trials"]
-    done, running = (PLAN.trials[number] for number in (0, 7))
+def test_trials_option_lists_every_trial(haltsweep, sweep):
+    with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED, steps=3), *trial_events(7)):
+        output = haltsweep("status", "synthetic", "--trials").out
+        trials = json.loads(haltsweep("status", "synthetic", "--json").out)["trials"]
+    finished_trial, running_trial = (PLAN.trials[number] for number in (0, 7))
     rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "search │" in line
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "search │" in line
     ]
     assert rows == [
-        [done.trial_id, "arm-0", "search", "0", str(done.seed), "finished", "3", "model.x=0"],
-        [running.trial_id, "arm-1", "search", "1", str(running.seed), "open", "1", "model.x=1"],
+        [
+            finished_trial.trial_id,
+            "arm-0",
+            "search",
+            "0",
+            str(finished_trial.seed),
+            "finished",
+            "3",
+            "model.x=0",
+        ],
+        [running_trial.trial_id, "arm-1", "search", "1", str(running_trial.seed), "open", "1", "model.x=1"],
     ]
-    assert found[0]["metrics"] == dict(measurement(3).metrics)
-    assert (found[1]["outcome"], found[1]["reason"], found[1]["attempts"]) == (None, "", 1)
+    assert trials[0]["metrics"] == dict(measurement(3).metrics)
+    assert (trials[1]["outcome"], trials[1]["reason"], trials[1]["attempts"]) == (None, "", 1)
 
 
-def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sweep, monkeypatch):
-    """Resuming a sweep whose trials have failed: the exit code is 1, and one is not left to guess."""
-    ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
-    with holding(sweep, *ends):
+def test_resume_of_a_failed_sweep_names_the_status_command(haltsweep, sweep, monkeypatch):
+    """Resuming a sweep with failed trials exits with code 1."""
+    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.CRASHED)]
+    with hold_lease(sweep, *ends):
         pass
-    ended = Counter({OutcomeKind.CRASHED: 12})
-    finish = SweepResult(ended, left=0, interrupted=False, untracked="", unanswered=4)
-    monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
-    shown = haltsweep("resume", "synthetic")
-    assert shown.code == 1
-    assert " failed; why: haltsweep status synthetic\n" in shown.err
+    outcomes = Counter({OutcomeKind.CRASHED: 12})
+    sweep_result = SweepResult(outcomes, left=0, interrupted=False, untracked="", unanswered=4)
+    monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: sweep_result)
+    result = haltsweep("resume", "synthetic")
+    assert result.code == 1
+    assert " failed; why: haltsweep status synthetic\n" in result.err
 
 
-def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(haltsweep, sweep):
-    whole = [event for number in range(4) for event in trial(number, OutcomeKind.FINISHED)]
-    asked = [trial_of(PLAN, number) for number in range(4, 12)]
-    spared = [log.asked(200.0, each) for each in asked]
+def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
+    finished_trials = [event for number in range(4) for event in trial_events(number, OutcomeKind.FINISHED)]
+    remaining_trials = [trial_of(PLAN, number) for number in range(4, 12)]
+    skip_events = [log.asked(200.0, trial) for trial in remaining_trials]
     skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
-    spared += [log.ended(200.0, each.trial_id, skip) for each in asked]
-    with holding(sweep, *whole, *spared):
+    skip_events += [log.ended(200.0, trial_events.trial_id, skip) for trial_events in remaining_trials]
+    with hold_lease(sweep, *finished_trials, *skip_events):
         pass
-    shown = haltsweep("status", "synthetic")
-    assert shown.code == 0
-    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in shown.out
-    assert "ended early: the target is reached (8 trials skipped)\n" in shown.out
+    result = haltsweep("status", "synthetic")
+    assert result.code == 0
+    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in result.out
+    assert "ended early: the target is reached (8 trials skipped)\n" in result.out
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
 
 
-def test_verdicts_are_told_of_a_report_on_all_trials_alone(haltsweep, tmp_path):
-    """`report --watch` writes one while a sweep runs, and `extend` adds trials to one that is written."""
+def test_status_shows_verdicts_only_of_a_complete_report(haltsweep, tmp_path):
+    """Reports of `report --watch` or before `extend` may lack trials."""
     arms = [make_arm("arm-0"), replace(make_arm("arm-1"), reference="arm-0")]
     plan = make_plan(arms, seeds=(1, 2, 3))
     folder, events = launched(tmp_path, plan), list(with_test_metrics(plan, history(plan, 0)))
-    for part in (events[: len(events) // 2], events[len(events) // 2 :]):
+    for half in (events[: len(events) // 2], events[len(events) // 2 :]):
         with Ledger.open(folder.ledger_url, plan.name) as ledger:
             lease = ledger.claim(DEAD)
-            ledger.append(part, lease)
+            ledger.append(half, lease)
             ledger.release(lease)
-        if part[0] is events[0]:
+        if half[0] is events[0]:
             assert haltsweep("report", "synthetic").code == 0
-    shown = haltsweep("status", "synthetic").out
-    assert "the report is older than the last trials; write it again: haltsweep report synthetic" in shown
-    assert "undecided" not in shown
+    output = haltsweep("status", "synthetic").out
+    assert "the report is older than the last trials; write it again: haltsweep report synthetic" in output
+    assert "undecided" not in output
     assert haltsweep("report", "synthetic").code == 0
-    shown = haltsweep("status", "synthetic").out
-    assert "the report is older" not in shown
-    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", shown, re.MULTILINE)
-    written = json.loads((folder.report / "report.json").read_text())
-    (folder.report / "report.json").write_text(json.dumps(written | {"notices": ["Mind the code."]}))
+    output = haltsweep("status", "synthetic").out
+    assert "the report is older" not in output
+    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", output, re.MULTILINE)
+    report_json = json.loads((folder.report / "report.json").read_text())
+    (folder.report / "report.json").write_text(json.dumps(report_json | {"notices": ["Mind the code."]}))
     assert "\nMind the code.\narm-1: " in haltsweep("status", "synthetic").out

@@ -1,4 +1,4 @@
-"""`haltsweep stop`: who is asked, what is waited for, what is said. Real sessions are in tests/faults."""
+"""`haltsweep stop`: the request, the wait and the messages. Tests in tests/faults stop real sessions."""
 
 import pytest
 
@@ -11,70 +11,70 @@ from tests.support.sweeps.launched import launched
 
 @pytest.fixture
 def ledger(tmp_path):
-    with Ledger.open(launched(tmp_path, make_plan(1)).ledger_url, "synthetic") as opened:
-        yield opened
+    with Ledger.open(launched(tmp_path, make_plan(1)).ledger_url, "synthetic") as open_ledger:
+        yield open_ledger
 
 
-def test_a_sweep_that_nobody_runs_is_no_error(haltsweep, ledger):
-    shown = haltsweep("stop", "synthetic")
-    assert (shown.code, shown.err) == (0, "")
-    assert shown.out == "synthetic: no process runs it; continue with: haltsweep resume synthetic\n"
+def test_stop_accepts_a_sweep_without_a_session(haltsweep, ledger):
+    result = haltsweep("stop", "synthetic")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "synthetic: no process runs it; continue with: haltsweep resume synthetic\n"
 
 
-@pytest.mark.parametrize(("options", "at_once"), [((), False), (("--now",), True)])
-def test_the_holder_is_asked_without_its_lease(haltsweep, ledger, options, at_once):
+@pytest.mark.parametrize(("options", "is_immediate"), [((), False), (("--now",), True)])
+def test_stop_request_needs_no_lease(haltsweep, ledger, options, is_immediate):
     lease = ledger.claim(Holder.current())
-    shown = haltsweep("stop", "synthetic", "--no-wait", *options)
-    assert shown.code == 0
-    how = "at once" if at_once else "after each trial has stored a checkpoint at its next report"
-    assert shown.out.endswith(f" was asked to stop {how}\n")
+    result = haltsweep("stop", "synthetic", "--no-wait", *options)
+    assert result.code == 0
+    moment = "at once" if is_immediate else "after each trial has stored a checkpoint at its next report"
+    assert result.out.endswith(f" was asked to stop {moment}\n")
     request = ledger.stop_asked(lease)
-    assert request.at_once is at_once
+    assert request.at_once is is_immediate
     assert ledger.renew(lease).token == lease.token, "the holder still holds it"
 
 
-def test_it_waits_until_the_holder_has_let_go(haltsweep, ledger, monkeypatch):
+def test_stop_waits_until_the_holder_releases_its_lease(haltsweep, ledger, monkeypatch):
     lease = ledger.claim(Holder.current())
     monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
-    shown = haltsweep("stop", "synthetic")
-    assert shown.code == 0
-    assert "waiting 0 s for the next report of its trials; --now does not wait for it\n" in shown.out
-    assert shown.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
+    result = haltsweep("stop", "synthetic")
+    assert result.code == 0
+    assert "waiting 0 s for the next report of its trials; --now does not wait for it\n" in result.out
+    assert result.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
 
 
-def test_a_session_after_the_one_that_was_asked_is_not_waited_for(haltsweep, ledger, monkeypatch):
+def test_stop_does_not_wait_for_a_later_session(haltsweep, ledger, monkeypatch):
     lease = ledger.claim(Holder.current())
 
-    def resume(_):
+    def replace_session(_):
         ledger.release(lease)
         ledger.claim(Holder.current())
 
-    monkeypatch.setattr(module.time, "sleep", resume)
+    monkeypatch.setattr(module.time, "sleep", replace_session)
     assert haltsweep("stop", "synthetic").code == 0
 
 
-def test_waiting_has_an_end(haltsweep, ledger):
+def test_stop_ends_after_its_timeout(haltsweep, ledger):
     ledger.claim(Holder.current())
-    shown = haltsweep("stop", "synthetic", "--timeout", "0")
-    assert shown.code == 1
-    assert "has not stopped within 0 s" in shown.err
-    assert "repeat with --now" in shown.err
+    result = haltsweep("stop", "synthetic", "--timeout", "0")
+    assert result.code == 1
+    assert "has not stopped within 0 s" in result.err
+    assert "repeat with --now" in result.err
 
 
-def test_a_database_is_enough_where_the_folder_is_not_here(haltsweep, tmp_path):
+def test_stop_needs_only_the_database(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     with Ledger.open(url, "far", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        shown = haltsweep("stop", "far", "--storage", url, "--no-wait")
-        assert (shown.code, shown.err) == (0, "")
+        result = haltsweep("stop", "far", "--storage", url, "--no-wait")
+        assert (result.code, result.err) == (0, "")
         assert ledger.stop_asked(lease) is not None
-    shown = haltsweep("stop", "fra", "--storage", url)
-    assert shown.code == 1
-    assert "no sweep 'fra' in the ledger at" in shown.err
+    result = haltsweep("stop", "fra", "--storage", url)
+    assert result.code == 1
+    assert "no sweep 'fra' in the ledger at" in result.err
 
 
-def test_unknown_names_are_refused(haltsweep, ledger):
-    shown = haltsweep("stop", "synthetik")
-    assert shown.code == 2
-    assert "Did you mean 'synthetic'?" in shown.err
+def test_stop_refuses_an_unknown_sweep(haltsweep, ledger):
+    result = haltsweep("stop", "synthetik")
+    assert result.code == 2
+    assert "Did you mean 'synthetic'?" in result.err

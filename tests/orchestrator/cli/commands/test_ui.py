@@ -1,4 +1,4 @@
-"""`haltsweep ui`, without MLflow: what is refused, what is printed, what is opened, how it ends."""
+"""`haltsweep ui` without MLflow: refusals, printed addresses, browser pages and shutdown."""
 
 import json
 import os
@@ -22,158 +22,159 @@ from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(autouse=True)
-def nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_default_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HALTSWEEP_RUNS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A folder with one sweep, `gates`, of two arms."""
+    """Return a folder with one sweep, `gates`, of two arms."""
     folder = tmp_path / "runs" / "gates"
     folder.mkdir(parents=True)
     (folder / "plan.json").write_text(to_json(replace(make_plan(2), name="gates")))
     return folder.parent
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True, screen: bool = True) -> list[str]:
-    """Pages that a browser would be opened at."""
+def record_browser_pages(
+    monkeypatch: pytest.MonkeyPatch, *, has_terminal: bool = True, has_screen: bool = True
+) -> list[str]:
+    """Return the list that receives each page which `ui` opens in a browser."""
     pages: list[str] = []
     monkeypatch.setattr(command.webbrowser, "open", pages.append)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: has_terminal)
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setenv("DISPLAY", ":0" if screen else "")
+    monkeypatch.setenv("DISPLAY", ":0" if has_screen else "")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     return pages
 
 
-def test_an_unknown_sweep_is_answered_with_the_nearest(runs: Path) -> None:
+def test_unknown_sweep_is_answered_with_the_nearest_name(runs: Path) -> None:
     with pytest.raises(InputError, match=r"no sweep named 'gatse' in .*Did you mean 'gates'\?"):
         ui("gatse", runs)
 
 
-def test_a_store_that_is_not_there_is_not_made(runs: Path) -> None:
+def test_ui_creates_no_missing_store(runs: Path) -> None:
     with pytest.raises(InputError, match=r"mlflow\.db"):
         ui("gates", runs)
     assert sorted(path.name for path in runs.iterdir()) == ["gates"]
 
 
-def test_a_file_store_is_refused(runs: Path) -> None:
+def test_ui_refuses_a_file_store(runs: Path) -> None:
     with pytest.raises(InputError, match="must be a database or a server"):
         ui("gates", runs, tracking="mlruns")
 
 
-def test_a_server_elsewhere_is_opened_at_the_arms(
+def test_ui_opens_a_remote_server_at_the_arms(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = watched(monkeypatch)
-    with answering(with_arms("arm-0", "arm-1")) as there:
-        ui("gates", runs, tracking=there.url)
-    printed = capsys.readouterr().out
-    assert f"compared: {there.url}/#/compare-runs?runs=%5B%22id-arm-0%22%2C%22id-arm-1%22%5D" in printed
-    assert len(opened) == 1
-    assert opened[0].startswith(f"{there.url}/#/experiments/7/runs?viewStateShareKey=")
+    pages = record_browser_pages(monkeypatch)
+    with answering(with_arms("arm-0", "arm-1")) as mlflow:
+        ui("gates", runs, tracking=mlflow.url)
+    output = capsys.readouterr().out
+    assert f"compared: {mlflow.url}/#/compare-runs?runs=%5B%22id-arm-0%22%2C%22id-arm-1%22%5D" in output
+    assert len(pages) == 1
+    assert pages[0].startswith(f"{mlflow.url}/#/experiments/7/runs?viewStateShareKey=")
 
 
-def test_the_server_a_sweep_was_launched_with_is_known(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with answering(with_arms("arm-0", "arm-1")) as there:
-        launched = {"data_dir": "/data", "storage": None, "tracking_uri": there.url, "workload": "m:C"}
-        (runs / "gates" / "launch.json").write_text(json.dumps(launched))
+def test_ui_uses_the_tracking_server_of_the_launch(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(with_arms("arm-0", "arm-1")) as mlflow:
+        setup = {"data_dir": "/data", "storage": None, "tracking_uri": mlflow.url, "workload": "m:C"}
+        (runs / "gates" / "launch.json").write_text(json.dumps(setup))
         ui("gates", runs)
-    assert f"{there.url}/#/experiments/7" in capsys.readouterr().out
+    assert f"{mlflow.url}/#/experiments/7" in capsys.readouterr().out
 
 
-def test_without_a_name_all_sweeps_are_shown(
+def test_ui_without_a_name_opens_all_sweeps(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = watched(monkeypatch)
+    pages = record_browser_pages(monkeypatch)
     ui(None, runs, tracking="http://mlflow.example")
     assert "http://mlflow.example" in capsys.readouterr().out
-    assert opened == ["http://mlflow.example"]
+    assert pages == ["http://mlflow.example"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "terminal", "screen"), [(False, True, True), (True, False, True), (True, True, False)]
+    ("is_requested", "has_terminal", "has_screen"),
+    [(False, True, True), (True, False, True), (True, True, False)],
 )
-def test_no_browser_is_opened(
-    asked: bool, terminal: bool, screen: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
+def test_ui_opens_no_browser(
+    is_requested: bool, has_terminal: bool, has_screen: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = watched(monkeypatch, terminal=terminal, screen=screen)
-    ui(None, runs, tracking="http://mlflow.example", browser=asked)
-    assert opened == []
+    pages = record_browser_pages(monkeypatch, has_terminal=has_terminal, has_screen=has_screen)
+    ui(None, runs, tracking="http://mlflow.example", browser=is_requested)
+    assert pages == []
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_store_on_this_machine_is_served_until_a_signal(
+def test_ui_serves_a_local_store_until_a_signal(
     name: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (runs / "mlflow.db").touch()
-    asked: list[tuple[str, Path, int | None]] = []
-    ended: list[bool] = []
+    serve_arguments: list[tuple[str, Path, int | None]] = []
+    exits: list[bool] = []
 
     @contextmanager
-    def fake(uri: str, artifacts: Path, port: int | None) -> Iterator["Fake"]:
-        asked.append((uri, artifacts, port))
-        with answering(with_arms("arm-0", "arm-1")) as answers:
+    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
+        serve_arguments.append((uri, artifacts, port))
+        with answering(with_arms("arm-0", "arm-1")) as mlflow:
             try:
-                yield Fake(answers, signal.Signals[name])
+                yield SignallingServer(mlflow, signal.Signals[name])
             finally:
-                os.kill(os.getpid(), signal.Signals[name])  # an impatient second one
-                ended.append(True)
+                os.kill(os.getpid(), signal.Signals[name])  # an impatient second signal
+                exits.append(True)
 
-    monkeypatch.setattr(server, "serving", fake)
+    monkeypatch.setattr(server, "serving", serve)
     ui("gates", runs)
-    assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
+    assert serve_arguments == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
-    assert ended == [True]
-    assert not [each for each in threading.enumerate() if "serve_forever" in each.name], "it would never rest"
+    assert exits == [True]
+    assert not [thread for thread in threading.enumerate() if "serve_forever" in thread.name], (
+        "the server thread would never end"
+    )
 
 
-def test_a_browser_learns_the_address_from_a_file_that_others_cannot_read(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_browser_reads_the_address_from_a_private_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every user can read the arguments of a browser."""
-    opened = watched(monkeypatch)
+    pages = record_browser_pages(monkeypatch)
     (runs / "mlflow.db").touch()
-    seen: list[tuple[Path, str, int]] = []
+    address_files: list[tuple[Path, str, int]] = []
 
     @contextmanager
-    def fake(uri: str, artifacts: Path, port: int | None) -> Iterator["Fake"]:
-        with answering(with_arms("arm-0", "arm-1")) as answers:
-            yield Watcher(answers, signal.SIGTERM)
+    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
+        with answering(with_arms("arm-0", "arm-1")) as mlflow:
+            yield FileCheckingServer(mlflow, signal.SIGTERM)
 
-    class Watcher(Fake):
+    class FileCheckingServer(SignallingServer):
         def wait(self) -> None:
-            file = Path(urlsplit(opened[0]).path)
-            seen.append((file, file.read_text(), file.stat().st_mode & 0o777))
+            file = Path(urlsplit(pages[0]).path)
+            address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
             super().wait()
 
-    monkeypatch.setattr(server, "serving", fake)
+    monkeypatch.setattr(server, "serving", serve)
     ui("gates", runs)
-    assert len(opened) == len(seen) == 1
-    assert opened[0].startswith("file:///")
-    file, text, mode = seen[0]
+    assert len(pages) == len(address_files) == 1
+    assert pages[0].startswith("file:///")
+    file, text, mode = address_files[0]
     assert "/#/experiments/7/runs?" in text
     assert mode == 0o600
     assert not file.exists()
 
 
-class Fake:
-    """A server that a signal reaches while it is waited for."""
+class SignallingServer:
+    """A server that a signal reaches during its wait."""
 
-    def __init__(self, answers: Answers, number: signal.Signals) -> None:
-        self.url = answers.url
+    def __init__(self, mlflow: Answers, number: signal.Signals) -> None:
+        self.url = mlflow.url
         self._number = number
 
     def wait(self) -> None:
         os.kill(os.getpid(), self._number)
-        raise AssertionError("the signal must be heard")
+        raise AssertionError("the signal must end the wait")
 
 
-def test_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+def test_signal_handlers_are_restored() -> None:
+    handler = signal.getsignal(signal.SIGTERM)
     with ended_by_signals():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is handler

@@ -1,4 +1,4 @@
-"""What is printed is text: nothing steers the terminal, is read as markup, or bears a password."""
+"""The console prints plain text: no control sequences, no markup, no passwords."""
 
 import pytest
 from rich.table import Table
@@ -6,13 +6,13 @@ from rich.text import Text
 
 from orchestrator.cli.display import console
 
-HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:secret@host"
-SHOWN = r"\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:***@host"
+HOSTILE_TEXT = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:secret@host"
+ESCAPED_TEXT = r"\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:***@host"
 
 
 @pytest.fixture(autouse=True, params=["", "1"])
 def consoles(request, monkeypatch):
-    """With colours, as on a terminal, and without."""
+    """Run the test with and without colours."""
     monkeypatch.setenv("FORCE_COLOR", request.param)
     console.out.cache_clear()
     console.err.cache_clear()
@@ -21,13 +21,13 @@ def consoles(request, monkeypatch):
     console.err.cache_clear()
 
 
-def test_lines(capsys) -> None:
-    console.say(f"{HOSTILE}\n{HOSTILE}")
-    console.complain(HOSTILE)
-    assert capsys.readouterr() == (f"{SHOWN}\n{SHOWN}\n", f"{SHOWN}\n")
+def test_console_escapes_lines(capsys) -> None:
+    console.say(f"{HOSTILE_TEXT}\n{HOSTILE_TEXT}")
+    console.complain(HOSTILE_TEXT)
+    assert capsys.readouterr() == (f"{ESCAPED_TEXT}\n{ESCAPED_TEXT}\n", f"{ESCAPED_TEXT}\n")
 
 
-def test_tables(capsys) -> None:
+def test_console_escapes_tables(capsys) -> None:
     text = "\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800"
     table = Table(title=text, title_style="", header_style="")
     table.add_column(text)

@@ -1,4 +1,4 @@
-"""What `status` shows is the same whether it reads all events or a snapshot and the events behind it."""
+"""`status` shows the same numbers from all events or from a snapshot and the later events."""
 
 import zlib
 from collections import Counter
@@ -26,77 +26,95 @@ from tests.support.processes.logs import MemoryLog, record
 from tests.support.sweeps.driving import run_in_turn
 from tests.support.sweeps.overviews import overview
 
-ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
+ASHA_STOPPER = {"name": "asha", "grace_steps": 1, "reduction": 2}
 
 
-def stopped_early() -> Plan:
+def plan_with_stopper() -> Plan:
     plan = make_phases_plan()
     assert plan.search is not None
-    return replace(plan, search=replace(plan.search, stopper=ASHA))
+    return replace(plan, search=replace(plan.search, stopper=ASHA_STOPPER))
 
 
-def shown(of: Overview) -> tuple[object, ...]:
-    failures = sorted((each.trial_id, each.place, each.standing, each.reason) for each in of.ended.failures)
+def overview_content(overview: Overview) -> tuple[object, ...]:
+    failures = sorted(
+        (failure.trial_id, failure.place, failure.standing, failure.reason)
+        for failure in overview.ended.failures
+    )
     return (
-        of.progress(is_locked=True),
-        of.progress(is_locked=False),
-        of.outlook(is_locked=True, now=2000.0),
-        of.outlook(is_locked=False, now=2000.0),
-        of.ended.skipped,
-        of.ended.infeasible,
+        overview.progress(is_locked=True),
+        overview.progress(is_locked=False),
+        overview.outlook(is_locked=True, now=2000.0),
+        overview.outlook(is_locked=False, now=2000.0),
+        overview.ended.skipped,
+        overview.ended.infeasible,
         failures if len(failures) < FAILURES_KEPT else len(failures),
     )
 
 
-def seen(folder: Path, plan: Plan, written: Sequence[Event], snapshot_at: int) -> Overview:
+def stored_overview(folder: Path, plan: Plan, events: Sequence[Event], snapshot_at: int) -> Overview:
     """Return the overview of a ledger with these events and a snapshot at one of them."""
     url = f"sqlite:///{folder / 'ledger.db'}"
     with Ledger.open(url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         fold = SweepFold(plan)
-        for event in written[:snapshot_at]:
+        for event in events[:snapshot_at]:
             fold.hear(event)
-        ledger.append(list(written[:snapshot_at]), lease)
+        ledger.append(list(events[:snapshot_at]), lease)
         ledger.save_snapshot(LedgerSnapshot(snapshot_at, "a plan", fold.content()), lease)
-        ledger.append(list(written[snapshot_at:]), lease)
-        planned = Counter((each.arm, each.phase) for each in plan.trials)
-        return StoredSweep(SweepFolder(folder), replace(plan, trials=()), planned, ledger, url).overview()
+        ledger.append(list(events[snapshot_at:]), lease)
+        planned_counts = Counter((trial.arm, trial.phase) for trial in plan.trials)
+        return StoredSweep(
+            SweepFolder(folder), replace(plan, trials=()), planned_counts, ledger, url
+        ).overview()
 
 
-@pytest.mark.parametrize("plan", [*PLANS.values(), stopped_early()], ids=[*PLANS, "early stopper"])
-def test_a_snapshot_changes_nothing_of_an_overview(plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", [*PLANS.values(), plan_with_stopper()], ids=[*PLANS, "early stopper"])
+def test_snapshot_does_not_change_the_overview(plan: Plan, tmp_path: Path) -> None:
     log = MemoryLog()
     run_in_turn(record(plan, log))
     length = len(log.written)
-    for number, (at, cut) in enumerate([(length, length), (length // 3, length // 2), (length // 2, length)]):
+    for number, (snapshot_at, num_events) in enumerate(
+        [(length, length), (length // 3, length // 2), (length // 2, length)]
+    ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = seen(folder, plan, log.written[:cut], at)
-        assert shown(found) == shown(overview(plan, records(log.written[:cut], plan)))
+        snapshot_overview = stored_overview(folder, plan, log.written[:num_events], snapshot_at)
+        assert overview_content(snapshot_overview) == overview_content(
+            overview(plan, records(log.written[:num_events], plan))
+        )
 
 
-def test_ended_trials_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, log, read = make_phases_plan(), MemoryLog(), list[Event]()
+def test_overview_reads_no_events_of_ended_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, log, read_events = make_phases_plan(), MemoryLog(), list[Event]()
     run_in_turn(record(plan, log))
-    newest = Ledger.newest
-    monkeypatch.setattr(Ledger, "newest", lambda *a, **k: iter(read.extend(newest(*a, **k)) or read))
-    at = len(log.written) // 2
-    seen(tmp_path, plan, log.written, at)
-    ended = {each.trial_id for each in log.written[:at] if each.kind is EventKind.ENDED}
-    assert read
-    assert not ended & {each.trial_id for each in read}
+    read_newest = Ledger.newest
+    monkeypatch.setattr(
+        Ledger, "newest", lambda *a, **k: iter(read_events.extend(read_newest(*a, **k)) or read_events)
+    )
+    snapshot_at = len(log.written) // 2
+    stored_overview(tmp_path, plan, log.written, snapshot_at)
+    ended_trials = {trial.trial_id for trial in log.written[:snapshot_at] if trial.kind is EventKind.ENDED}
+    assert read_events
+    assert not ended_trials & {trial.trial_id for trial in read_events}
 
 
-def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
+def test_retry_after_the_snapshot_counts(tmp_path: Path) -> None:
     plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))
-    at = len(log.written)
+    snapshot_at = len(log.written)
     recorder = record(plan, log)
-    failed = choose(plan, records(log.written, plan), ["failed"]).trial_ids
-    recorder.retry(failed[:1], lambda *_: False)
-    before, again = (overview(plan, records(log.written[:end], plan)) for end in (at, None))
-    assert shown(seen(tmp_path, plan, log.written, at)) == shown(again)
-    failures = [sum(each.failed for each in of.progress(is_locked=False)) for of in (before, again)]
+    failed_trials = choose(plan, records(log.written, plan), ["failed"]).trial_ids
+    recorder.retry(failed_trials[:1], lambda *_: False)
+    overview_before, overview_after = (
+        overview(plan, records(log.written[:end], plan)) for end in (snapshot_at, None)
+    )
+    assert overview_content(stored_overview(tmp_path, plan, log.written, snapshot_at)) == overview_content(
+        overview_after
+    )
+    failures = [
+        sum(summary.failed for summary in current_overview.progress(is_locked=False))
+        for current_overview in (overview_before, overview_after)
+    ]
     assert failures[1] < failures[0]
 
 
@@ -104,22 +122,20 @@ def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
     "content",
     [b"", b"other", zlib.compress(b"[]\n"), zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)],
 )
-def test_a_snapshot_that_holds_no_sums_is_passed_over(
-    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_snapshot_is_ignored(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))
     monkeypatch.setattr(ledger_snapshot, "MOST_LINE", 99)
     monkeypatch.setattr(SweepFold, "content", lambda _: content)
-    found = seen(tmp_path, plan, log.written, len(log.written))
-    assert shown(found) == shown(overview(plan, records(log.written, plan)))
+    snapshot_overview = stored_overview(tmp_path, plan, log.written, len(log.written))
+    assert overview_content(snapshot_overview) == overview_content(overview(plan, records(log.written, plan)))
 
 
-def test_an_early_stopper_has_sums_in_its_snapshots() -> None:
-    plan, log, other = stopped_early(), MemoryLog(), MemoryLog()
+def test_snapshot_with_a_stopper_matches_its_events() -> None:
+    plan, log, log_without_snapshots = plan_with_stopper(), MemoryLog(), MemoryLog()
     run_in_turn(record(plan, log, snapshot_every=1))
-    run_in_turn(record(plan, other))
-    assert log.written == other.written
+    run_in_turn(record(plan, log_without_snapshots))
+    assert log.written == log_without_snapshots.written
     assert log.kept is not None
     fold = SweepFold(plan)
     for event in log.written[: log.kept.seq]:
@@ -127,9 +143,9 @@ def test_an_early_stopper_has_sums_in_its_snapshots() -> None:
     assert fold.matches(log.kept.content)
 
 
-def test_the_outline_of_a_plan_has_all_but_its_trials(tmp_path: Path) -> None:
+def test_plan_outline_omits_the_trials(tmp_path: Path) -> None:
     folder, plan = SweepFolder(tmp_path), make_phases_plan()
     folder.plan.write_text(to_json(plan), encoding="utf-8")
-    outline, planned = read_outline(folder)
+    outline, planned_counts = read_outline(folder)
     assert outline == replace(plan, trials=())
-    assert planned == Counter((each.arm, each.phase) for each in plan.trials)
+    assert planned_counts == Counter((trial.arm, trial.phase) for trial in plan.trials)

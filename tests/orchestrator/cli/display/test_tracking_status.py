@@ -1,4 +1,4 @@
-"""How far MLflow is behind the ledger, as `status` tells it."""
+"""The delay of MLflow against the ledger in `status`."""
 
 import time
 from pathlib import Path
@@ -11,26 +11,26 @@ from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import TrackingState, write_state
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_deleted_mlflow_database_counts_as_empty(tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("has_database", [True, False])
+def test_deleted_mlflow_database_counts_as_empty(tmp_path: Path, has_database: bool) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    if there:
+    if has_database:
         (tmp_path / "mlflow.db").touch()
     (tmp_path / "sweep").mkdir()
     folder = SweepFolder(tmp_path / "sweep")
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store=uri))
     line = tracked(folder, uri, newest=7).line("haltsweep sync it", is_locked=False)
-    if there:
+    if has_database:
         assert line == f"MLflow: has everything ({uri})"
     else:
         assert line.startswith("MLflow: 7 events behind; its file is gone, or was left behind when")
         assert line.endswith("\ncatch up with: haltsweep sync it")
 
 
-def test_the_store_of_the_last_sync_is_shown(tmp_path: Path) -> None:
+def test_tracking_store_is_that_of_the_last_sync(tmp_path: Path) -> None:
     (tmp_path / "sweep").mkdir()
-    folder, without = SweepFolder(tmp_path / "sweep"), Setup(tmp_path)
-    assert tracking_store(folder, without) is None
+    folder, setup = SweepFolder(tmp_path / "sweep"), Setup(tmp_path)
+    assert tracking_store(folder, setup) is None
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store="http://here"))
-    assert tracking_store(folder, without) == "http://here"
+    assert tracking_store(folder, setup) == "http://here"
     assert tracking_store(folder, Setup(tmp_path, tracking_uri="http://there")) == "http://there"

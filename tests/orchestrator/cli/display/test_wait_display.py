@@ -1,4 +1,4 @@
-"""What takes long is told in a log, whether one thing hangs or thousands go by."""
+"""Long waits are printed to the log, with one slow step or with many short steps."""
 
 import time
 
@@ -10,41 +10,46 @@ from orchestrator.cli.display.wait_display import Waiting
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds become hundredths."""
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals of the display from seconds to hundredths of a second."""
     monkeypatch.setattr(waiting, "LOOK_S", 0.005)
     monkeypatch.setattr(waiting, "FIRST_S", 0.02)
     monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
     console.err.cache_clear()
 
 
-def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool) -> list[str]:
-    """What is heard that begins so. Gives up after a while: a machine may be busy."""
-    until = time.monotonic() + 60
+def wait_for_message(
+    messages: list[str], waiting_display: Waiting, prefix: str, *, is_stuck: bool
+) -> list[str]:
+    """Return the messages with this prefix, or none after 60 seconds."""
+    deadline = time.monotonic() + 60
     number = 0
-    while not (shown := [text for text in heard if text.startswith(beginning)]) and time.monotonic() < until:
-        if not hangs or not number:
-            doing.update(f"{number} done")
+    while (
+        not (matches := [text for text in messages if text.startswith(prefix)])
+        and time.monotonic() < deadline
+    ):
+        if not is_stuck or not number:
+            waiting_display.update(f"{number} done")
         number += 1
         time.sleep(0.001)
-    return shown
+    return matches
 
 
-@pytest.mark.parametrize("hangs", [True, False])
-def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(waiting, "complain", heard.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
-        beginning = "planning: 0 done" if hangs else "planning: "
-        shown = until_told(heard, doing, beginning, hangs=hangs)
-    assert shown, f"it was not told that {beginning}, but {heard}"
-    assert shown[0].endswith("; Ctrl-C ends it")
+@pytest.mark.parametrize("is_stuck", [True, False])
+def test_wait_shows_its_step_and_duration(monkeypatch: pytest.MonkeyPatch, is_stuck: bool) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(waiting, "complain", messages.append)
+    with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as waiting_display:
+        prefix = "planning: 0 done" if is_stuck else "planning: "
+        matches = wait_for_message(messages, waiting_display, prefix, is_stuck=is_stuck)
+    assert matches, f"expected a message with the prefix {prefix}, got {messages}"
+    assert matches[0].endswith("; Ctrl-C ends it")
 
 
-def test_a_short_wait_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(waiting, "complain", heard.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
-        doing.update("something")
+def test_short_wait_prints_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(waiting, "complain", messages.append)
+    with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as waiting_display:
+        waiting_display.update("something")
         time.sleep(0.05)
-    assert heard == []
+    assert messages == []

@@ -1,4 +1,4 @@
-"""Trials of one sweep that would run different training code: refused, or told first."""
+"""Changed training code within one sweep: refusals and warnings."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.support.training_code.own_code import BONUS, forgotten, interrupted_i
 pytestmark = pytest.mark.usefixtures("untracked")
 
 INLINE = ("--driver", "inline")
-IDLE = "arms.idle={why: does nothing, set: {idle: 1}}"
+IDLE_ARM = "arms.idle={why: does nothing, set: {idle: 1}}"
 SPEC = """
 name: changing
 question: Is it the code?
@@ -30,75 +30,79 @@ def code(tmp_path):
 
 
 @pytest.fixture
-def anew(haltsweep, tmp_path):
-    """A command as in a new process, which imports the code again."""
+def run_fresh(haltsweep, tmp_path):
+    """Return a function that runs a command with newly imported training code."""
 
-    def run(*arguments):
+    def run_command(*arguments):
         with forgotten(tmp_path):
             return haltsweep(*arguments)
 
-    return run
+    return run_command
 
 
-def kept(folder):
-    """All files of sweeps, and how many events there are: a refusal holds and gives back a lease."""
+def sweep_content(folder):
+    """Return all files of the sweep and its number of events; a lease changes the ledger file."""
     files = {name: digest for name, digest in tree(folder / "runs").items() if "ledger.db" not in name}
     with Ledger.open(SweepFolder(folder / "runs/changing").ledger_url, "changing") as ledger:
         return files, ledger.last_seq()
 
 
-def test_extend_refuses_changed_code_and_the_report_discloses_it(code, anew, tmp_path):
-    assert anew("launch", "changing.yaml", *INLINE).code == 0
+def test_extend_refuses_changed_code_and_the_report_discloses_it(code, run_fresh, tmp_path):
+    assert run_fresh("launch", "changing.yaml", *INLINE).code == 0
     assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text(BONUS.replace("0.5", "0.7"))
-    before = kept(tmp_path)
-    shown = anew("extend", "changing", IDLE, *INLINE)
-    assert shown.code == 2
-    assert "changing:train of changing changed after trials had run: digest " in shown.err
-    assert " (6 trials), now " in shown.err
-    assert "--changed-code" in shown.err
-    assert kept(tmp_path) == before
-    again = anew("resume", "changing", *INLINE)
-    assert again.code == 0, "nothing is left to run"
-    shown = anew("extend", "changing", IDLE, "--changed-code", *INLINE)
-    assert shown.code == 0, shown
-    sentence = read.report("changing").code_versions
-    assert sentence.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
-    assert ": 6 trials; " in sentence
-    assert sentence.endswith(": 3 trials): differences between arms may be caused by the code.")
-    assert sentence[:40] in shown.err
-    page, text = ((tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md"))
-    assert text.index(f"**{sentence}**") < text.index("## Answer")
-    assert page.index(sentence) < page.index('id="answer"')
+    content_before = sweep_content(tmp_path)
+    result = run_fresh("extend", "changing", IDLE_ARM, *INLINE)
+    assert result.code == 2
+    assert "changing:train of changing changed after trials had run: digest " in result.err
+    assert " (6 trials), now " in result.err
+    assert "--changed-code" in result.err
+    assert sweep_content(tmp_path) == content_before
+    resume_result = run_fresh("resume", "changing", *INLINE)
+    assert resume_result.code == 0, "nothing is left to run"
+    result = run_fresh("extend", "changing", IDLE_ARM, "--changed-code", *INLINE)
+    assert result.code == 0, result
+    disclosure = read.report("changing").code_versions
+    assert disclosure.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
+    assert ": 6 trials; " in disclosure
+    assert disclosure.endswith(": 3 trials): differences between arms may be caused by the code.")
+    assert disclosure[:40] in result.err
+    html, markdown = (
+        (tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md")
+    )
+    assert markdown.index(f"**{disclosure}**") < markdown.index("## Answer")
+    assert html.index(disclosure) < html.index('id="answer"')
     code.write_text(BONUS)
-    assert anew("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials have run this"
+    assert run_fresh("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials ran this version"
 
 
-@pytest.fixture(params=["the trainable", "what it imports beside it"])
-def half(request, code):
-    """A file that holds the half of a score."""
+@pytest.fixture(params=["the trainable", "a module that it imports"])
+def scoring_file(request, code):
+    """Return the file that holds the constant of the score."""
     if request.param == "the trainable":
         return code
-    code.write_text(BONUS.replace("0.5", "near.half.HALF").replace("def", "import near.half\n\n\ndef", 1))
-    (code.parent / "near").mkdir()
-    helper = code.parent / "near/half.py"
+    code.write_text(
+        BONUS.replace("0.5", "helpers.half.HALF").replace("def", "import helpers.half\n\n\ndef", 1)
+    )
+    (code.parent / "helpers").mkdir()
+    helper = code.parent / "helpers/half.py"
     helper.write_text("HALF = 0.5\n")
     return helper
 
 
-def test_resume_and_continue_refuse_changed_code(half, anew, monkeypatch):
+def test_resume_and_continue_refuse_changed_code(scoring_file, run_fresh, monkeypatch):
     with interrupted_in_the_first_trial(monkeypatch):
-        assert anew("launch", "changing.yaml", *INLINE).code == 130
-    half.write_text(half.read_text().replace("0.5", "0.7"))
+        assert run_fresh("launch", "changing.yaml", *INLINE).code == 130
+    scoring_file.write_text(scoring_file.read_text().replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
-        shown = anew(*command, *INLINE)
-        assert shown.code == 2, shown
-        assert "must run the same training code" in shown.err
-        assert "(1 trial), now " in shown.err
-    assert anew("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
+        result = run_fresh(*command, *INLINE)
+        assert result.code == 2, result
+        assert "must run the same training code" in result.err
+        assert "(1 trial), now " in result.err
+    assert run_fresh("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
 
 
-def test_comments_and_formatting_are_no_change_of_code(code, anew):
-    assert anew("launch", "changing.yaml", *INLINE).code == 0
+def test_changed_comments_and_formatting_are_accepted(code, run_fresh):
+    assert run_fresh("launch", "changing.yaml", *INLINE).code == 0
     code.write_text("# a comment\n\n" + BONUS.replace("0.5", "(0.5)"))
-    assert anew("extend", "changing", IDLE, *INLINE).code == 0
+    assert run_fresh("extend", "changing", IDLE_ARM, *INLINE).code == 0

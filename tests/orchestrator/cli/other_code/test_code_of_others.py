@@ -1,4 +1,4 @@
-"""Code that a spec names may raise or end the process where it is looked at: bad input, with its place."""
+"""Custom code that raises or ends the process during planning is reported with its line."""
 
 import json
 import re
@@ -12,26 +12,26 @@ pytestmark = pytest.mark.usefixtures("untracked")
 
 SPEC = """
 name: others
-question: Is it told where it fails?
+question: Does the message name the failing line?
 trainable: theirs:train
 baseline: {lr: 0.1}
 arms: {more: {why: another rate, set: {lr: 0.2}}}
 confirm: {seeds: [1, 2]}
 """
-TRAIN = "def train(settings, trial):\n    trial.report(1, {'valid/score': 1.0})\n"
-BUILDS = "haltsweep = {'build': build}\n"
-ENDS = "def build(settings):\n    raise SystemExit(0)\n" + BUILDS
-BROKEN = (
+TRAINING_CODE = "def train(settings, trial):\n    trial.report(1, {'valid/score': 1.0})\n"
+BUILD_DECLARATION = "haltsweep = {'build': build}\n"
+EXITING_BUILD = "def build(settings):\n    raise SystemExit(0)\n" + BUILD_DECLARATION
+UNPRINTABLE_ERROR = (
     "class Odd(Exception):\n    def __str__(self):\n        raise RuntimeError\n"
-    "def build(settings):\n    raise Odd\n" + BUILDS
+    "def build(settings):\n    raise Odd\n" + BUILD_DECLARATION
 )
-GIVES = "def __getattr__(name):\n    1 / 0\n"
+FAILING_GETATTR = "def __getattr__(name):\n    1 / 0\n"
 
 
-LEAVES = "import os\nos._exit(0)\n"
-LEAVES_LATER = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILDS
-CLOSES = "raise GeneratorExit\n"
-OWN_BASE = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
+EXITING_IMPORT = "import os\nos._exit(0)\n"
+EXITING_PROCESS = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILD_DECLARATION
+GENERATOR_EXIT = "raise GeneratorExit\n"
+BASE_EXCEPTION = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
 
 
 @pytest.fixture
@@ -43,68 +43,70 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (ENDS, "theirs.py:4: SystemExit"),
-        (BROKEN, "theirs.py:7: Odd: (it cannot say"),
-        (GIVES, "theirs.py:4: ZeroDivisionError"),
-        (LEAVES, "theirs.py:4: SystemExit: os._exit(0)"),
-        (LEAVES_LATER, "baseline cannot be built: its process ended with exit code 0"),
-        (CLOSES, "theirs.py:3: GeneratorExit"),
-        (OWN_BASE, "theirs.py:5: Mine: no"),
+        (EXITING_BUILD, "theirs.py:4: SystemExit"),
+        (UNPRINTABLE_ERROR, "theirs.py:7: Odd: (it cannot say"),
+        (FAILING_GETATTR, "theirs.py:4: ZeroDivisionError"),
+        (EXITING_IMPORT, "theirs.py:4: SystemExit: os._exit(0)"),
+        (EXITING_PROCESS, "baseline cannot be built: its process ended with exit code 0"),
+        (GENERATOR_EXIT, "theirs.py:3: GeneratorExit"),
+        (BASE_EXCEPTION, "theirs.py:5: Mine: no"),
     ],
     ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
 )
 def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
-    (folder / "theirs.py").write_text(TRAIN + code)
-    (folder / "fine.py").write_text(TRAIN)
+    (folder / "theirs.py").write_text(TRAINING_CODE + code)
+    (folder / "fine.py").write_text(TRAINING_CODE)
     (folder / "others.yaml").write_text(SPEC)
     (folder / "fine.yaml").write_text(SPEC.replace("theirs:", "fine:"))
-    answer = haltsweep("check", "others.yaml", "fine.yaml")
-    assert answer.code == 2
-    assert expected in answer.err
-    assert "Traceback" not in answer.err
-    assert "fine.yaml: ok" in answer.out
-    planned = haltsweep("plan", "others.yaml")
-    assert planned.code == 2
-    assert expected in planned.err
+    result = haltsweep("check", "others.yaml", "fine.yaml")
+    assert result.code == 2
+    assert expected in result.err
+    assert "Traceback" not in result.err
+    assert "fine.yaml: ok" in result.out
+    plan_result = haltsweep("plan", "others.yaml")
+    assert plan_result.code == 2
+    assert expected in plan_result.err
 
 
 def test_output_of_custom_code_goes_to_standard_error(folder, haltsweep):
-    (folder / "theirs.py").write_text("print('imported')\n" + TRAIN)
+    (folder / "theirs.py").write_text("print('imported')\n" + TRAINING_CODE)
     (folder / "others.yaml").write_text(SPEC)
-    planned = haltsweep("plan", "others.yaml", "--json")
-    assert planned.code == 0
-    assert json.loads(planned.out)["name"] == "others"
-    assert "imported" in planned.err
+    result = haltsweep("plan", "others.yaml", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["name"] == "others"
+    assert "imported" in result.err
 
 
-@pytest.mark.parametrize("package", [False, True], ids=["module", "package"])
-def test_faults_of_installed_code_name_its_file(folder, haltsweep, monkeypatch, package):
-    site = folder / "lib" / "site-packages"
-    if package:
-        (site / "theirs").mkdir(parents=True)
-        (site / "theirs" / "inner.py").write_text(ENDS)
-        (site / "theirs" / "__init__.py").write_text(TRAIN + "from theirs.inner import build, haltsweep\n")
+@pytest.mark.parametrize("is_package", [False, True], ids=["module", "package"])
+def test_faults_of_installed_code_name_its_file(folder, haltsweep, monkeypatch, is_package):
+    site_packages = folder / "lib" / "site-packages"
+    if is_package:
+        (site_packages / "theirs").mkdir(parents=True)
+        (site_packages / "theirs" / "inner.py").write_text(EXITING_BUILD)
+        (site_packages / "theirs" / "__init__.py").write_text(
+            TRAINING_CODE + "from theirs.inner import build, haltsweep\n"
+        )
     else:
-        site.mkdir(parents=True)
-        (site / "theirs.py").write_text(TRAIN + ENDS)
-    monkeypatch.syspath_prepend(site)
+        site_packages.mkdir(parents=True)
+        (site_packages / "theirs.py").write_text(TRAINING_CODE + EXITING_BUILD)
+    monkeypatch.syspath_prepend(site_packages)
     (folder / "others.yaml").write_text(SPEC)
-    planned = haltsweep("plan", "others.yaml")
-    assert planned.code == 2
-    place = "theirs/inner.py:2" if package else "theirs.py:4"
-    assert f"raised lib/site-packages/{place}: SystemExit: 0" in planned.err
-    assert "Traceback" not in planned.err
+    result = haltsweep("plan", "others.yaml")
+    assert result.code == 2
+    location = "theirs/inner.py:2" if is_package else "theirs.py:4"
+    assert f"raised lib/site-packages/{location}: SystemExit: 0" in result.err
+    assert "Traceback" not in result.err
 
 
-@pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "Mine"])
-def test_a_trial_that_raises_a_base_exception_has_crashed(folder, haltsweep, raised):
-    code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
+@pytest.mark.parametrize("exception", ["GeneratorExit", "SystemExit(0)", "Mine"])
+def test_trial_that_raises_a_base_exception_is_crashed(folder, haltsweep, exception):
+    code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {exception}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
-    shown = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
-    assert shown.code == 1
-    assert "Traceback" not in shown.err
-    assert "4 crashed" in shown.out
+    result = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
+    assert result.code == 1
+    assert "Traceback" not in result.err
+    assert "4 crashed" in result.out
 
 
 FAILING_SEARCH = """\
@@ -121,7 +123,7 @@ search:
   objectives: [{metric: valid/accuracy, goal: max}]
 confirm: {seeds: [1, 2], splits: []}
 """
-RAISES_WHERE_BAD = """\
+FAILING_ARM_CODE = """\
 def train(settings, trial):
     if settings["kind"] == "bad":
         raise ValueError("no such kind")
@@ -130,18 +132,18 @@ def train(settings, trial):
 
 
 def test_trials_that_never_started_are_not_reported_as_crashed(folder, haltsweep):
-    (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
+    (folder / "theirs.py").write_text(FAILING_ARM_CODE)
     (folder / "others.yaml").write_text(FAILING_SEARCH)
-    shown = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
-    assert shown.code == 1
-    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in shown.out
-    shown = haltsweep("status", "others", "--trials")
-    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", shown.out)
-    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", shown.out)
-    assert [len(re.findall(rf"│ {word} +│", shown.out)) for word in ("crashed", "never began")] == [1, 2]
+    result = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
+    assert result.code == 1
+    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in result.out
+    result = haltsweep("status", "others", "--trials")
+    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", result.out)
+    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", result.out)
+    assert [len(re.findall(rf"│ {state} +│", result.out)) for state in ("crashed", "never began")] == [1, 2]
 
 
-MODEL = """
+FAILING_MODEL = """
 from torch import nn
 from trainables.settings import ModelSettings
 
@@ -154,21 +156,23 @@ class Encoder(nn.Module):
 """
 
 
-def test_a_model_that_cannot_be_built_is_reported_once_with_its_file(folder, haltsweep):
-    """Whatever else the spec has that builds it: a search, posthoc settings."""
+def test_failing_model_is_reported_once_with_its_file(folder, haltsweep):
+    """The search and the posthoc settings build the model too."""
     (folder / "kit_of_models").mkdir()
-    (folder / "kit_of_models" / "broken.py").write_text(MODEL)
-    asked = """
+    (folder / "kit_of_models" / "broken.py").write_text(FAILING_MODEL)
+    search_sections = """
 search: {also: {train.lr: {float: [0.1, 0.2]}}, trials_per_arm: 2,
          objectives: [{metric: valid/accuracy, goal: max}]}
 posthoc: {model.layers: [2]}
 """
-    model = TINY.partition("search:")[0].replace(
+    spec = TINY.partition("search:")[0].replace(
         "universal, width: 16, heads: 2, max_layers: 2", "kit_of_models.broken"
     )
-    model = model.replace("model.gate: false", "model.layers: 2").replace(", ponder_weight: 0.01", "")
-    (folder / "others.yaml").write_text(model + asked + "confirm: {seeds: [1, 2], splits: [near-iid]}\n")
-    shown = haltsweep("check", "others.yaml")
-    assert shown.code == 2
-    assert "Traceback" not in shown.err
-    assert shown.err.count("kit_of_models/broken.py:10: ValueError: no such thing") == 1, shown.err
+    spec = spec.replace("model.gate: false", "model.layers: 2").replace(", ponder_weight: 0.01", "")
+    (folder / "others.yaml").write_text(
+        spec + search_sections + "confirm: {seeds: [1, 2], splits: [near-iid]}\n"
+    )
+    result = haltsweep("check", "others.yaml")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert result.err.count("kit_of_models/broken.py:10: ValueError: no such thing") == 1, result.err

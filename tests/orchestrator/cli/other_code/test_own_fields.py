@@ -1,4 +1,4 @@
-"""Fields that own training code does not have: each is told in the first round, whatever else is wrong."""
+"""Unknown fields of a custom trainable: one check reports all of them."""
 
 import pytest
 
@@ -29,7 +29,7 @@ class Config(BaseModel):
 
 haltsweep = {"config": Config}
 """
-TRAIN = """
+TRAINING_CODE = """
 def train(settings, trial):
     trial.report(1, {"valid/accuracy": 0.5})
 """
@@ -48,49 +48,51 @@ confirm: {seeds: [1, 2, 3]}
 
 
 @pytest.fixture
-def told_of(tmp_path, monkeypatch, haltsweep):
-    """What `check` says of the spec, changed, beside code that begins as given, a line a fault."""
+def check_faults(tmp_path, monkeypatch, haltsweep):
+    """Return a function that checks the changed spec with `config` and returns one line per fault."""
     monkeypatch.chdir(tmp_path)
 
     def check(config, *changes):
         spec = SPEC
-        for old, new in changes:
-            assert old in spec, old
-            spec = spec.replace(old, new)
-        (tmp_path / "fields_of_ours.py").write_text(config + TRAIN)
+        for text_before, text_after in changes:
+            assert text_before in spec, text_before
+            spec = spec.replace(text_before, text_after)
+        (tmp_path / "fields_of_ours.py").write_text(config + TRAINING_CODE)
         (tmp_path / "own.yaml").write_text(spec)
-        found = haltsweep("check", "own.yaml")
-        shown = [line.removeprefix("own.yaml:") for line in found.err.splitlines()]
-        assert found.code == (2 if shown else 0), found
-        return shown
+        result = haltsweep("check", "own.yaml")
+        faults = [line.removeprefix("own.yaml:") for line in result.err.splitlines()]
+        assert result.code == (2 if faults else 0), result
+        return faults
 
     with forgotten(tmp_path):
         yield check
 
 
-def test_the_same_unknown_field_is_reported_for_both_arms(told_of):
-    shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
-    assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
+def test_unknown_field_is_reported_for_both_arms(check_faults):
+    faults = check_faults(
+        CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}")
+    )
+    assert [line.split(": ")[1] for line in faults] == ["arms.one.set.widht", "arms.two.set.widht"]
 
 
 @pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
-def test_an_unknown_field_in_a_mapping_of_an_arm_is_reported(told_of, config):
-    sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
-    (shown,) = (each for each in told_of(config, sets) if "arms.one" in each)
-    where, message = shown.split(" Known")[0].split(": ", 2)[1:]
-    assert where == "arms.one.set.optimiser"
+def test_unknown_field_in_a_mapping_is_reported(check_faults, config):
+    change = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
+    (fault,) = (line for line in check_faults(config, change) if "arms.one" in line)
+    field, message = fault.split(" Known")[0].split(": ", 2)[1:]
+    assert field == "arms.one.set.optimiser"
     assert message == (
         "fields_of_ours:train has no field optimiser.momentom. Did you mean 'optimiser.momentum'?"
     )
 
 
 @pytest.mark.parametrize(
-    "sets",
+    "mapping",
     ["{optimiser: {lr: 0.2}}", "{extra: {lr: 0.2}}", "{weights: {a: 1.0, b: 2.0}}"],
     ids=["fewer fields", "in place of null", "keys that are data"],
 )
-def test_a_mapping_of_known_fields_is_accepted(told_of, sets):
-    assert told_of(CONFIG, ("{width: 9}", sets)) == []
+def test_mapping_of_known_fields_is_accepted(check_faults, mapping):
+    assert check_faults(CONFIG, ("{width: 9}", mapping)) == []
 
 
 @pytest.mark.parametrize(
@@ -104,34 +106,34 @@ def test_a_mapping_of_known_fields_is_accepted(told_of, sets):
             "class Config(BaseModel):\n"
             "    @model_validator(mode='before')\n"
             "    @classmethod\n"
-            "    def renamed(cls, given):\n"
-            "        return {('width' if key == 'wide' else key): each for key, each in given.items()}\n",
+            "    def rename_fields(cls, fields):\n"
+            "        return {('width' if key == 'wide' else key): value for key, value in fields.items()}\n",
         ),
     ],
     ids=["an alias", "a validator"],
 )
-def test_a_field_with_an_alias_is_accepted(told_of, config):
-    wrong = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
-    assert [each.split(": ")[1] for each in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
+def test_field_with_an_alias_is_accepted(check_faults, config):
+    changes = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
+    assert [line.split(": ")[1] for line in check_faults(config, *changes)] == ["baseline.optimiser.momentum"]
 
 
-def test_an_unknown_field_in_a_list_is_reported(told_of):
-    wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
-    shown = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
-    assert [each.split(" Known")[0] for each in shown] == [
+def test_unknown_field_in_a_list_is_reported(check_faults):
+    change = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
+    faults = check_faults(CONFIG, change, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
+    assert [line.split(" Known")[0] for line in faults] == [
         "6: baseline.stages[1].momentom: fields_of_ours:train has no field stages.1.momentom.",
         "10: arms.one.set.stages: fields_of_ours:train has no field stages.0.lrr. Did you mean 'stages'?",
     ]
 
 
-def test_the_suggested_field_is_one_of_the_arm(told_of):
-    other = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
-    (shown,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
-    assert "has no field either.momentun. Did you mean 'either.momentum'?" in shown
+def test_suggested_field_exists_in_the_arm(check_faults):
+    arm_change = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
+    (fault,) = check_faults(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), arm_change)
+    assert "has no field either.momentun. Did you mean 'either.momentum'?" in fault
 
 
-def test_fields_of_a_grid_are_accepted(told_of):
+def test_fields_of_a_grid_are_accepted(check_faults):
     grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
-    assert told_of(CONFIG, grid) == []
-    (shown,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
-    assert shown.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")
+    assert check_faults(CONFIG, grid) == []
+    (fault,) = check_faults(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
+    assert fault.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")

@@ -1,10 +1,10 @@
-"""GPUs of a trial of own training code: all but one are reserved for nothing unless it says otherwise."""
+"""A trial of a custom trainable gets several GPUs only if its module declares several_gpus."""
 
 import pytest
 
 from tests.support.training_code.own_code import forgotten
 
-TRAIN = """
+TRAINING_CODE = """
 def train(settings, trial):
     trial.report(1, {"valid/accuracy": 0.5})
 """
@@ -20,11 +20,11 @@ TOO_MANY = (
     "7: resources.gpus: must be 1 or a part of 1 for gpus_of_ours:train, which does not say that one trial "
     "uses several"
 )
-TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module if it uses all"
+ADVICE = "ask for one, or write haltsweep = {'several_gpus': True} in its module if it uses all"
 
 
 @pytest.mark.parametrize(
-    ("says", "gpus", "expected"),
+    ("declaration", "gpus", "expected"),
     [
         ("", "0.5", None),
         ("", "1", None),
@@ -32,12 +32,12 @@ TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module 
         (
             "",
             "2",
-            f"{TOO_MANY}, got 2: {TO_DO}",
+            f"{TOO_MANY}, got 2: {ADVICE}",
         ),
         (
             "haltsweep = {'several_gpus': False}",
             "4",
-            f"{TOO_MANY}, got 4: {TO_DO}",
+            f"{TOO_MANY}, got 4: {ADVICE}",
         ),
         (
             "haltsweep = {'several_gpus': [2]}",
@@ -46,13 +46,11 @@ TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module 
         ),
     ],
 )
-def test_several_gpus_need_code_that_declares_their_use(
-    tmp_path, monkeypatch, haltsweep, says, gpus, expected
-):
+def test_several_gpus_require_a_declaration(tmp_path, monkeypatch, haltsweep, declaration, gpus, expected):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "gpus_of_ours.py").write_text(says + TRAIN)
+    (tmp_path / "gpus_of_ours.py").write_text(declaration + TRAINING_CODE)
     (tmp_path / "own.yaml").write_text(SPEC.replace("GPUS", gpus))
     with forgotten(tmp_path):
-        found = haltsweep("check", "own.yaml")
-    assert found.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
-    assert found.code == (0 if expected is None else 2)
+        result = haltsweep("check", "own.yaml")
+    assert result.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
+    assert result.code == (0 if expected is None else 2)

@@ -1,4 +1,4 @@
-"""The plan of a spec that names its own trainable: what it can prove, and what it refuses."""
+"""Plans of specs with a custom trainable: ablation checks and refusals."""
 
 import sys
 
@@ -9,17 +9,17 @@ from tests.support.training_code.own_code import FORMS, forgotten
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder with nothing in it."""
+    """Return an empty working folder."""
     monkeypatch.chdir(tmp_path)
     with forgotten(tmp_path):
         yield tmp_path
 
 
-def write(folder, form, *changes):
+def write_spec(folder, form, *changes):
     name, code, spec = FORMS[form]
-    for old, new in changes:
-        assert old in code or old in spec, old
-        code, spec = code.replace(old, new), spec.replace(old, new)
+    for text_before, text_after in changes:
+        assert text_before in code or text_before in spec, text_before
+        code, spec = code.replace(text_before, text_after), spec.replace(text_before, text_after)
     (folder / f"{name}.py").write_text(code)
     (folder / "own.yaml").write_text(spec)
 
@@ -35,22 +35,22 @@ def write(folder, form, *changes):
         ("workload", ["Not checked: whether the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
     ],
 )
-def test_every_form_of_custom_code_is_planned(folder, haltsweep, form, expected):
-    write(folder, form)
-    found = haltsweep("plan", "own.yaml")
-    assert found.code == 0, found
-    words = " ".join(found.out.split())
-    for each in expected:
-        assert each in words
-    assert haltsweep("plan", "own.yaml").out == found.out
+def test_every_form_of_custom_code_can_be_planned(folder, haltsweep, form, expected):
+    write_spec(folder, form)
+    result = haltsweep("plan", "own.yaml")
+    assert result.code == 0, result
+    output = " ".join(result.out.split())
+    for text in expected:
+        assert text in output
+    assert haltsweep("plan", "own.yaml").out == result.out
     assert haltsweep("check", "own.yaml").code == 0
 
 
-def test_without_an_example_only_weights_are_compared(folder, haltsweep):
-    write(folder, "torch", ('"example": example, ', ""))
-    words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "not checked: whether models of equal weights compute differently" in words
-    assert "differs in" not in words
+def test_plan_without_an_example_compares_only_weights(folder, haltsweep):
+    write_spec(folder, "torch", ('"example": example, ', ""))
+    output = " ".join(haltsweep("plan", "own.yaml").out.split())
+    assert "not checked: whether models of equal weights compute differently" in output
+    assert "differs in" not in output
 
 
 NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
@@ -199,102 +199,106 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
     ],
 )
 def test_faults_are_reported_with_file_and_line(folder, haltsweep, form, changes, expected):
-    write(folder, form, *changes)
-    before = sorted(folder.iterdir())
+    write_spec(folder, form, *changes)
+    files_before = sorted(folder.iterdir())
     for command in ("plan", "check"):
-        found = haltsweep(command, "own.yaml")
-        assert found.code == 2, found
-        assert expected in " ".join(found.err.split()), found.err
-        assert "Traceback" not in found.err
-    assert sorted(path for path in folder.iterdir() if path.name != "__pycache__") == before
+        result = haltsweep(command, "own.yaml")
+        assert result.code == 2, result
+        assert expected in " ".join(result.err.split()), result.err
+        assert "Traceback" not in result.err
+    assert sorted(path for path in folder.iterdir() if path.name != "__pycache__") == files_before
 
 
-def test_another_trainable_gives_other_trials(folder, haltsweep):
-    write(folder, "torch")
-    one = haltsweep("plan", "own.yaml", "--json").out
-    write(folder, "torch", ("digits:train", "digits:train_again"), ("def train(", "def train_again("))
+def test_another_trainable_changes_the_trials(folder, haltsweep):
+    write_spec(folder, "torch")
+    first_plan = haltsweep("plan", "own.yaml", "--json").out
+    write_spec(folder, "torch", ("digits:train", "digits:train_twice"), ("def train(", "def train_twice("))
     sys.modules.pop("digits")
-    other = haltsweep("plan", "own.yaml", "--json").out
-    assert one != other
-    assert '"trainable": "digits:train_again"' in other
+    second_plan = haltsweep("plan", "own.yaml", "--json").out
+    assert first_plan != second_plan
+    assert '"trainable": "digits:train_twice"' in second_plan
 
 
 @pytest.mark.parametrize("form", ["torch", "sklearn"])
-def test_an_override_of_an_unknown_field_is_refused(folder, haltsweep, form):
-    """Without a Config nobody else would notice."""
-    write(folder, form)
-    field, slip = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
-    found = haltsweep("plan", "own.yaml", f"baseline.{slip}=3")
-    assert found.code == 2
-    shown = f"override 'baseline.{slip}=3': baseline.{slip}: the baseline has no field {slip}. Did you mean"
-    assert shown in " ".join(found.err.split())
-    assert f"{field!r}?" in found.err
+def test_override_of_an_unknown_field_is_refused(folder, haltsweep, form):
+    """Only the plan can notice the fault, because the code has no Config."""
+    write_spec(folder, form)
+    field, typo = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
+    result = haltsweep("plan", "own.yaml", f"baseline.{typo}=3")
+    assert result.code == 2
+    message = f"override 'baseline.{typo}=3': baseline.{typo}: the baseline has no field {typo}. Did you mean"
+    assert message in " ".join(result.err.split())
+    assert f"{field!r}?" in result.err
     assert haltsweep("plan", "own.yaml", f"baseline.{field}=3").code == 0
-    nested = haltsweep("plan", "own.yaml", "baseline.optimiser.lr=3")
-    assert "the baseline has no field optimiser" in nested.err
+    nested_result = haltsweep("plan", "own.yaml", "baseline.optimiser.lr=3")
+    assert "the baseline has no field optimiser" in nested_result.err
 
 
-def test_a_profile_adds_no_field_either(folder, haltsweep):
-    write(folder, "sklearn", ("resources:", "profiles:\n  short: {baseline.treees: 1}\nresources:"))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2
-    assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(found.err.split())
+def test_profile_cannot_add_a_field(folder, haltsweep):
+    write_spec(folder, "sklearn", ("resources:", "profiles:\n  short: {baseline.treees: 1}\nresources:"))
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2
+    assert "the baseline has no field treees. Did you mean 'trees'?" in " ".join(result.err.split())
 
 
-def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltsweep):
-    write(
+def test_arm_may_replace_a_number_by_text(folder, haltsweep):
+    write_spec(
         folder, "sklearn", ("depth: 3", "depth: 3, leaves: 2"), ("set: {gate: false}", "set: {leaves: auto}")
     )
     assert haltsweep("check", "own.yaml").code == 0
 
 
-def test_texts_that_are_true_in_python_are_warned_of(folder, haltsweep):
-    write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
-    shown = "Warning: gate is the text 'no', true for Python: write false if that is meant."
-    assert shown in " ".join(haltsweep("plan", "own.yaml").out.split())
-    checked = haltsweep("check", "own.yaml")
-    assert (checked.code, checked.out) == (0, "own.yaml: ok\n")
-    assert shown in " ".join(checked.err.split())
+def test_text_that_python_takes_as_true_gets_a_warning(folder, haltsweep):
+    write_spec(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
+    message = "Warning: gate is the text 'no', true for Python: write false if that is meant."
+    assert message in " ".join(haltsweep("plan", "own.yaml").out.split())
+    check_result = haltsweep("check", "own.yaml")
+    assert (check_result.code, check_result.out) == (0, "own.yaml: ok\n")
+    assert message in " ".join(check_result.err.split())
 
 
-def test_a_launch_prints_warnings_first(folder, haltsweep):
-    write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
-    found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
-    assert found.code == 1, "no trial reports it"
-    look, first, why = map(
-        found.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
+def test_launch_prints_warnings_before_failures(folder, haltsweep):
+    write_spec(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
+    result = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
+    assert result.code == 1, "no trial reports it"
+    warning_index, failure_index, reason_index = map(
+        result.err.index, ("Warning: valid/acuracy is searched", "first failure", " failed; why: ")
     )
-    assert look < first < why
-    assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
-        "of several"
+    assert warning_index < failure_index < reason_index
+    assert result.err.count("first failure: baseline search 0 (") == result.err.count("failure") == 1, (
+        "several trials failed"
     )
-    assert "the sweep goes on, `haltsweep status" in found.err
+    assert "the sweep goes on, `haltsweep status" in result.err
 
 
-def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
-    write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
-    words = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "Warning: valid/acuracy is searched for and not declared in the metrics of digits:train" in words
-    assert "A trial has 1 CPU core." in words
-    write(folder, "torch")
-    asked = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
-    assert "Warning: test/acuracy is a primary outcome and not declared in the metrics of" in asked
+def test_plan_warns_about_undeclared_metrics(folder, haltsweep):
+    write_spec(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
+    output = " ".join(haltsweep("plan", "own.yaml").out.split())
+    assert "Warning: valid/acuracy is searched for and not declared in the metrics of digits:train" in output
+    assert "A trial has 1 CPU core." in output
+    write_spec(folder, "torch")
+    answer_output = " ".join(haltsweep("plan", "own.yaml", "answer.metric=test/acuracy").out.split())
+    assert "Warning: test/acuracy is a primary outcome and not declared in the metrics of" in answer_output
     assert "Look twice" not in haltsweep("plan", "own.yaml").out
 
 
 def test_published_values_are_shown_for_custom_code(folder, haltsweep):
-    row = "{{arm: baseline, metric: {}, values: {{valid: {}}}, source: a table}}"
-    rows = [row.format("acuracy", 0.5), row.format("accuracy", 0.9), row.format("accuracy", 0.8)]
-    write(folder, "torch")
-    words = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
-    assert "Warning: acuracy is published and not declared in the metrics of digits:train" in words
-    found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
-    assert found.code == 2
-    shown = "accuracy of baseline must be given once, also in published[1]"
-    assert shown in " ".join(found.err.split())
+    row_format = "{{arm: baseline, metric: {}, values: {{valid: {}}}, source: a table}}"
+    rows = [
+        row_format.format("acuracy", 0.5),
+        row_format.format("accuracy", 0.9),
+        row_format.format("accuracy", 0.8),
+    ]
+    write_spec(folder, "torch")
+    output = " ".join(haltsweep("plan", "own.yaml", f"published=[{rows[0]}, {rows[1]}]").out.split())
+    assert "Warning: acuracy is published and not declared in the metrics of digits:train" in output
+    result = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
+    assert result.code == 2
+    message = "accuracy of baseline must be given once, also in published[1]"
+    assert message in " ".join(result.err.split())
 
 
-SIZED = """
+CLAMPING_CODE = """
 from pydantic import BaseModel, model_validator
 
 class Config(BaseModel):
@@ -303,7 +307,7 @@ class Config(BaseModel):
     hidden: int = 0
 
     @model_validator(mode="after")
-    def reckoned(self):
+    def clamp_rate(self):
         self.lr = min(self.lr, 0.5)
         return self
 
@@ -312,7 +316,7 @@ def train(settings, trial):
 
 haltsweep = {"config": Config}
 """
-SIZED_SPEC = """\
+CLAMPING_SPEC = """\
 name: sized
 question: Does width matter?
 trainable: sized:train
@@ -326,7 +330,7 @@ search:
 
 
 @pytest.mark.parametrize(
-    ("searched", "more", "expected"),
+    ("search_space", "statement", "expected"),
     [
         ("width: {float: [8, 32]}", "", "must be a valid integer, got a number with a fractional part"),
         (
@@ -343,54 +347,58 @@ search:
         ),
     ],
 )
-def test_values_that_a_config_changes_cannot_be_searched(folder, haltsweep, searched, more, expected):
-    """A trial of a search has what was drawn, an arm what the Config made of it."""
-    (folder / "sized.py").write_text(SIZED.replace("self.lr = min", f"{more}self.lr = min"))
-    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2, found
-    assert "own.yaml:7: search.also." in found.err
-    assert expected in " ".join(found.err.split())
+def test_values_that_a_config_changes_cannot_be_searched(
+    folder, haltsweep, search_space, statement, expected
+):
+    """A search trial has the sampled value; an arm has the value that the Config computes."""
+    (folder / "sized.py").write_text(CLAMPING_CODE.replace("self.lr = min", f"{statement}self.lr = min"))
+    (folder / "own.yaml").write_text(CLAMPING_SPEC.replace("RANGE", search_space))
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2, result
+    assert "own.yaml:7: search.also." in result.err
+    assert expected in " ".join(result.err.split())
 
 
-def test_values_that_a_config_keeps_can_be_searched(folder, haltsweep):
-    (folder / "sized.py").write_text(SIZED)
-    searched = "width: {int: [8, 32]}, lr: {choice: [0.25, 0.5]}"
-    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
+def test_values_that_a_config_preserves_can_be_searched(folder, haltsweep):
+    (folder / "sized.py").write_text(CLAMPING_CODE)
+    search_space = "width: {int: [8, 32]}, lr: {choice: [0.25, 0.5]}"
+    (folder / "own.yaml").write_text(CLAMPING_SPEC.replace("RANGE", search_space))
     assert haltsweep("check", "own.yaml").code == 0
 
 
-CLAMPED = "must be kept as it is written, and config of sized:train makes lr 0.5, got {}: write 0.5 if that"
+CLAMP_MESSAGE = (
+    "must be kept as it is written, and config of sized:train makes lr 0.5, got {}: write 0.5 if that"
+)
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "given"),
+    ("change", "line", "value"),
     [
         (("set: {width: 16}", "set: {lr: 0.9}"), 5, "0.9"),
         (("search:", "grid: {lr: [0.2, 0.7]}\nsearch:"), 6, "0.7"),
     ],
 )
-def test_a_value_that_a_config_clamps_is_refused(folder, haltsweep, change, line, given):
-    (folder / "sized.py").write_text(SIZED)
-    spec = SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}")
+def test_value_that_a_config_clamps_is_refused(folder, haltsweep, change, line, value):
+    (folder / "sized.py").write_text(CLAMPING_CODE)
+    spec = CLAMPING_SPEC.replace("RANGE", "width: {int: [8, 32]}")
     (folder / "own.yaml").write_text(spec.replace(*change))
-    found = haltsweep("check", "own.yaml")
-    assert found.code == 2, found
-    assert f"own.yaml:{line}: " in found.err
-    assert CLAMPED.format(given) in " ".join(found.err.split())
+    result = haltsweep("check", "own.yaml")
+    assert result.code == 2, result
+    assert f"own.yaml:{line}: " in result.err
+    assert CLAMP_MESSAGE.format(value) in " ".join(result.err.split())
 
 
-BUILT_ANEW = """
+VARYING_BUILD_CODE = """
 from pathlib import Path
 
 import torch
 
-made = Path(__file__).with_name("made.txt")
+builds = Path(__file__).with_name("builds.txt")
 
 def build(settings):
-    with made.open("a") as file:
+    with builds.open("a") as file:
         file.write("x")
-    return torch.nn.Linear(4, len(made.read_text()))
+    return torch.nn.Linear(4, len(builds.read_text()))
 
 def train(settings, trial):
     trial.report(1, {"valid/accuracy": 0.5})
@@ -399,12 +407,14 @@ def train(settings, trial):
 
 @pytest.mark.parametrize("example", ["None", "lambda settings: torch.ones(1, 4)"])
 def test_models_that_differ_between_builds_fail_the_ablation_check(folder, haltsweep, example):
-    """What no arm did would be told as what its change does."""
-    (folder / "sized.py").write_text(BUILT_ANEW + f"\nhaltsweep = {{'build': build, 'example': {example}}}\n")
-    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
-    found = haltsweep("plan", "own.yaml")
-    assert found.code == 0, found
-    words = " ".join(found.out.split())
-    assert "warning: build(settings) makes another model each time" in words
-    assert "differs in weights" not in words
-    assert "+ weight" not in words
+    """The ablation check would attribute a random difference between builds to an arm."""
+    (folder / "sized.py").write_text(
+        VARYING_BUILD_CODE + f"\nhaltsweep = {{'build': build, 'example': {example}}}\n"
+    )
+    (folder / "own.yaml").write_text(CLAMPING_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
+    result = haltsweep("plan", "own.yaml")
+    assert result.code == 0, result
+    output = " ".join(result.out.split())
+    assert "warning: build(settings) makes another model each time" in output
+    assert "differs in weights" not in output
+    assert "+ weight" not in output

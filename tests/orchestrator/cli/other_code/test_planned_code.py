@@ -1,4 +1,4 @@
-"""Custom code that is imported and called while a spec is planned."""
+"""Planning imports and calls custom code."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ arms:
   fast: {why: ten times the rate, set: {lr: 1.0}}
 confirm: {seeds: [1, 2], splits: []}
 """
-SEGFAULT = """
+CRASHING_CODE = """
 import ctypes
 
 def train(settings, trial):
@@ -32,30 +32,32 @@ haltsweep = {"build": build}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "end"), [("check", "string_at(0)"), ("launch", "CDLL(None)._exit(0)")])
-def test_a_spec_whose_code_ends_its_process_when_called_is_refused(tmp_path, command, end):
+@pytest.mark.parametrize(
+    ("command", "ending_call"), [("check", "string_at(0)"), ("launch", "CDLL(None)._exit(0)")]
+)
+def test_code_that_ends_its_process_is_refused(tmp_path, command, ending_call):
     shell = Shell.at(tmp_path)
-    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("string_at(0)", end))
+    (shell.folder / "crashing.py").write_text(CRASHING_CODE.replace("string_at(0)", ending_call))
     (shell.folder / "own.yaml").write_text(SPEC)
-    shown = shell.run_fresh(command, "own.yaml")
-    assert shown.code == 2
-    assert "its process" in shown.err
-    assert "Traceback" not in shown.err
+    result = shell.run_fresh(command, "own.yaml")
+    assert result.code == 2
+    assert "its process" in result.err
+    assert "Traceback" not in result.err
     assert not list(shell.folder.glob("runs/*"))
 
 
 @pytest.mark.slow
-def test_a_crash_during_import_names_the_line(tmp_path):
+def test_crash_during_import_names_the_line(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("import os\n\nos.abort()\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    shown = shell.run_fresh("plan", "own.yaml")
-    assert shown.code == -signal.SIGABRT
-    assert '/crashing.py", line 3' in shown.err
+    result = shell.run_fresh("plan", "own.yaml")
+    assert result.code == -signal.SIGABRT
+    assert '/crashing.py", line 3' in result.err
 
 
 @pytest.mark.slow
-def test_the_second_ctrl_c_ends_a_command_whose_code_ignores_the_first(tmp_path):
+def test_second_ctrl_c_ends_code_that_ignores_the_first(tmp_path):
     shell = Shell.at(tmp_path)
     code = """
 import time
@@ -77,7 +79,7 @@ while True:
     assert not (shell.folder / "runs").exists()
 
 
-HANGS = """
+COMPLETE_CODE = """
 import time
 
 from pydantic import BaseModel
@@ -102,38 +104,40 @@ def train(settings, trial):
 
 haltsweep = {"config": Config, "build": build, "example": example}
 """
-IMPORTED = "crashing:train to be imported"
-READ = "config of crashing:train to read settings"
-BUILT = "build(settings) of crashing:train to return, of fast"
-EXAMPLE = "example(settings) of crashing:train to return, of fast"
-RUN = "the model of build(settings) of crashing:train to return, of fast"
+IMPORT_STEP = "crashing:train to be imported"
+CONFIG_STEP = "config of crashing:train to read settings"
+BUILD_STEP = "build(settings) of crashing:train to return, of fast"
+EXAMPLE_STEP = "example(settings) of crashing:train to return, of fast"
+MODEL_STEP = "the model of build(settings) of crashing:train to return, of fast"
 
 
 def test_each_call_of_custom_code_is_announced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "crashing.py").write_text(HANGS)
+    (tmp_path / "crashing.py").write_text(COMPLETE_CODE)
     (tmp_path / "own.yaml").write_text(SPEC)
-    heard = []
+    progress = []
     with forgotten(tmp_path):
-        plan_file(tmp_path / "own.yaml", on_progress=heard.append)
-    places = [heard.index(each) for each in (IMPORTED, READ, BUILT, EXAMPLE, RUN)]
-    assert places == sorted(places)
+        plan_file(tmp_path / "own.yaml", on_progress=progress.append)
+    positions = [
+        progress.index(step) for step in (IMPORT_STEP, CONFIG_STEP, BUILD_STEP, EXAMPLE_STEP, MODEL_STEP)
+    ]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.slow
 def test_custom_code_without_faults_is_planned(tmp_path):
     shell = Shell.at(tmp_path)
-    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("haltsweep =", "unused ="))
+    (shell.folder / "crashing.py").write_text(CRASHING_CODE.replace("haltsweep =", "unused ="))
     (shell.folder / "own.yaml").write_text(SPEC)
-    shown = shell.run_fresh("check", "own.yaml")
-    assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", "")
+    result = shell.run_fresh("check", "own.yaml")
+    assert (result.code, result.out, result.err) == (0, "own.yaml: ok\n", "")
 
 
-def test_a_fault_of_custom_code_is_reported_once(tmp_path):
+def test_fault_of_custom_code_is_reported_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    shown = shell.run("launch", "own.yaml", "--driver", "inline")
-    assert shown.code == 2
-    assert shown.err.count("no such device") == 1
-    assert shown.out.count("imported") <= 1
+    result = shell.run("launch", "own.yaml", "--driver", "inline")
+    assert result.code == 2
+    assert result.err.count("no such device") == 1
+    assert result.out.count("imported") <= 1

@@ -12,7 +12,7 @@ from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
 from tests.orchestrator.plan.small_specs import SEARCH, make_full_spec, make_one_arm_spec, make_spec
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.specs.planned import plan
 
 
@@ -72,7 +72,7 @@ def test_warning_is_printed_below_its_arm() -> None:
 def test_warning_names_an_arm_that_the_baseline_search_may_find(
     path: str, value: Any, expected: bool
 ) -> None:
-    sweep_plan = study(2, 3, 1, thresholds=()).plan
+    sweep_plan = make_study(2, 3, 1, thresholds=()).plan
     arm = replace(sweep_plan.arms[1], changes=(Change(path, None, value),))
     warnings = plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], arm)))
     assert len(warnings) == expected

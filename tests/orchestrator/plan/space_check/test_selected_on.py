@@ -11,7 +11,7 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from tests.orchestrator.plan.small_specs import BASELINE, make_spec
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from tests.support.specs.planned import plan
 
 
@@ -45,7 +45,7 @@ def test_plan_without_shared_test_data_has_no_warning(validate_on: str, splits: 
 
 
 def test_report_warns_before_its_results() -> None:
-    sweep_plan = study(2, 4, 0)
+    sweep_plan = make_study(2, 4, 0)
     assert not any("Selection saw" in text for text in warning_texts(sweep_plan.report()))
     leaking = replace(sweep_plan, plan=replace(sweep_plan.plan, selected_on=("near-iid",)))
     assert any(

@@ -1,4 +1,4 @@
-"""What intervals cover follows from the spec: seeds, searches, data, method, level, comparisons."""
+"""The scope of intervals follows from the spec: seeds, searches, data, method, level and comparisons."""
 
 from dataclasses import replace
 
@@ -7,54 +7,62 @@ import pytest
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.summary import summarise
 from search_spaces.dimensions import Dimension, Float, Space
-from tests.orchestrator.report.comparisons.test_answer_warnings import search
-from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, records
+from tests.orchestrator.report.comparisons.test_answer_warnings import make_search_plan
+from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_records
 
-LUCK, DRAW = "variance between searches", "the sampling of the data"
+SEARCH_VARIANCE, DATA_SAMPLING = "variance between searches", "the sampling of the data"
 
 
-def searched(repeats: int) -> Plan:
+def make_searched_plan(repeats: int) -> Plan:
     space = Space((Dimension("train.lr", Float(1e-4, 1e-2)),))
-    return plan(
-        search=search(repeats=repeats), arms=tuple(replace(each, space=space) for each in plan().arms)
+    return make_study_plan(
+        search=make_search_plan(repeats=repeats),
+        arms=tuple(replace(arm, space=space) for arm in make_study_plan().arms),
     )
 
 
 @pytest.mark.parametrize(
-    ("made", "varied", "shared"),
+    ("sweep_plan", "varied_sources", "shared_sources"),
     [
-        (plan(), set(), {"the data set"}),
-        (searched(1), set(), {LUCK, "the data set"}),
-        (searched(4), {LUCK}, {"the data set"}),
-        (plan(trainable="train.py"), set(), set()),
+        (make_study_plan(), set(), {"the data set"}),
+        (make_searched_plan(1), set(), {SEARCH_VARIANCE, "the data set"}),
+        (make_searched_plan(4), {SEARCH_VARIANCE}, {"the data set"}),
+        (make_study_plan(trainable="train.py"), set(), set()),
     ],
     ids=["given settings", "one search", "repeated searches", "own code"],
 )
-def test_scope_lists_varied_and_shared_sources(made: Plan, varied: set[str], shared: set[str]) -> None:
-    known = [replace(each, repeat=each.number * made.repeats // len(SEEDS)) for each in records()]
-    scope = summarise(made, known).interval_scope
+def test_scope_lists_varied_and_shared_sources(
+    sweep_plan: Plan, varied_sources: set[str], shared_sources: set[str]
+) -> None:
+    trial_records = [
+        replace(record, repeat=record.number * sweep_plan.repeats // len(SEEDS))
+        for record in make_study_records()
+    ]
+    scope = summarise(sweep_plan, trial_records).interval_scope
     assert scope is not None
-    assert set(scope.varied[1:]) == varied
-    assert set(scope.shared) == shared
+    assert set(scope.varied[1:]) == varied_sources
+    assert set(scope.shared) == shared_sources
     assert (scope.method, scope.level, scope.comparisons) == ("paired t", 0.05, 3)
 
 
 def test_resampled_data_is_a_varied_source() -> None:
     settings = {"task": {"name": "listops", "data_seed": 0}}
-    made = plan(arms=tuple(replace(each, settings=settings) for each in plan().arms))
-    fixed = summarise(made, records()).interval_scope
-    assert made.confirm is not None
-    drawn = summarise(
-        replace(made, confirm=replace(made.confirm, resample_data=True)), records()
+    fixed_plan = make_study_plan(
+        arms=tuple(replace(arm, settings=settings) for arm in make_study_plan().arms)
+    )
+    fixed_scope = summarise(fixed_plan, make_study_records()).interval_scope
+    assert fixed_plan.confirm is not None
+    resampled_scope = summarise(
+        replace(fixed_plan, confirm=replace(fixed_plan.confirm, resample_data=True)), make_study_records()
     ).interval_scope
-    assert fixed is not None
-    assert drawn is not None
-    assert DRAW not in fixed.varied
-    assert any("task.data_seed" in each for each in fixed.shared)
-    assert DRAW in drawn.varied
-    assert drawn.shared == ()
+    assert fixed_scope is not None
+    assert resampled_scope is not None
+    assert DATA_SAMPLING not in fixed_scope.varied
+    assert any("task.data_seed" in line for line in fixed_scope.shared)
+    assert DATA_SAMPLING in resampled_scope.varied
+    assert resampled_scope.shared == ()
 
 
 def test_no_scope_without_an_interval() -> None:
-    alone = [each for each in records() if each.seed == SEEDS[0]]
-    assert summarise(plan(), alone).interval_scope is None
+    single_seed_records = [record for record in make_study_records() if record.seed == SEEDS[0]]
+    assert summarise(make_study_plan(), single_seed_records).interval_scope is None

@@ -1,4 +1,4 @@
-"""What a report says of its own numbers."""
+"""Notes and warnings of a report about its numbers."""
 
 from dataclasses import replace
 
@@ -8,61 +8,63 @@ from orchestrator.plan.types import Change
 from orchestrator.report.caveats.notes import notes, verdict_lines
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.arm_changes import ArmChanges
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 
 
-def reported(values: dict[str, float]) -> list[str]:
-    """Notes on metrics that lie beyond what is declared, where arm-1 has `values`."""
-    made = study(2, 4, 0, thresholds=())
+def range_notes(values: dict[str, float]) -> list[str]:
+    """Return the notes on values outside the declared range if arm-1 has `values`."""
+    base_study = make_study(2, 4, 0, thresholds=())
     records = [
-        replace(each, last=replace(each.last, metrics=each.last.metrics | values))
-        if each.arm == "arm-1" and each.last
-        else each
-        for each in made.records
+        replace(record, last=replace(record.last, metrics=record.last.metrics | values))
+        if record.arm == "arm-1" and record.last
+        else record
+        for record in base_study.records
     ]
-    found = notes(replace(made, records=tuple(records)).report())
-    return [each for each in found if "declared to be" in each]
+    lines = notes(replace(base_study, records=tuple(records)).report())
+    return [line for line in lines if "declared to be" in line]
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "expected"),
     [
         ({"near-iid/accuracy": 97.5}, "arm-1: near-iid/accuracy is 97.5, but declared to be from 0 to 1."),
         ({"near-iid/loss": -0.25}, "arm-1: near-iid/loss is -0.25, but declared to be at least 0."),
     ],
 )
-def test_values_outside_of_the_declared_range_are_noted(values, words):
-    [note] = reported(values)
-    assert note.startswith(words)
+def test_values_outside_of_the_declared_range_are_noted(values, expected):
+    [note] = range_notes(values)
+    assert note.startswith(expected)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
 def test_values_inside_of_the_declared_range_are_not_noted(value):
-    assert reported({"near-iid/accuracy": value}) == []
+    assert range_notes({"near-iid/accuracy": value}) == []
 
 
-def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
-    """What is told where each of `arms` measured what the other named did; all of them `value`, if given."""
-    made = study(3, seeds, 0, thresholds=())
-    measured = {(each.arm, each.seed): each.last for each in made.records}
+def equality_warnings(source_of_arm: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
+    """Return the warnings if each arm has the measurements of its source, all equal to `value` if given."""
+    base_study = make_study(3, seeds, 0, thresholds=())
+    measurements = {(record.arm, record.seed): record.last for record in base_study.records}
 
-    def same(each):
-        last = measured[arms.get(each.arm, each.arm), each.seed]
-        given = {} if value is None else {"near-iid/accuracy": value}
-        return replace(each, last=replace(last, metrics={**last.metrics, **given}))
+    def copy_measurement(source_record):
+        last = measurements[source_of_arm.get(source_record.arm, source_record.arm), source_record.seed]
+        constant_metrics = {} if value is None else {"near-iid/accuracy": value}
+        return replace(source_record, last=replace(last, metrics={**last.metrics, **constant_metrics}))
 
-    return warning_texts(replace(made, records=tuple(map(same, made.records))).report())
+    return warning_texts(
+        replace(base_study, records=tuple(map(copy_measurement, base_study.records))).report()
+    )
 
 
 def test_identical_results_are_a_warning():
-    [shown] = alike({"arm-2": "arm-0"})
-    assert shown.startswith("arm-0 and arm-2 measured identical near-iid/accuracy in each of 4 seeds")
-    [shown] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
-    assert shown.startswith("arm-0, arm-1 and arm-2 measured")
+    [warning] = equality_warnings({"arm-2": "arm-0"})
+    assert warning.startswith("arm-0 and arm-2 measured identical near-iid/accuracy in each of 4 seeds")
+    [warning] = equality_warnings({"arm-1": "arm-0", "arm-2": "arm-0"})
+    assert warning.startswith("arm-0, arm-1 and arm-2 measured")
 
 
 @pytest.mark.parametrize(
-    ("chosen", "changes", "expected"),
+    ("searched_params", "changes", "expected"),
     [
         (
             {"x": 1, "lr": 0.5},
@@ -75,22 +77,25 @@ def test_identical_results_are_a_warning():
         ({}, (), ""),
     ],
 )
-def test_identical_configs_after_search_are_a_warning(chosen, changes, expected):
-    searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
-    arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
-    made = study(3, 4, 0, thresholds=())
-    by_seed = {each.seed: each for each in made.records if each.arm == "arm-0"}
-    alike = [
-        replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
+def test_identical_configs_after_search_are_a_warning(searched_params, changes, expected):
+    searched_changes = ArmChanges("arm-0", "", (), searched_params, ("x", "lr"), {})
+    arm_changes = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
+    base_study = make_study(3, 4, 0, thresholds=())
+    by_seed = {record.seed: record for record in base_study.records if record.arm == "arm-0"}
+    equal_records = [
+        replace(record, last=by_seed[record.seed].last) if record.arm == "arm-1" else record
+        for record in base_study.records
     ]
-    report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
-    [said] = warning_texts(report)
-    assert said.startswith(expected or "arm-0 and arm-1 measured identical")
-    assert ("x = 1, lr = 0.5." in said) == bool(expected)
+    report = replace(
+        replace(base_study, records=tuple(equal_records)).report(), changes=(searched_changes, arm_changes)
+    )
+    [warning] = warning_texts(report)
+    assert warning.startswith(expected or "arm-0 and arm-1 measured identical")
+    assert ("x = 1, lr = 0.5." in warning) == bool(expected)
 
 
 @pytest.mark.parametrize(
-    ("at", "words"),
+    ("level", "expected"),
     [
         (
             0.999,
@@ -101,32 +106,36 @@ def test_identical_configs_after_search_are_a_warning(chosen, changes, expected)
         (0.9, ""),
     ],
 )
-def test_no_difference_at_a_bound_is_a_warning(at, words):
-    made = study(3, 4, 0, thresholds=())
+def test_no_difference_at_a_bound_is_a_warning(level, expected):
+    base_study = make_study(3, 4, 0, thresholds=())
 
-    def moved(each):
-        off = 0.2 if each.arm == "arm-2" else 1e-4 * ((each.seed + len(each.trial_id + each.arm)) % 3)
-        value = at + (off if at < 0.5 else -off) + 1e-5 * (each.arm == "arm-1") * (each.seed % 2)
-        metrics = each.last.metrics | {"near-iid/accuracy": value}
-        return replace(each, last=replace(each.last, metrics=metrics))
+    def move_to_level(record):
+        offset = (
+            0.2 if record.arm == "arm-2" else 1e-4 * ((record.seed + len(record.trial_id + record.arm)) % 3)
+        )
+        value = (
+            level + (offset if level < 0.5 else -offset) + 1e-5 * (record.arm == "arm-1") * (record.seed % 2)
+        )
+        metrics = record.last.metrics | {"near-iid/accuracy": value}
+        return replace(record, last=replace(record.last, metrics=metrics))
 
-    report = replace(made, records=tuple(map(moved, made.records))).report()
-    assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
-    shown = [each for each in warning_texts(report) if each.startswith("arm-0 and arm-1 are")]
-    assert len(shown) == bool(words)
-    assert words in "".join(shown)
+    report = replace(base_study, records=tuple(map(move_to_level, base_study.records))).report()
+    assert [verdict.text for verdict in report.verdicts][:1] == ["no difference larger than 0.01"]
+    warnings = [text for text in warning_texts(report) if text.startswith("arm-0 and arm-1 are")]
+    assert len(warnings) == bool(expected)
+    assert expected in "".join(warnings)
 
 
 def test_differing_arms_or_constant_seeds_are_no_warning():
-    assert alike({}) == []
-    assert alike({"arm-1": "arm-0"}, value=1.0) == []
-    assert alike({"arm-1": "arm-0"}, seeds=2) == []
+    assert equality_warnings({}) == []
+    assert equality_warnings({"arm-1": "arm-0"}, value=1.0) == []
+    assert equality_warnings({"arm-1": "arm-0"}, seeds=2) == []
 
 
-@pytest.mark.parametrize(("trials", "decided"), [(4, True), (0, True), (4, False)])
-def test_decided_verdicts_are_listed(trials, decided):
-    report = study(2, 4, trials).report()
-    kind = "worse" if decided else "undecided"
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+@pytest.mark.parametrize(("trials", "is_decided"), [(4, True), (0, True), (4, False)])
+def test_decided_verdicts_are_listed(trials, is_decided):
+    report = make_study(2, 4, trials).report()
+    kind = "worse" if is_decided else "undecided"
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
     lines = verdict_lines(replace(report, verdicts=verdicts))
-    assert any(line.startswith("decided: ") for line in lines) == decided
+    assert any(line.startswith("decided: ") for line in lines) == is_decided

@@ -1,4 +1,4 @@
-"""What is told before the answer of a report."""
+"""Warnings before the answer of a report."""
 
 from dataclasses import replace
 
@@ -6,31 +6,33 @@ import pytest
 
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.types import Report
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.studies import make_study
 from trainables.protocol import Measurement
 
-TRIALS = 10
+NUM_TRIALS = 10
 
 
-def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
-    """Of an arm that is `kind` beside arm-0, where the search trials of each ended so."""
-    report = study(2, 4, TRIALS, thresholds=()).report()
+def choice_warnings(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
+    """Return the warnings about choices if arm-1 is `kind` and its search trials have these outcomes."""
+    report = make_study(2, 4, NUM_TRIALS, thresholds=()).report()
     tallies = tuple(
-        replace(each, outcomes={**each.outcomes, "search": outcomes[each.arm]}) for each in report.tallies
+        replace(tally, outcomes={**tally.outcomes, "search": outcomes[tally.arm]}) for tally in report.tallies
     )
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = warning_texts(replace(report, tallies=tallies, verdicts=verdicts))
-    return [each for each in found if "were chosen from" in each]
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
+    lines = warning_texts(replace(report, tallies=tallies, verdicts=verdicts))
+    return [line for line in lines if "were chosen from" in line]
 
 
-def reported(kind: str, failed: dict[str, int]) -> list[str]:
-    """The same, where so many of them failed."""
-    counts = {arm: failed.get(arm, 0) for arm in ("arm-0", "arm-1")}
-    return told_of(kind, {arm: {"crashed": bad, "finished": TRIALS - bad} for arm, bad in counts.items()})
+def failure_warnings(kind: str, num_failed: dict[str, int]) -> list[str]:
+    """Return the warnings about choices if this number of search trials failed."""
+    counts = {arm: num_failed.get(arm, 0) for arm in ("arm-0", "arm-1")}
+    return choice_warnings(
+        kind, {arm: {"crashed": count, "finished": NUM_TRIALS - count} for arm, count in counts.items()}
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "failed"),
+    ("kind", "num_failed"),
     [
         ("worse", {"arm-1": 8}),
         ("better", {"arm-0": 8}),
@@ -41,14 +43,16 @@ def reported(kind: str, failed: dict[str, int]) -> list[str]:
         ("worse", {"arm-1": 2}),
     ],
 )
-def test_failed_search_trials_are_a_warning(kind: str, failed: dict[str, int]) -> None:
-    [notice] = reported(kind, failed)
-    fewer = max(failed, key=failed.__getitem__)
-    assert f"{fewer} were chosen from {TRIALS - failed[fewer]} of its {TRIALS} search trials" in notice
+def test_failed_search_trials_are_a_warning(kind: str, num_failed: dict[str, int]) -> None:
+    [warning] = failure_warnings(kind, num_failed)
+    arm = max(num_failed, key=num_failed.__getitem__)
+    assert (
+        f"{arm} were chosen from {NUM_TRIALS - num_failed[arm]} of its {NUM_TRIALS} search trials" in warning
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "failed"),
+    ("kind", "num_failed"),
     [
         ("worse", {}),
         ("worse", {"arm-1": 1}),
@@ -58,39 +62,41 @@ def test_failed_search_trials_are_a_warning(kind: str, failed: dict[str, int]) -
         ("undecided", {"arm-1": 8}),
     ],
 )
-def test_harmless_failures_of_search_trials_are_no_warning(kind: str, failed: dict[str, int]) -> None:
-    """Few of them, as many of both, of the arm that is ahead all the same; or nothing is claimed."""
-    assert not reported(kind, failed)
+def test_harmless_failures_of_search_trials_are_no_warning(kind: str, num_failed: dict[str, int]) -> None:
+    """Failures are harmless if they are few or equally frequent, or if they cannot explain the verdict."""
+    assert not failure_warnings(kind, num_failed)
 
 
 def test_arm_without_search_is_no_warning() -> None:
-    assert not told_of("worse", {"arm-0": {"finished": 1}, "arm-1": {"finished": 2, "crashed": 8}})
+    assert not choice_warnings("worse", {"arm-0": {"finished": 1}, "arm-1": {"finished": 2, "crashed": 8}})
 
 
 def test_skipped_trials_are_not_failed() -> None:
-    assert not told_of("worse", {"arm-0": {"finished": 10}, "arm-1": {"finished": 2, "skipped": 8}})
-    [notice] = told_of(
+    assert not choice_warnings("worse", {"arm-0": {"finished": 10}, "arm-1": {"finished": 2, "skipped": 8}})
+    [warning] = choice_warnings(
         "worse", {"arm-0": {"finished": 10}, "arm-1": {"crashed": 3, "pruned": 2, "skipped": 5}}
     )
     assert (
         "chosen from 2 of its 5 search trials, because the others failed, and those of arm-0 from all 10"
-        in notice
+        in warning
     )
 
 
-def searched_alike(*arms: str) -> Report:
-    """Of a study where every search trial of these arms measured one value."""
-    made = study(2, 4, TRIALS, thresholds=())
-    alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
+def report_with_equal_searches(*arms: str) -> Report:
+    """Return a report where all search trials of these arms measured the same value."""
+    base_study = make_study(2, 4, NUM_TRIALS, thresholds=())
+    constant_measurement = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
-        replace(each, last=alike) if each.phase == "search" and each.arm in arms else each
-        for each in made.records
+        replace(record, last=constant_measurement)
+        if record.phase == "search" and record.arm in arms
+        else record
+        for record in base_study.records
     ]
-    return replace(made, records=tuple(records)).report()
+    return replace(base_study, records=tuple(records)).report()
 
 
 @pytest.mark.parametrize(
-    ("kind", "arms", "named"),
+    ("kind", "arms", "expected_arms"),
     [
         ("worse", ("arm-1",), ["arm-1"]),
         ("better", ("arm-0",), ["arm-0"]),
@@ -102,45 +108,49 @@ def searched_alike(*arms: str) -> Report:
         ("worse", (), []),
     ],
 )
-def test_equal_search_trials_are_a_warning(kind: str, arms: tuple[str, ...], named: list[str]) -> None:
-    report = searched_alike(*arms)
-    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
-    found = [each for each in warning_texts(replace(report, verdicts=verdicts)) if "was arbitrary" in each]
-    assert [each.partition(" measured")[0].rpartition(" ")[2] for each in found] == named
+def test_equal_search_trials_are_a_warning(
+    kind: str, arms: tuple[str, ...], expected_arms: list[str]
+) -> None:
+    report = report_with_equal_searches(*arms)
+    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
+    warnings = [text for text in warning_texts(replace(report, verdicts=verdicts)) if "was arbitrary" in text]
+    assert [line.partition(" measured")[0].rpartition(" ")[2] for line in warnings] == expected_arms
 
 
 def test_repeated_params_are_no_warning() -> None:
-    made = study(2, 4, TRIALS, thresholds=())
-    alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
+    base_study = make_study(2, 4, NUM_TRIALS, thresholds=())
+    constant_measurement = Measurement(1, 1.0, {"valid/accuracy": 1.0})
     records = [
-        replace(each, last=alike, assignment={"x": 1}) if each.phase == "search" else each
-        for each in made.records
+        replace(record, last=constant_measurement, assignment={"x": 1})
+        if record.phase == "search"
+        else record
+        for record in base_study.records
     ]
-    assert replace(made, records=tuple(records)).report().unranked == {}
+    assert replace(base_study, records=tuple(records)).report().unranked == {}
 
 
-def searched_with(metric: str) -> list[str]:
-    """Notices of a study whose search trials measured this as well."""
-    made = study(2, 4, TRIALS, thresholds=())
+def search_metric_warnings(metric: str) -> list[str]:
+    """Return the warnings if the search trials also measured `metric`."""
+    base_study = make_study(2, 4, NUM_TRIALS, thresholds=())
     records = [
-        replace(each, last=replace(each.last, metrics={**each.last.metrics, metric: 0.5}))
-        if each.phase == "search" and each.last
-        else each
-        for each in made.records
+        replace(record, last=replace(record.last, metrics={**record.last.metrics, metric: 0.5}))
+        if record.phase == "search" and record.last
+        else record
+        for record in base_study.records
     ]
     return [
-        each
-        for each in warning_texts(replace(made, records=tuple(records)).report())
-        if "Search trials measured" in each
+        text
+        for text in warning_texts(replace(base_study, records=tuple(records)).report())
+        if "Search trials measured" in text
     ]
 
 
 def test_test_splits_measured_in_search_are_a_warning() -> None:
-    split = study(2, 4, TRIALS, thresholds=()).plan.confirm.splits[0]
-    [notice] = searched_with(f"{split}/accuracy")
-    assert split in notice
+    split = make_study(2, 4, NUM_TRIALS, thresholds=()).plan.confirm.splits[0]
+    [warning] = search_metric_warnings(f"{split}/accuracy")
+    assert split in warning
 
 
 @pytest.mark.parametrize("metric", ["valid/accuracy", "score", "other/accuracy"])
 def test_other_metrics_in_search_are_no_warning(metric: str) -> None:
-    assert not searched_with(metric)
+    assert not search_metric_warnings(metric)

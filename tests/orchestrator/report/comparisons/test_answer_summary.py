@@ -1,48 +1,53 @@
-"""The sentence before the answer names what is decided, and claims nothing else."""
+"""The sentence before the answer names the decided differences and claims nothing else."""
 
 from dataclasses import replace
 
 from orchestrator.report.comparisons.answer_summary import DIFFERENT, answer_summary
 from orchestrator.report.results.summary import summarise
-from tests.orchestrator.report.comparisons.test_answers import plan, records
+from tests.orchestrator.report.comparisons.test_answers import make_study_plan, make_study_records
 
 
-def whole():
-    return summarise(plan(), records())
+def build_report():
+    return summarise(make_study_plan(), make_study_records())
 
 
-def sentences(report, reasons=None):
+def summary_sentences(report, reasons=None):
     return answer_summary(report, reasons).split(". ")
 
 
-def test_each_difference_is_told_with_its_direction_and_the_rest_as_not_shown():
-    report = whole()
-    told = sentences(report)
-    for each in (each for each in report.verdicts if each.kind in DIFFERENT):
-        verb = "raises" if each.difference.mean > 0 else "lowers"
-        assert any(text.startswith(each.arm) and f"{verb} {each.metric}" in text for text in told)
-    opened = tuple(
-        each if each.kind in DIFFERENT else replace(each, kind="undecided") for each in report.verdicts
+def test_summary_names_each_difference_and_lists_the_undecided_arms():
+    report = build_report()
+    decided_sentences = summary_sentences(report)
+    for decided in (verdict for verdict in report.verdicts if verdict.kind in DIFFERENT):
+        verb = "raises" if decided.difference.mean > 0 else "lowers"
+        assert any(
+            text.startswith(decided.arm) and f"{verb} {decided.metric}" in text for text in decided_sentences
+        )
+    undecided_verdicts = tuple(
+        verdict if verdict.kind in DIFFERENT else replace(verdict, kind="undecided")
+        for verdict in report.verdicts
     )
-    for found in (report, replace(report, verdicts=opened)):
-        others = [each for each in found.verdicts if each.kind not in DIFFERENT]
-        assert others
-        *_, last = sentences(found)
-        assert all(each.arm in last and each.metric in last for each in others)
-        assert "raises" not in last
-        assert "lowers" not in last
+    for current_report in (report, replace(report, verdicts=undecided_verdicts)):
+        undecided = [verdict for verdict in current_report.verdicts if verdict.kind not in DIFFERENT]
+        assert undecided
+        *_, last_sentence = summary_sentences(current_report)
+        assert all(verdict.arm in last_sentence and verdict.metric in last_sentence for verdict in undecided)
+        assert "raises" not in last_sentence
+        assert "lowers" not in last_sentence
 
 
-def test_withheld_verdicts_are_not_summarised():
-    report = whole()
-    withheld = tuple(
-        replace(each, kind="undecided", withheld="different-test-sets") for each in report.verdicts
+def test_summary_omits_withheld_verdicts():
+    report = build_report()
+    withheld_verdicts = tuple(
+        replace(verdict, kind="undecided", withheld="different-test-sets") for verdict in report.verdicts
     )
-    assert answer_summary(replace(report, verdicts=withheld)) == ""
+    assert answer_summary(replace(report, verdicts=withheld_verdicts)) == ""
 
 
-def test_no_summary_without_measurements():
-    report = whole()
-    nothing = tuple(replace(each, kind="undecided", difference=None) for each in report.verdicts)
-    assert answer_summary(replace(report, verdicts=nothing)) == ""
+def test_report_without_measurements_has_no_summary():
+    report = build_report()
+    verdicts_without_difference = tuple(
+        replace(verdict, kind="undecided", difference=None) for verdict in report.verdicts
+    )
+    assert answer_summary(replace(report, verdicts=verdicts_without_difference)) == ""
     assert answer_summary(replace(report, verdicts=())) == ""

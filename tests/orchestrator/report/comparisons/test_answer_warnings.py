@@ -1,4 +1,4 @@
-"""Warnings before the answer: differing choices of searches, several fields at once, one finished trial."""
+"""Warnings before the answer: different search choices, several changed fields, one finished trial."""
 
 import json
 from dataclasses import replace
@@ -13,109 +13,138 @@ from orchestrator.report.writers.json_file import as_json
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Space
-from tests.orchestrator.report.comparisons.test_answers import EFFECTS, METRICS, SEEDS, plan, records
-from tests.orchestrator.report.comparisons.test_untested import measuring, value_of
+from tests.orchestrator.report.comparisons.test_answers import (
+    EFFECTS,
+    METRICS,
+    SEEDS,
+    make_study_plan,
+    make_study_records,
+)
+from tests.orchestrator.report.comparisons.test_untested import last_value, with_metrics
 
 DEPTH = replace(METRICS[1], is_cost=True)
 WEIGHT = Dimension("train.ponder_weight", Choice((0.001, 0.01)))
 RATE = Dimension("train.lr", Float(1e-4, 1e-2, log=True))
 
 
-def search(metric: str = "valid/accuracy", repeats: int = 1) -> SearchPlan:
+def make_search_plan(metric: str = "valid/accuracy", repeats: int = 1) -> SearchPlan:
     return SearchPlan(2, {"name": "tpe"}, None, (Objective(metric=metric, goal="max"),), 0, repeats)
 
 
-def arms(*dimensions: Dimension) -> tuple[Arm, ...]:
-    made = (replace(each, space=Space(dimensions)) for each in plan().arms)
-    return tuple(made)
+def make_arms(*dimensions: Dimension) -> tuple[Arm, ...]:
+    arms_with_space = (replace(arm, space=Space(dimensions)) for arm in make_study_plan().arms)
+    return tuple(arms_with_space)
 
 
-def deeper(found: list[Record]) -> list[Record]:
-    """Records in which one arm runs a layer more in every seed."""
+def add_layer(trial_records: list[Record]) -> list[Record]:
+    """Return records in which one arm computes one layer more in every seed."""
     return [
-        measuring(each, {"iid/depth": value_of(each, "iid/depth") + 1}) if each.arm == "good" else each
-        for each in found
+        with_metrics(record, {"iid/depth": last_value(record, "iid/depth") + 1})
+        if record.arm == "good"
+        else record
+        for record in trial_records
     ]
 
 
-def report(
-    chosen: dict[str, list[dict[str, float]]], objective: str = "valid/accuracy", *dimensions: Dimension
+def build_report(
+    params_of_arm: dict[str, list[dict[str, float]]],
+    objective: str = "valid/accuracy",
+    *dimensions: Dimension,
 ) -> Report:
-    """Report of searches that chose these assignments: one, or one of every repeat."""
-    repeats = len(chosen["baseline"])
-    planned = replace(
-        plan(),
-        arms=arms(*(dimensions or (WEIGHT, RATE))),
-        search=search(objective, repeats),
+    """Return the report of searches that chose these params, one per repeat."""
+    repeats = len(params_of_arm["baseline"])
+    plan_with_search = replace(
+        make_study_plan(),
+        arms=make_arms(*(dimensions or (WEIGHT, RATE))),
+        search=make_search_plan(objective, repeats),
         answer=AnswerPlan(("iid/depth",), None, 0.05, 3),
         metrics=(METRICS[0], DEPTH),
     )
 
-    def confirmed(each: Record) -> Record:
-        repeat = each.number * repeats // len(SEEDS)
-        return replace(each, repeat=repeat, assignment=chosen.get(each.arm, chosen["baseline"])[repeat])
+    def set_chosen_params(record: Record) -> Record:
+        repeat = record.number * repeats // len(SEEDS)
+        return replace(
+            record, repeat=repeat, assignment=params_of_arm.get(record.arm, params_of_arm["baseline"])[repeat]
+        )
 
-    return summarise(planned, [confirmed(each) for each in deeper(records())])
+    return summarise(
+        plan_with_search, [set_chosen_params(record) for record in add_layer(make_study_records())]
+    )
 
 
-def found(made: Report) -> list[tuple[str, str, str]]:
-    return [(each.code, each.arm, each.outcome) for each in made.warnings]
+def warning_keys(report: Report) -> list[tuple[str, str, str]]:
+    return [(warning.code, warning.arm, warning.outcome) for warning in report.warnings]
 
 
-def choice(weight: float, rate: float = 1e-3) -> dict[str, float]:
+def make_params(weight: float, rate: float = 1e-3) -> dict[str, float]:
     return {"train.ponder_weight": weight, "train.lr": rate}
 
 
-def test_a_cost_is_compared_at_settings_that_searches_for_something_else_chose_apart() -> None:
-    made = report({"baseline": [choice(0.01)], "good": [choice(0.001, 1.1e-3)]})
-    assert found(made) == [("chosen-differently", "good", "iid/depth")]
+def test_cost_at_different_searched_params_is_a_warning() -> None:
+    report = build_report({"baseline": [make_params(0.01)], "good": [make_params(0.001, 1.1e-3)]})
+    assert warning_keys(report) == [("chosen-differently", "good", "iid/depth")]
     text = "good against baseline in iid/depth: train.ponder_weight 0.001 against 0.01"
-    assert made.warnings[0].text == text
-    assert json.loads(as_json(made))["warnings"][0]["code"] == "chosen-differently"
-    assert any(text in each for each in warning_texts(made))
+    assert report.warnings[0].text == text
+    assert json.loads(as_json(report))["warnings"][0]["code"] == "chosen-differently"
+    assert any(text in warning_text for warning_text in warning_texts(report))
 
 
 @pytest.mark.parametrize(
-    ("good", "objective"),
+    ("good_params", "objective"),
     [
-        (choice(0.01), "valid/accuracy"),
-        (choice(0.01, 1.5e-3), "valid/accuracy"),
-        (choice(0.001), "valid/depth"),
+        (make_params(0.01), "valid/accuracy"),
+        (make_params(0.01, 1.5e-3), "valid/accuracy"),
+        (make_params(0.001), "valid/depth"),
     ],
     ids=["the same", "next to it in its range", "the search was for it"],
 )
-def test_choices_that_are_alike_or_meant_give_no_warning(good: dict[str, float], objective: str) -> None:
-    assert found(report({"baseline": [choice(0.01)], "good": [good]}, objective)) == []
+def test_similar_params_or_a_searched_cost_give_no_warning(
+    good_params: dict[str, float], objective: str
+) -> None:
+    assert (
+        warning_keys(build_report({"baseline": [make_params(0.01)], "good": [good_params]}, objective)) == []
+    )
 
 
-def test_choices_of_repeats_must_not_overlap() -> None:
-    low, high = choice(0.001, 1e-4), choice(0.01, 1e-2)
-    apart = report({"baseline": [low] * 4, "good": [high] * 4})
-    assert found(apart) == [("chosen-differently", "good", "iid/depth")]
-    assert found(report({"baseline": [low] * 4, "good": [low, high, high, high]})) == []
+def test_overlapping_params_of_repeats_give_no_warning() -> None:
+    low_params, high_params = make_params(0.001, 1e-4), make_params(0.01, 1e-2)
+    report = build_report({"baseline": [low_params] * 4, "good": [high_params] * 4})
+    assert warning_keys(report) == [("chosen-differently", "good", "iid/depth")]
+    assert (
+        warning_keys(
+            build_report(
+                {"baseline": [low_params] * 4, "good": [low_params, high_params, high_params, high_params]}
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    ("paths", "listed"),
+    ("paths", "expected"),
     [
         (("model.gate", "model.width"), "good changes model.gate, model.width"),
         (("model.gate",), None),
         (("optimizer.name", "optimizer.momentum"), None),
     ],
 )
-def test_an_arm_with_several_fields_is_listed(paths: tuple[str, ...], listed: str | None) -> None:
+def test_arm_with_several_changed_fields_is_a_warning(paths: tuple[str, ...], expected: str | None) -> None:
     changes = tuple(Change(path, 1, 2) for path in paths)
-    made = plan(
-        arms=tuple(replace(each, changes=changes if each.name == "good" else ()) for each in plan().arms)
+    plan_with_changes = make_study_plan(
+        arms=tuple(
+            replace(arm, changes=changes if arm.name == "good" else ()) for arm in make_study_plan().arms
+        )
     )
-    warnings = summarise(made, records()).warnings
-    assert [each.text for each in warnings if each.code == "several-fields"] == ([listed] if listed else [])
+    warnings = summarise(plan_with_changes, make_study_records()).warnings
+    assert [warning.text for warning in warnings if warning.code == "several-fields"] == (
+        [expected] if expected else []
+    )
 
 
-def searched(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[Record]:
+def make_search_records(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[Record]:
     return [
         replace(
-            records()[0],
+            make_study_records()[0],
             trial_id=f"s-{arm}-{repeat}-{number}",
             arm=arm,
             phase="search",
@@ -129,15 +158,24 @@ def searched(arm: str, repeat: int, outcomes: tuple[OutcomeKind, ...]) -> list[R
 
 
 def test_search_with_one_finished_trial_is_a_warning() -> None:
-    done, crashed = OutcomeKind.FINISHED, OutcomeKind.CRASHED
+    finished, crashed = OutcomeKind.FINISHED, OutcomeKind.CRASHED
     trials = tuple(
         PlannedTrial(f"s-{arm}-0-{number}", arm, "search", number, number)
         for arm in EFFECTS
         for number in (0, 1)
     )
-    made = plan(arms=arms(RATE), search=search(), trials=trials)
-    ended = [each for arm in EFFECTS for each in searched(arm, 0, (done, crashed if arm == "bad" else done))]
-    report = summarise(made, [*records(), *ended])
-    assert found(report) == [("one-finished-trial", "bad", "")]
-    running = summarise(made, [*records(), *ended[:-1], *searched("bad", 0, (done,))])
-    assert ("one-finished-trial", "same", "") not in found(running), "its second trial may still finish"
+    plan_with_search = make_study_plan(arms=make_arms(RATE), search=make_search_plan(), trials=trials)
+    search_records = [
+        record
+        for arm in EFFECTS
+        for record in make_search_records(arm, 0, (finished, crashed if arm == "bad" else finished))
+    ]
+    report = summarise(plan_with_search, [*make_study_records(), *search_records])
+    assert warning_keys(report) == [("one-finished-trial", "bad", "")]
+    unfinished_report = summarise(
+        plan_with_search,
+        [*make_study_records(), *search_records[:-1], *make_search_records("bad", 0, (finished,))],
+    )
+    assert ("one-finished-trial", "same", "") not in warning_keys(unfinished_report), (
+        "the second trial may still finish"
+    )

@@ -1,4 +1,4 @@
-"""What a finished sweep says of its arms: one line each, never stronger than its seeds."""
+"""Verdicts of a finished sweep: one line per arm, never stronger than the seeds allow."""
 
 import json
 from collections.abc import Callable
@@ -32,17 +32,17 @@ METRICS = (
 EFFECTS = {"baseline": 0.0, "good": 0.05, "bad": -0.05, "same": 0.0005}
 
 
-def arm(name: str) -> Arm:
+def make_study_arm(name: str) -> Arm:
     reference = "" if name == "baseline" else "baseline"
     return Arm(name, "", {}, (), Space(), (), name, reference)
 
 
-def plan(names: tuple[str, ...] = tuple(EFFECTS), **parts: object) -> Plan:
-    made = Plan(
+def make_study_plan(names: tuple[str, ...] = tuple(EFFECTS), **fields: object) -> Plan:
+    default_plan = Plan(
         name="study",
         question="Does it?",
         spec_digest="0",
-        arms=tuple(map(arm, names)),
+        arms=tuple(map(make_study_arm, names)),
         search=None,
         confirm=ConfirmPlan(1, SEEDS, ("iid", "far")),
         posthoc=(),
@@ -52,20 +52,24 @@ def plan(names: tuple[str, ...] = tuple(EFFECTS), **parts: object) -> Plan:
         answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, len(names) - 1),
         metrics=METRICS,
     )
-    return replace(made, **parts)  # type: ignore[arg-type]
+    return replace(default_plan, **fields)  # type: ignore[arg-type]
 
 
-def record(name: str, seed: int, outcome: OutcomeKind = OutcomeKind.FINISHED, **parts: object) -> Record:
-    place = SEEDS.index(seed)
-    own = NOISE[(place * 3 + len(name)) % 8] + EFFECTS.get(name, 0.0)
-    accuracy = 0.8 + NOISE[place] + own
-    metrics = {f"{split}/accuracy": accuracy for split in ("iid", "far", "valid")} | {"iid/depth": 3.0 + own}
-    made = Record(
+def make_study_record(
+    name: str, seed: int, outcome: OutcomeKind = OutcomeKind.FINISHED, **fields: object
+) -> Record:
+    index = SEEDS.index(seed)
+    arm_offset = NOISE[(index * 3 + len(name)) % 8] + EFFECTS.get(name, 0.0)
+    accuracy = 0.8 + NOISE[index] + arm_offset
+    metrics = {f"{split}/accuracy": accuracy for split in ("iid", "far", "valid")} | {
+        "iid/depth": 3.0 + arm_offset
+    }
+    default_record = Record(
         trial_id=f"{name}-{seed}",
         sweep="study",
         arm=name,
         phase="confirm",
-        number=place,
+        number=index,
         seed=seed,
         rank=0,
         assignment={},
@@ -79,93 +83,111 @@ def record(name: str, seed: int, outcome: OutcomeKind = OutcomeKind.FINISHED, **
         ended_at=1.0,
         attempts=1,
     )
-    return replace(made, **parts)  # type: ignore[arg-type]
+    return replace(default_record, **fields)  # type: ignore[arg-type]
 
 
-def records(**failing: tuple[int, ...]) -> list[Record]:
-    """All arms and seeds, those named by arm diverged."""
+def make_study_records(**failed_seeds: tuple[int, ...]) -> list[Record]:
+    """Return records of all arms and seeds; `failed_seeds` of an arm diverged."""
     return [
-        record(name, seed, OutcomeKind.DIVERGED if seed in failing.get(name, ()) else OutcomeKind.FINISHED)
+        make_study_record(
+            name, seed, OutcomeKind.DIVERGED if seed in failed_seeds.get(name, ()) else OutcomeKind.FINISHED
+        )
         for name in EFFECTS
         for seed in SEEDS
     ]
 
 
-def kinds(report: Report) -> dict[str, str]:
-    return {each.arm: each.kind for each in report.verdicts}
+def verdict_kinds(report: Report) -> dict[str, str]:
+    return {verdict.arm: verdict.kind for verdict in report.verdicts}
 
 
-def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
-    found = summarise(plan(), records())
-    assert kinds(found) == {"good": "better", "bad": "worse", "same": "no difference"}
-    effects = {each.arm: each for each in found.effects if each.primary}
-    assert {each.metric for each in effects.values()} == {"iid/accuracy"}
-    for each in effects.values():
-        assert each.p is not None
-        assert each.estimate.low is not None
-        assert each.estimate.high is not None
-        assert (each.p <= 0.05) == (each.estimate.low > 0 or each.estimate.high < 0)
-    assert all(each.p is each.p_sign_flips is None for each in found.effects if not each.primary)
-    assert found.verdicts[0].line == (
-        f"good: better (iid/accuracy {found.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
+def test_every_arm_has_one_verdict_on_the_primary_outcome() -> None:
+    report = summarise(make_study_plan(), make_study_records())
+    assert verdict_kinds(report) == {"good": "better", "bad": "worse", "same": "no difference"}
+    effects = {effect.arm: effect for effect in report.effects if effect.primary}
+    assert {effect.metric for effect in effects.values()} == {"iid/accuracy"}
+    for effect in effects.values():
+        assert effect.p is not None
+        assert effect.estimate.low is not None
+        assert effect.estimate.high is not None
+        assert (effect.p <= 0.05) == (effect.estimate.low > 0 or effect.estimate.high < 0)
+    assert all(effect.p is effect.p_sign_flips is None for effect in report.effects if not effect.primary)
+    assert report.verdicts[0].line == (
+        f"good: better (iid/accuracy {report.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
         f"against baseline, p={effects['good'].p:.2g}, 8 of 8 seeds finished)"
     )
 
 
 def test_moderated_variances_share_a_reported_prior() -> None:
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
-    asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
-    priors = {each.prior for each in asked.verdicts}
+    moderated_report, plain_report = (
+        summarise(make_study_plan(answer=answer), make_study_records()),
+        summarise(make_study_plan(), make_study_records()),
+    )
+    priors = {verdict.prior for verdict in moderated_report.verdicts}
     assert len(priors) == 1
-    assert {each.prior for each in plain.verdicts} == {None}
+    assert {verdict.prior for verdict in plain_report.verdicts} == {None}
     (prior,) = priors
     assert prior is not None
     assert 0 < prior.freedom <= 3 * 7
-    assert f"with {prior.freedom:.3g} degrees of freedom" in "\n".join(notes(asked))
-    assert json.loads(as_json(asked))["verdicts"][0]["prior"] == asdict(prior)
+    assert f"with {prior.freedom:.3g} degrees of freedom" in "\n".join(notes(moderated_report))
+    assert json.loads(as_json(moderated_report))["verdicts"][0]["prior"] == asdict(prior)
 
 
-def test_an_arm_with_a_failed_seed_keeps_its_own_variance() -> None:
-    """So that bounds for the failed seed are those of the ordinary t."""
+def test_arm_with_a_failed_seed_has_no_moderated_variance() -> None:
+    """The bounds for a failed seed use the ordinary t distribution."""
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 4, moderated=True)
     names = (*EFFECTS, "more")
-    found = [record(name, seed) for name in names for seed in SEEDS]
-    failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED) if (each.arm, each.seed) == ("good", SEEDS[0]) else each
-        for each in found
+    study_records = [make_study_record(name, seed) for name in names for seed in SEEDS]
+    records_with_failure = [
+        replace(record, outcome=OutcomeKind.DIVERGED)
+        if (record.arm, record.seed) == ("good", SEEDS[0])
+        else record
+        for record in study_records
     ]
-    with_prior = {each.arm for each in summarise(plan(names, answer=answer), failed).verdicts if each.prior}
-    assert with_prior == {"bad", "same", "more"}
+    moderated_arms = {
+        verdict.arm
+        for verdict in summarise(make_study_plan(names, answer=answer), records_with_failure).verdicts
+        if verdict.prior
+    }
+    assert moderated_arms == {"bad", "same", "more"}
 
 
-def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() -> None:
-    """`good` wins with each of 8 seeds, `bad` with none; of depth nobody said which values are good."""
-    found = summarise(plan(), records())
-    good, bad = (next(each for each in found.verdicts if each.arm == name) for name in ("good", "bad"))
-    assert good.wins is not None
-    assert bad.wins is not None
-    assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
-    assert good.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
-    assert (bad.wins.wins, bad.wins.low, bad.wins.high) == (0, 0.0, pytest.approx(1 - 0.025 ** (1 / 8)))
-    table = next(grid for grid in all_tables(found) if "primary outcome" in grid.title)
-    shown = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
-    assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
-    written = json.loads(as_json(found))
-    assert written["verdicts"][0]["wins"]["share"] == 1.0
-    effects = {(each["arm"], each["metric"]): each["wins"] for each in written["effects"]}
+def test_every_comparison_shows_the_share_of_won_seeds() -> None:
+    """`good` wins with every seed, `bad` with none; depth has no declared direction."""
+    report = summarise(make_study_plan(), make_study_records())
+    good_verdict, bad_verdict = (
+        next(verdict for verdict in report.verdicts if verdict.arm == name) for name in ("good", "bad")
+    )
+    assert good_verdict.wins is not None
+    assert bad_verdict.wins is not None
+    assert (good_verdict.wins.wins, good_verdict.wins.share, good_verdict.wins.high) == (8, 1.0, 1.0)
+    assert good_verdict.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
+    assert (bad_verdict.wins.wins, bad_verdict.wins.low, bad_verdict.wins.high) == (
+        0,
+        0.0,
+        pytest.approx(1 - 0.025 ** (1 / 8)),
+    )
+    table = next(candidate for candidate in all_tables(report) if "primary outcome" in candidate.title)
+    shares = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
+    assert shares["good - baseline"] == "1.00 [0.63, 1.00]"
+    report_json = json.loads(as_json(report))
+    assert report_json["verdicts"][0]["wins"]["share"] == 1.0
+    effects = {(effect["arm"], effect["metric"]): effect["wins"] for effect in report_json["effects"]}
     assert effects["good", "iid/depth"]["better"] is None
     assert effects["good", "iid/depth"]["n"] == len(SEEDS)
 
 
-def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
-    found = summarise(plan(), records(good=SEEDS))
-    assert found.cell("good", "iid/accuracy") is None
-    assert found.effect("good", "iid/accuracy") is None
-    (said,) = [each for each in found.verdicts if each.arm == "good"]
+def test_arm_with_only_failed_seeds_has_no_number(tmp_path: Path) -> None:
+    report = summarise(make_study_plan(), make_study_records(good=SEEDS))
+    assert report.cell("good", "iid/accuracy") is None
+    assert report.effect("good", "iid/accuracy") is None
+    (good_verdict,) = [verdict for verdict in report.verdicts if verdict.arm == "good"]
     assert (
-        said.line == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
+        good_verdict.line
+        == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
     )
-    row = next(row for row in screen_table(found).rows if row[0] == "good")
+    row = next(row for row in screen_table(report).rows if row[0] == "good")
     assert row == (
         "good",
         "0 of 8 finished",
@@ -174,47 +196,49 @@ def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
         "-",
         "undecided: 8 seeds failed",
     )
-    assert arm_metrics(found)["good"] == {"seeds_finished": 0, "seeds_failed": 8}
-    assert "0.150" not in next(row for grid in all_tables(found) for row in grid.rows if row[0] == "good")
-    assert "0 of 8 finished" in write_report_folder(found, tmp_path / "report").read_text()
+    assert arm_metrics(report)["good"] == {"seeds_finished": 0, "seeds_failed": 8}
+    assert "0.150" not in next(row for grid in all_tables(report) for row in grid.rows if row[0] == "good")
+    assert "0 of 8 finished" in write_report_folder(report, tmp_path / "report").read_text()
 
 
-def test_failed_seeds_make_no_arm_better() -> None:
-    """The three worst seeds of an arm diverge: what finished looks better, and nothing is claimed."""
-    worst = sorted(SEEDS, key=lambda seed: record("good", seed).last.metrics["iid/accuracy"])[:3]  # type: ignore[union-attr]
-    found = summarise(plan(), records(good=tuple(worst)))
-    cell, whole = (
-        found.cell("good", "iid/accuracy"),
-        summarise(plan(), records()).cell("good", "iid/accuracy"),
+def test_failed_seeds_do_not_make_an_arm_better() -> None:
+    """The three worst seeds of an arm diverge, so the finished seeds look better."""
+    worst_seeds = sorted(
+        SEEDS, key=lambda seed: make_study_record("good", seed).last.metrics["iid/accuracy"]
+    )[:3]  # type: ignore[union-attr]
+    report = summarise(make_study_plan(), make_study_records(good=tuple(worst_seeds)))
+    cell, complete_cell = (
+        report.cell("good", "iid/accuracy"),
+        summarise(make_study_plan(), make_study_records()).cell("good", "iid/accuracy"),
     )
     assert cell is not None
-    assert whole is not None
-    assert cell.estimate.mean > whole.estimate.mean
-    assert kinds(found)["good"] == "undecided"
-    assert kinds(found)["bad"] == "worse", "other arms keep their verdicts"
-    (said,) = [each for each in found.verdicts if each.arm == "good"]
-    assert "p=" not in said.line
-    effect = found.effect("good", "iid/accuracy")
+    assert complete_cell is not None
+    assert cell.estimate.mean > complete_cell.estimate.mean
+    assert verdict_kinds(report)["good"] == "undecided"
+    assert verdict_kinds(report)["bad"] == "worse", "other arms keep their verdicts"
+    (good_verdict,) = [verdict for verdict in report.verdicts if verdict.arm == "good"]
+    assert "p=" not in good_verdict.line
+    effect = report.effect("good", "iid/accuracy")
     assert effect is not None
     assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
-    row = next(row for row in screen_table(found).rows if row[0] == "good")
+    row = next(row for row in screen_table(report).rows if row[0] == "good")
     assert row[1] == "5 of 8 finished"
-    tracked = arm_metrics(found)["good"]
-    assert tracked["seeds_failed"] == 3
-    assert "answer/p" not in tracked, "nothing is claimed"
+    metrics_of_arm = arm_metrics(report)["good"]
+    assert metrics_of_arm["seeds_failed"] == 3
+    assert "answer/p" not in metrics_of_arm, "nothing is claimed"
 
 
 def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
-    found = summarise(plan(), records())
-    effect, tracked = found.effect("good", "iid/accuracy"), arm_metrics(found)
+    report = summarise(make_study_plan(), make_study_records())
+    effect, metrics_of_arms = report.effect("good", "iid/accuracy"), arm_metrics(report)
     assert effect is not None
-    answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer")}
+    answer = {name: value for name, value in metrics_of_arms["good"].items() if name.startswith("answer")}
     assert all(value == float(f"{value:.10g}") for value in answer.values()), "no rounding errors"
     assert pytest.approx(answer, rel=1e-9) == {
         "answer/p": effect.p,
         **{
-            f"answer/{name}": tracked["good"][f"iid/accuracy{end}"]
-            for end, name in (
+            f"answer/{name}": metrics_of_arms["good"][f"iid/accuracy{suffix}"]
+            for suffix, name in (
                 ("", "estimate"),
                 (".ci_high", "estimate_high"),
                 (".ci_low", "estimate_low"),
@@ -225,193 +249,226 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
             )
         },
     }
-    assert arm_tags(found)["good"]["answer"] == "iid/accuracy"
-    assert "answer/p" not in tracked["baseline"]
-    assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
+    assert arm_tags(report)["good"]["answer"] == "iid/accuracy"
+    assert "answer/p" not in metrics_of_arms["baseline"]
+    assert not [name for name in arm_metrics(replace(report, left=1))["good"] if name.endswith("/p")]
 
 
 def test_undecided_verdicts_state_the_chance_of_a_decision() -> None:
-    found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
-    (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
-    assert [each.more for each in open_.outlooks] == [4, 8, 24]
-    assert all(0 <= each.chance <= 1 for each in open_.outlooks)
-    differences = [each.difference for each in open_.outlooks]
+    report = summarise(
+        make_study_plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), make_study_records()
+    )
+    (undecided_verdict,) = [verdict for verdict in report.verdicts if verdict.kind == "undecided"]
+    assert [outlook.more for outlook in undecided_verdict.outlooks] == [4, 8, 24]
+    assert all(0 <= outlook.chance <= 1 for outlook in undecided_verdict.outlooks)
+    differences = [outlook.difference for outlook in undecided_verdict.outlooks]
     assert differences == sorted(differences, reverse=True)
-    chance = f"{open_.outlooks[1].chance:.0%}"
-    assert open_.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
-    assert not any(each.outlooks for each in found.verdicts if each is not open_)
-    (grid,) = [each for each in all_tables(found) if "chance that more seeds decide" in each.title]
-    assert grid.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
-    assert [row[0] for row in grid.rows] == [open_.arm]
-    assert grid.rows[0][2].startswith(chance)
-    assert json.loads(as_json(found))["verdicts"][2]["outlooks"][1]["more"] == 8
+    chance = f"{undecided_verdict.outlooks[1].chance:.0%}"
+    assert undecided_verdict.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
+    assert not any(verdict.outlooks for verdict in report.verdicts if verdict is not undecided_verdict)
+    (table,) = [
+        candidate for candidate in all_tables(report) if "chance that more seeds decide" in candidate.title
+    ]
+    assert table.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
+    assert [row[0] for row in table.rows] == [undecided_verdict.arm]
+    assert table.rows[0][2].startswith(chance)
+    assert json.loads(as_json(report))["verdicts"][2]["outlooks"][1]["more"] == 8
 
 
-def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
-    assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
+def test_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
+    assert set(verdict_kinds(summarise(make_study_plan(), make_study_records(baseline=(103,)))).values()) == {
+        "undecided"
+    }
 
 
 def test_open_seeds_leave_an_arm_undecided() -> None:
-    """A look before the end is no test: the seeds that are there were not chosen beforehand."""
-    known = records()
-    planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
-    missing = [each for each in known if each.trial_id not in ("good-107", "good-108")]
-    found = summarise(plan(trials=planned), missing)
-    said = {each.arm: each.text for each in found.verdicts}
-    assert said["good"] == "undecided: 2 seeds not run"
-    assert {each.arm: each.seeds for each in found.verdicts}["good"] == "6 of 8 seeds finished"
-    assert {each.arm: each.p is None for each in found.effects if each.primary} == {
-        **dict.fromkeys(said, False),
+    """An early look is no test, because nobody fixed the finished seeds in advance."""
+    study_records = make_study_records()
+    planned_trials = tuple(
+        PlannedTrial(record.trial_id, record.arm, "confirm", 0, record.seed, 0) for record in study_records
+    )
+    ended_records = [trial for trial in study_records if trial.trial_id not in ("good-107", "good-108")]
+    report = summarise(make_study_plan(trials=planned_trials), ended_records)
+    texts = {verdict.arm: verdict.text for verdict in report.verdicts}
+    assert texts["good"] == "undecided: 2 seeds not run"
+    assert {verdict.arm: verdict.seeds for verdict in report.verdicts}["good"] == "6 of 8 seeds finished"
+    assert {effect.arm: effect.p is None for effect in report.effects if effect.primary} == {
+        **dict.fromkeys(texts, False),
         "good": True,
     }
-    assert said["bad"] == "worse"
+    assert texts["bad"] == "worse"
 
 
-def test_an_arm_without_any_result_has_no_verdict() -> None:
-    known = [each for each in records() if each.arm != "good"]
-    planned = tuple(PlannedTrial(f"good-{seed}", "good", "confirm", 0, seed, 0) for seed in SEEDS)
-    found = summarise(plan(trials=planned), known)
-    verdict = found.verdict("good")
+def test_arm_without_results_has_no_verdict() -> None:
+    study_records = [record for record in make_study_records() if record.arm != "good"]
+    planned_trials = tuple(PlannedTrial(f"good-{seed}", "good", "confirm", 0, seed, 0) for seed in SEEDS)
+    report = summarise(make_study_plan(trials=planned_trials), study_records)
+    verdict = report.verdict("good")
     assert verdict is not None
     assert (verdict.kind, verdict.is_decided, "undecided" in verdict.line) == (None, False, False)
-    assert [each["kind"] for each in json.loads(as_json(found))["verdicts"] if each["arm"] == "good"] == [
-        None
-    ]
-    assert not any("good" in line for line in verdict_lines(found))
+    assert [
+        verdict["kind"] for verdict in json.loads(as_json(report))["verdicts"] if verdict["arm"] == "good"
+    ] == [None]
+    assert not any("good" in line for line in verdict_lines(report))
 
 
-def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() -> None:
-    asked = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
-    wide, narrow = summarise(plan(answer=asked), records()), summarise(plan(), records())
-    both = [report.effect("good", "iid/accuracy") for report in (wide, narrow)]
-    ends = [each.estimate.low for each in both if each is not None]
-    assert None not in ends
-    assert ends[0] < ends[1]  # type: ignore[operator]
-    depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
-    assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
+def test_additional_outcomes_widen_intervals_and_have_verdicts() -> None:
+    answer = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
+    two_outcome_report, one_outcome_report = (
+        summarise(make_study_plan(answer=answer), make_study_records()),
+        summarise(make_study_plan(), make_study_records()),
+    )
+    effects = [report.effect("good", "iid/accuracy") for report in (two_outcome_report, one_outcome_report)]
+    lower_ends = [effect.estimate.low for effect in effects if effect is not None]
+    assert None not in lower_ends
+    assert lower_ends[0] < lower_ends[1]  # type: ignore[operator]
+    depth_kinds = {
+        verdict.arm: verdict.kind for verdict in two_outcome_report.verdicts if verdict.metric == "iid/depth"
+    }
+    assert depth_kinds["good"] == "higher", (
+        "depth has no declared direction, and the margin belongs to accuracy"
+    )
     tags = {"answer", "answer2", "decision", "verdict", "verdict.iid/depth", "intervals"}
-    assert set(arm_tags(wide)["good"]) == tags
-    tracked = list(arm_metrics(wide)["good"])
-    assert tracked[0] == "answer/estimate"
-    assert tracked[7:9] == ["answer/p", "answer2/estimate"]
+    assert set(arm_tags(two_outcome_report)["good"]) == tags
+    metric_names = list(arm_metrics(two_outcome_report)["good"])
+    assert metric_names[0] == "answer/estimate"
+    assert metric_names[7:9] == ["answer/p", "answer2/estimate"]
 
 
 def test_screen_lists_decided_and_undecided_arms() -> None:
-    asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
-    found = summarise(plan(answer=asked), records(good=(103,)))
-    decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
-    *first, last, _ = verdict_lines(found)
-    assert first[:2] == [f"decided: {line}" for line in decided]
-    assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
-    assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
-    *nothing, _ = verdict_lines(summarise(plan(), records(baseline=(103,))))
-    assert nothing == [
+    answer = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
+    report = summarise(make_study_plan(answer=answer), make_study_records(good=(103,)))
+    decided_lines = [
+        verdict.line
+        for verdict in report.verdicts
+        if verdict.arm != "good" and verdict.metric == "iid/accuracy"
+    ]
+    *first_lines, last_line, _ = verdict_lines(report)
+    assert first_lines[:2] == [f"decided: {line}" for line in decided_lines]
+    assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first_lines
+    assert (
+        last_line == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
+    )
+    *undecided_lines, _ = verdict_lines(summarise(make_study_plan(), make_study_records(baseline=(103,))))
+    assert undecided_lines == [
         "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
     ]
 
 
 def test_crashed_reevaluation_has_no_value() -> None:
     overrides = {"model.halt.threshold": 0.5}
-    again = [
-        record("good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
+    reevaluations = [
+        make_study_record(
+            "good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"reevaluation-{seed}"
+        )
         for seed, outcome in zip(
             SEEDS[:3], (OutcomeKind.FINISHED, OutcomeKind.CRASHED, OutcomeKind.CRASHED), strict=True
         )
     ]
-    found = summarise(plan(posthoc=(overrides,)), [*records(), *again])
-    (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
+    report = summarise(make_study_plan(posthoc=(overrides,)), [*make_study_records(), *reevaluations])
+    (cell,) = [cell for cell in report.posthoc if cell.metric == "iid/accuracy"]
     assert (cell.estimate.n, cell.failed) == (1, 2)
-    assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
-    (grid,) = [each for each in all_tables(found) if "re-evaluated" in each.title]
-    assert grid.rows[0][2].endswith("(1 of 3 finished)")
+    assert cell.estimate.mean == pytest.approx(make_study_record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
+    (table,) = [candidate for candidate in all_tables(report) if "re-evaluated" in candidate.title]
+    assert table.rows[0][2].endswith("(1 of 3 finished)")
 
 
-def _seeds_of(found: Report) -> list[Grid]:
-    return [each for each in all_tables(found) if each.title.endswith("seed by seed")]
+def _seed_tables(report: Report) -> list[Grid]:
+    return [table for table in all_tables(report) if table.title.endswith("seed by seed")]
 
 
 def test_points_of_a_front_are_reported_separately() -> None:
-    """Two points, one accurate and deep, one shallow and poor: their mean is no system."""
+    """The mean of an accurate deep point and a poor shallow point describes neither."""
     objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
     confirm = ConfirmPlan(2, SEEDS, ("iid",))
-    shallow = []
-    for each in records():
-        assert each.last is not None
+    second_points = []
+    for record in make_study_records():
+        assert record.last is not None
         metrics = {
-            **each.last.metrics,
-            "iid/accuracy": each.last.metrics["iid/accuracy"] - 0.4,
+            **record.last.metrics,
+            "iid/accuracy": record.last.metrics["iid/accuracy"] - 0.4,
             "iid/depth": 1.0,
         }
-        last = replace(each.last, metrics=metrics)
-        shallow.append(
-            replace(each, rank=1, trial_id=f"{each.trial_id}-1", last=last, assignment={"lr": 0.1})
+        last = replace(record.last, metrics=metrics)
+        second_points.append(
+            replace(record, rank=1, trial_id=f"{record.trial_id}-1", last=last, assignment={"lr": 0.1})
         )
-    found = summarise(plan(search=search, confirm=confirm), [*records(), *shallow])
-    cell = found.cell("baseline", "iid/accuracy")
+    report = summarise(
+        make_study_plan(search=search, confirm=confirm), [*make_study_records(), *second_points]
+    )
+    cell = report.cell("baseline", "iid/accuracy")
     assert cell is not None
     assert cell.estimate.mean == pytest.approx(0.8, abs=0.01)
-    points = {
-        each.setting: each.estimate.mean
-        for each in found.points
-        if (each.arm, each.metric) == ("baseline", "iid/accuracy")
+    means_of_points = {
+        point.setting: point.estimate.mean
+        for point in report.points
+        if (point.arm, point.metric) == ("baseline", "iid/accuracy")
     }
-    assert list(points) == ["point 1: ", "point 2: lr=0.1"]
-    assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
-    (grid,) = [each for each in all_tables(found) if each.title.startswith("confirmed points")]
-    assert len(grid.rows) == 8
-    assert any("those of point 1" in each for each in warning_texts(found))
-    alone = replace(search, objectives=objectives[:1])
-    averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
-        "baseline", "iid/accuracy"
+    assert list(means_of_points) == ["point 1: ", "point 2: lr=0.1"]
+    assert list(means_of_points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
+    (table,) = [
+        candidate for candidate in all_tables(report) if candidate.title.startswith("confirmed points")
+    ]
+    assert len(table.rows) == 8
+    assert any("those of point 1" in warning_text for warning_text in warning_texts(report))
+    single_search = replace(search, objectives=objectives[:1])
+    averaged_cell = summarise(
+        make_study_plan(search=single_search, confirm=confirm), [*make_study_records(), *second_points]
+    ).cell("baseline", "iid/accuracy")
+    assert averaged_cell is not None
+    [warning] = warning_texts(
+        summarise(
+            make_study_plan(search=single_search, confirm=confirm), [*make_study_records(), *second_points]
+        )
     )
-    assert averaged is not None
-    [shown] = warning_texts(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
-    assert shown.startswith("The 2 best params of each arm were confirmed")
-    assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
+    assert warning.startswith("The 2 best params of each arm were confirmed")
+    assert averaged_cell.estimate.mean == pytest.approx(0.6, abs=0.01)
 
 
-def test_a_search_that_confirms_on_no_test_split_claims_nothing() -> None:
+def test_search_without_a_test_split_has_no_verdict() -> None:
     objectives = (Objective(metric="valid/accuracy", goal="max"),)
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
-    asked = plan(search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3))
-    found = summarise(asked, records())
-    assert found.verdicts == ()
-    assert not any(each.primary for each in found.effects)
-    assert "valid/accuracy" in screen_table(found).headers
-    assert "confirm: {splits: [test]}" in " ".join(warning_texts(found))
+    search_plan = make_study_plan(
+        search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3)
+    )
+    report = summarise(search_plan, make_study_records())
+    assert report.verdicts == ()
+    assert not any(effect.primary for effect in report.effects)
+    assert "valid/accuracy" in screen_table(report).headers
+    assert "confirm: {splits: [test]}" in " ".join(warning_texts(report))
 
 
-def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> Report:
-    """What is said where seeds of an arm measured these in the primary outcome."""
-    made = plan(names, answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
-    given = [record(name, seed) for name in names for seed in SEEDS]
-    known = [
-        replace(each, last=replace(each.last, metrics={"iid/accuracy": values(each.arm, each.seed)}))
-        for each in given
-        if each.last is not None
+def report_of_values(values: Callable[[str, int], float], names: tuple[str, ...]) -> Report:
+    """Return the report of arms that measured these values in the primary outcome."""
+    outcome_plan = make_study_plan(names, answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
+    study_records = [make_study_record(name, seed) for name in names for seed in SEEDS]
+    measured_records = [
+        replace(record, last=replace(record.last, metrics={"iid/accuracy": values(record.arm, record.seed)}))
+        for record in study_records
+        if record.last is not None
     ]
-    return summarise(made, known)
+    return summarise(outcome_plan, measured_records)
 
 
 def test_rounding_errors_make_no_arm_better() -> None:
-    def values(arm: str, seed: int) -> float:
+    def value_of(arm: str, seed: int) -> float:
         return 0.5 + NOISE[SEEDS.index(seed)] + (2e-16 * (2 + seed % 3) if arm == "good" else 0.0)
 
-    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    (verdict,) = report_of_values(value_of, ("baseline", "good")).verdicts
     assert verdict.kind == "undecided"
     assert verdict.difference is not None
     assert verdict.difference.mean == 0.0
 
 
 def test_claims_about_small_values_are_displayed() -> None:
-    """An error of squares in units of physics, say."""
+    """An example is a squared error in physical units."""
 
-    def values(arm: str, seed: int) -> float:
-        place = SEEDS.index(seed)
-        own = 1e-14 + 1e-15 * NOISE[(place * 3) % 8] if arm == "good" else 0.0
-        return 1e-13 * (1 + NOISE[place]) + own
+    def value_of(arm: str, seed: int) -> float:
+        index = SEEDS.index(seed)
+        arm_offset = 1e-14 + 1e-15 * NOISE[(index * 3) % 8] if arm == "good" else 0.0
+        return 1e-13 * (1 + NOISE[index]) + arm_offset
 
-    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    (verdict,) = report_of_values(value_of, ("baseline", "good")).verdicts
     assert verdict.kind == "better"
     assert "+1e-14 [+" in verdict.line

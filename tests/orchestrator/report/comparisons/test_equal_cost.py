@@ -1,4 +1,4 @@
-"""An arm that wins only by thinking longer is exposed; nothing is extrapolated."""
+"""An arm that wins only by higher cost is disclosed; no value is extrapolated."""
 
 import json
 from dataclasses import replace
@@ -13,90 +13,104 @@ from orchestrator.report.results.details import details
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
+from tests.orchestrator.report.comparisons.test_answers import (
+    METRICS,
+    NOISE,
+    SEEDS,
+    make_study_plan,
+    make_study_record,
+)
 from tests.support.training_code.own_code import forgotten
 from trainables.custom.extensions import add_to_path
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
 DEPTHS = {"baseline": 5.0, "thinker": 8.0, "better": 8.0, "deep": 8.0}
-READ_AT = {0.3: -4.0, 0.5: -2.0, 0.7: -1.0}
-"""By threshold, layers less than as trained."""
-STUDY = plan(
+DEPTH_CHANGES = {0.3: -4.0, 0.5: -2.0, 0.7: -1.0}
+"""Change in layers by threshold."""
+STUDY_PLAN = make_study_plan(
     tuple(DEPTHS),
     confirm=ConfirmPlan(1, SEEDS, ("iid",)),
-    posthoc=tuple({THRESHOLD: each} for each in READ_AT),
-    metrics=tuple(replace(each, is_cost=each.name == "depth") for each in METRICS),
+    posthoc=tuple({THRESHOLD: threshold} for threshold in DEPTH_CHANGES),
+    metrics=tuple(replace(metric, is_cost=metric.name == "depth") for metric in METRICS),
     answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3),
 )
 
 
-def outcome(name, depth, seed):
-    """More layers are worth the same to all; one arm is better at any number of them."""
-    place = SEEDS.index(seed)
-    return 0.5 + 0.03 * depth + 0.1 * (name == "better") + NOISE[(place * 3 + len(name)) % 8]
+def accuracy_of(name, depth, seed):
+    """Return an accuracy that grows with depth in all arms; `better` has an additional gain."""
+    index = SEEDS.index(seed)
+    return 0.5 + 0.03 * depth + 0.1 * (name == "better") + NOISE[(index * 3 + len(name)) % 8]
 
 
-def reading(name, seed, threshold=None):
-    depth = DEPTHS[name] + 0.1 * NOISE[SEEDS.index(seed)] + (READ_AT[threshold] if threshold else 0.0)
+def make_depth_record(name, seed, threshold=None):
+    depth = DEPTHS[name] + 0.1 * NOISE[SEEDS.index(seed)] + (DEPTH_CHANGES[threshold] if threshold else 0.0)
     if name == "deep" and threshold:
         depth = max(depth, 6.0)
-    metrics = {"iid/accuracy": outcome(name, depth, seed), "iid/depth": depth}
-    changes = {} if threshold is None else {"phase": "posthoc", "overrides": {THRESHOLD: threshold}}
-    made = record(name, seed, last=Measurement(1, 1.0, metrics), **changes)
-    return replace(made, trial_id=f"{made.trial_id}-{threshold}")
+    metrics = {"iid/accuracy": accuracy_of(name, depth, seed), "iid/depth": depth}
+    fields = {} if threshold is None else {"phase": "posthoc", "overrides": {THRESHOLD: threshold}}
+    depth_record = make_study_record(name, seed, last=Measurement(1, 1.0, metrics), **fields)
+    return replace(depth_record, trial_id=f"{depth_record.trial_id}-{threshold}")
 
 
-def study():
-    settings = (None, *READ_AT)
-    return [reading(name, seed, each) for name in DEPTHS for seed in SEEDS for each in settings]
+def make_depth_records():
+    settings = (None, *DEPTH_CHANGES)
+    return [
+        make_depth_record(name, seed, setting) for name in DEPTHS for seed in SEEDS for setting in settings
+    ]
 
 
-def equal(report):
-    return {each.arm: each for each in report.equal_costs}
+def equal_costs_by_arm(report):
+    return {equal_cost.arm: equal_cost for equal_cost in report.equal_costs}
 
 
 def test_gain_from_depth_disappears_at_equal_depth():
-    found = equal(summarise(STUDY, study()))
-    thinker, better = found["thinker"], found["better"]
-    assert thinker.as_trained.low > 0.05
-    assert thinker.equal.low < 0 < thinker.equal.high
-    assert abs(thinker.equal.mean) < 0.01
-    assert better.equal.low > 0.08
-    assert (thinker.cost, thinker.path, thinker.reached) == ("iid/depth", THRESHOLD, 8)
-    assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
+    equal_costs = equal_costs_by_arm(summarise(STUDY_PLAN, make_depth_records()))
+    thinker_cost, better_cost = equal_costs["thinker"], equal_costs["better"]
+    assert thinker_cost.as_trained.low > 0.05
+    assert thinker_cost.equal.low < 0 < thinker_cost.equal.high
+    assert abs(thinker_cost.equal.mean) < 0.01
+    assert better_cost.equal.low > 0.08
+    assert (thinker_cost.cost, thinker_cost.path, thinker_cost.reached) == ("iid/depth", THRESHOLD, 8)
+    assert (thinker_cost.own_cost, thinker_cost.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
 
 
 def test_gain_from_cost_is_a_warning():
-    report = summarise(STUDY, study())
-    assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [shown] = [each for each in warning_texts(report) if "spends" in each]
-    assert shown.startswith(
+    report = summarise(STUDY_PLAN, make_depth_records())
+    assert [verdict.kind for verdict in report.verdicts] == ["better"] * 3
+    [warning] = [text for text in warning_texts(report) if "spends" in text]
+    assert warning.startswith(
         "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
     )
-    undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
-    assert not [each for each in warning_texts(replace(report, verdicts=undecided)) if "spends" in each]
+    undecided_verdicts = tuple(replace(verdict, kind="undecided") for verdict in report.verdicts)
+    assert not [
+        text for text in warning_texts(replace(report, verdicts=undecided_verdicts)) if "spends" in text
+    ]
 
 
-def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():
-    answered = replace(STUDY, answer=AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6))
-    report = summarise(answered, study())
-    assert {(each.outcome, each.cost) for each in report.equal_costs} == {("iid/accuracy", "iid/depth")}
-    drawn = details(answered, report, study(), {}).costs
-    assert {(each.outcome, each.cost) for each in drawn} == {("iid/accuracy", "iid/depth")}
+def test_cost_that_is_an_outcome_is_not_compared_with_itself():
+    plan_with_cost_outcome = replace(
+        STUDY_PLAN, answer=AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
+    )
+    report = summarise(plan_with_cost_outcome, make_depth_records())
+    assert {(equal_cost.outcome, equal_cost.cost) for equal_cost in report.equal_costs} == {
+        ("iid/accuracy", "iid/depth")
+    }
+    cost_details = details(plan_with_cost_outcome, report, make_depth_records(), {}).costs
+    assert {(detail.outcome, detail.cost) for detail in cost_details} == {("iid/accuracy", "iid/depth")}
 
 
 def test_no_estimate_if_no_seed_reaches_the_cost():
-    report = summarise(STUDY, study())
-    deep = equal(report)["deep"]
-    assert deep.equal is None
-    assert deep.reached == 0
+    report = summarise(STUDY_PLAN, make_depth_records())
+    deep_cost = equal_costs_by_arm(report)["deep"]
+    assert deep_cost.equal is None
+    assert deep_cost.reached == 0
     text = as_markdown_report(report, [])
     assert "unknown: 0 of 8 seeds reach this cost" in text
     assert "exploratory: arms at the cost of their references" in text
 
 
-OWN = """
+CUSTOM_CODE = """
 metrics = {"accuracy": {"better": "max", "range": [0, 1]}, "depth": {"unit": "calls", "cost": True}}
 
 def train(settings, trial):
@@ -109,78 +123,84 @@ haltsweep = {"metrics": metrics, "evaluate": evaluate}
 """
 
 
-def test_own_metrics_that_are_declared_as_costs_are_compared_alike(tmp_path):
+def test_declared_cost_of_a_custom_trainable_is_compared(tmp_path):
     spec = {
         "name": "own",
         "question": "Who wins by more calls?",
         "trainable": "calling:train",
         "baseline": {"threshold": 0.9, "kind": "baseline"},
-        "arms": {name: {"why": "its own", "set": {"kind": name}} for name in DEPTHS if name != "baseline"},
+        "arms": {name: {"why": "a kind", "set": {"kind": name}} for name in DEPTHS if name != "baseline"},
         "confirm": {"seeds": list(SEEDS), "splits": ["iid"]},
-        "posthoc": {"threshold": [*READ_AT]},
+        "posthoc": {"threshold": [*DEPTH_CHANGES]},
         "answer": {"metric": "iid/accuracy", "margin": 0.02},
     }
-    (tmp_path / "calling.py").write_text(OWN)
+    (tmp_path / "calling.py").write_text(CUSTOM_CODE)
     (tmp_path / "own.yaml").write_text(json.dumps(spec))
     with forgotten(tmp_path):
         add_to_path(tmp_path)
-        _, planned = plan_file(tmp_path / "own.yaml")
-    readings = [
-        replace(each, overrides={"threshold": each.overrides[THRESHOLD]} if each.overrides else {})
-        for each in study()
+        _, planned_sweep = plan_file(tmp_path / "own.yaml")
+    trial_records = [
+        replace(record, overrides={"threshold": record.overrides[THRESHOLD]} if record.overrides else {})
+        for record in make_depth_records()
     ]
-    report = summarise(planned, readings)
-    found = equal(report)
-    assert {each.cost for each in report.equal_costs} == {"iid/depth"}
-    assert found["thinker"].equal.low < 0 < found["thinker"].equal.high
-    assert found["better"].equal.low > 0.08
+    report = summarise(planned_sweep, trial_records)
+    equal_costs = equal_costs_by_arm(report)
+    assert {equal_cost.cost for equal_cost in report.equal_costs} == {"iid/depth"}
+    assert equal_costs["thinker"].equal.low < 0 < equal_costs["thinker"].equal.high
+    assert equal_costs["better"].equal.low > 0.08
 
 
 def test_no_estimate_if_one_seed_misses_the_cost():
-    changed = [
-        replace(each, outcome=OutcomeKind.CRASHED, last=None)
-        if each.arm == "thinker"
-        and each.seed == 103
-        and each.overrides in ({THRESHOLD: 0.3}, {THRESHOLD: 0.5})
-        else each
-        for each in study()
+    records_with_crash = [
+        replace(record, outcome=OutcomeKind.CRASHED, last=None)
+        if record.arm == "thinker"
+        and record.seed == 103
+        and record.overrides in ({THRESHOLD: 0.3}, {THRESHOLD: 0.5})
+        else record
+        for record in make_depth_records()
     ]
-    thinker = equal(summarise(STUDY, changed))["thinker"]
-    assert (thinker.reached, thinker.seeds, thinker.equal) == (7, 8, None)
+    thinker_cost = equal_costs_by_arm(summarise(STUDY_PLAN, records_with_crash))["thinker"]
+    assert (thinker_cost.reached, thinker_cost.seeds, thinker_cost.equal) == (7, 8, None)
 
 
-def test_fields_are_interpolated_each_for_itself():
-    both = replace(STUDY, posthoc=(*STUDY.posthoc, {LAYERS: 3}))
-    more = [
-        replace(reading("thinker", seed, 0.3), overrides={LAYERS: 3}, trial_id=f"layers-{seed}")
+def test_fields_are_interpolated_separately():
+    plan_with_layers = replace(STUDY_PLAN, posthoc=(*STUDY_PLAN.posthoc, {LAYERS: 3}))
+    layer_records = [
+        replace(make_depth_record("thinker", seed, 0.3), overrides={LAYERS: 3}, trial_id=f"layers-{seed}")
         for seed in SEEDS
     ]
-    found = [each for each in summarise(both, [*study(), *more]).equal_costs if each.arm == "thinker"]
-    assert [each.path for each in found] == [THRESHOLD, LAYERS]
-    assert all(each.reached == 8 for each in found)
+    equal_costs = [
+        equal_cost
+        for equal_cost in summarise(plan_with_layers, [*make_depth_records(), *layer_records]).equal_costs
+        if equal_cost.arm == "thinker"
+    ]
+    assert [cost.path for cost in equal_costs] == [THRESHOLD, LAYERS]
+    assert all(cost.reached == 8 for cost in equal_costs)
 
 
-def test_settings_are_compared_with_as_trained_seed_by_seed():
-    report = summarise(STUDY, study())
-    (found,) = (
-        each.estimate
-        for each in report.setting_effects
-        if each.arm == "baseline" and each.setting == f"{THRESHOLD}=0.5"
+def test_settings_are_compared_with_as_trained_by_seed():
+    report = summarise(STUDY_PLAN, make_depth_records())
+    (estimate,) = (
+        setting_effect.estimate
+        for setting_effect in report.setting_effects
+        if setting_effect.arm == "baseline" and setting_effect.setting == f"{THRESHOLD}=0.5"
     )
-    assert found.n == 8
-    assert found.mean == pytest.approx(-0.06)
-    assert found.high is None or found.high - found.low < 1e-6, "what seeds have in common is gone"
+    assert estimate.n == 8
+    assert estimate.mean == pytest.approx(-0.06)
+    assert estimate.high is None or estimate.high - estimate.low < 1e-6, (
+        "pairing removes the common part of each seed"
+    )
     assert "other settings minus as trained, paired by seed" in as_markdown_report(report, [])
 
 
-def test_differences_end_where_quantities_do():
-    """Two seeds that differ a lot: Student's t alone would reach beyond accuracies of 0 and 1."""
+def test_equal_cost_differences_are_clipped_to_the_range_of_the_metric():
+    """Student's t alone would give an interval beyond accuracies of 0 and 1 for two seeds."""
     accuracies = {None: (0.9, 0.1), 0.5: (0.2, 0.8)}
     records = [
         replace(
-            made := reading(name, seed, threshold),
+            depth_record := make_depth_record(name, seed, threshold),
             last=replace(
-                made.last,
+                depth_record.last,
                 metrics={
                     "iid/accuracy": abs((name == "thinker") - accuracies[threshold][SEEDS.index(seed)]),
                     "iid/depth": 5.0 if name == "baseline" or threshold else 8.0,
@@ -191,15 +211,18 @@ def test_differences_end_where_quantities_do():
         for seed in SEEDS[:2]
         for threshold in accuracies
     ]
-    found = summarise(STUDY, records)
-    for each in (equal(found)["thinker"].as_trained, equal(found)["thinker"].equal):
-        assert (each.low, each.high) == (-1.0, 1.0)
-    for each in found.setting_effects:
-        if each.metric == "iid/accuracy":
-            assert (each.estimate.low, each.estimate.high) == (-1.0, 1.0)
+    report = summarise(STUDY_PLAN, records)
+    for interval in (
+        equal_costs_by_arm(report)["thinker"].as_trained,
+        equal_costs_by_arm(report)["thinker"].equal,
+    ):
+        assert (interval.low, interval.high) == (-1.0, 1.0)
+    for setting_effect in report.setting_effects:
+        if setting_effect.metric == "iid/accuracy":
+            assert (setting_effect.estimate.low, setting_effect.estimate.high) == (-1.0, 1.0)
 
 
-def test_interpolation():
+def test_interpolation_averages_equal_costs_and_never_extrapolates():
     points = [(3.0, 0.3), (1.0, 0.1), (5.0, 0.9), (3.0, 0.5)]
     assert interpolate(points, 2.0) == pytest.approx(0.25)
     assert interpolate(points, 3.0) == pytest.approx(0.4)
@@ -212,12 +235,14 @@ def test_interpolation():
 
 
 def test_seed_without_a_cost_counts_as_missing():
-    def silent(each):
-        if (each.arm, each.seed, each.phase) != ("thinker", SEEDS[0], "confirm"):
-            return each
-        accuracy = {"iid/accuracy": each.last.metrics["iid/accuracy"]}
-        return replace(each, last=replace(each.last, metrics=accuracy))
+    def drop_cost(record):
+        if (record.arm, record.seed, record.phase) != ("thinker", SEEDS[0], "confirm"):
+            return record
+        accuracy = {"iid/accuracy": record.last.metrics["iid/accuracy"]}
+        return replace(record, last=replace(record.last, metrics=accuracy))
 
-    found = equal(summarise(STUDY, [silent(each) for each in study()]))["thinker"]
-    assert (found.reached, found.seeds, found.equal) == (7, 8, None)
-    assert found.as_trained.n == 8
+    thinker_cost = equal_costs_by_arm(
+        summarise(STUDY_PLAN, [drop_cost(record) for record in make_depth_records()])
+    )["thinker"]
+    assert (thinker_cost.reached, thinker_cost.seeds, thinker_cost.equal) == (7, 8, None)
+    assert thinker_cost.as_trained.n == 8

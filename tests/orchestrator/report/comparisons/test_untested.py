@@ -1,4 +1,4 @@
-"""Verdicts are withheld on different test sets and on outcomes that settings fix; in every form alike."""
+"""Reports withhold verdicts on different test sets and on outcomes that settings fix."""
 
 import json
 from collections.abc import Callable
@@ -14,57 +14,72 @@ from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import Record
-from tests.orchestrator.report.comparisons.test_answers import METRICS, kinds, plan, records
+from tests.orchestrator.report.comparisons.test_answers import (
+    METRICS,
+    make_study_plan,
+    make_study_records,
+    verdict_kinds,
+)
 
 OUTCOME = "iid/accuracy"
-DEPTH = replace(METRICS[1], is_cost=True, high_from="depth_bound", moves_with="depth")
-OF_DEPTH = AnswerPlan(("iid/accuracy", "iid/depth"), None, 0.05, 6)
+DEPTH_METRIC = replace(METRICS[1], is_cost=True, high_from="depth_bound", moves_with="depth")
+DEPTH_ANSWER = AnswerPlan(("iid/accuracy", "iid/depth"), None, 0.05, 6)
 
 
-def with_digests(digest: Callable[[str, int], dict[str, str]]) -> list[Record]:
-    """Records of trials that reported the digests of their splits, by arm and seed."""
-    return [replace(each, attributes=digest(each.arm, each.seed)) for each in records()]
+def records_with_digests(digests_of: Callable[[str, int], dict[str, str]]) -> list[Record]:
+    """Return records whose trials reported the digests of their splits by arm and seed."""
+    return [
+        replace(record, attributes=digests_of(record.arm, record.seed)) for record in make_study_records()
+    ]
 
 
-def measuring(each: Record, metrics: dict[str, float]) -> Record:
-    """The record with these last values."""
-    assert each.last is not None
-    return replace(each, last=replace(each.last, metrics={**each.last.metrics, **metrics}))
+def with_metrics(trial_record: Record, metrics: dict[str, float]) -> Record:
+    """Return the record with these last values."""
+    assert trial_record.last is not None
+    return replace(
+        trial_record, last=replace(trial_record.last, metrics={**trial_record.last.metrics, **metrics})
+    )
 
 
-def value_of(each: Record, metric: str) -> float:
-    assert each.last is not None
-    return each.last.metrics[metric]
+def last_value(trial_record: Record, metric: str) -> float:
+    assert trial_record.last is not None
+    return trial_record.last.metrics[metric]
 
 
-def verdict(report: Report, arm: str, metric: str = OUTCOME) -> ArmVerdict:
-    return next(each for each in report.verdicts if (each.arm, each.metric) == (arm, metric))
+def find_verdict(report: Report, arm: str, metric: str = OUTCOME) -> ArmVerdict:
+    return next(verdict for verdict in report.verdicts if (verdict.arm, verdict.metric) == (arm, metric))
 
 
 def test_different_test_examples_withhold_the_verdict() -> None:
-    found = summarise(
-        plan(), with_digests(lambda arm, _: {"iid/digest": "b" * 32 if arm == "good" else "a" * 32})
+    report = summarise(
+        make_study_plan(),
+        records_with_digests(lambda arm, _: {"iid/digest": "b" * 32 if arm == "good" else "a" * 32}),
     )
-    assert kinds(found) == {"good": "undecided", "bad": "worse", "same": "no difference"}
-    said = verdict(found, "good")
-    assert (said.withheld, said.p, said.outlooks) == ("different-test-sets", None, ())
+    assert verdict_kinds(report) == {"good": "undecided", "bad": "worse", "same": "no difference"}
+    withheld_verdict = find_verdict(report, "good")
+    assert (withheld_verdict.withheld, withheld_verdict.p, withheld_verdict.outlooks) == (
+        "different-test-sets",
+        None,
+        (),
+    )
     assert (
-        "good was measured on other examples of iid (digest bbbbbbbb) than baseline (aaaaaaaa)" in said.line
+        "good was measured on other examples of iid (digest bbbbbbbb) than baseline (aaaaaaaa)"
+        in withheld_verdict.line
     )
-    effect = found.effect("good", OUTCOME)
+    effect = report.effect("good", OUTCOME)
     assert effect is not None
     assert effect.p is effect.p_sign_flips is None
-    assert "answer/p" not in arm_metrics(found)["good"]
-    [warning] = json.loads(as_json(found))["warnings"]
+    assert "answer/p" not in arm_metrics(report)["good"]
+    [warning] = json.loads(as_json(report))["warnings"]
     assert {key: warning[key] for key in ("code", "arm", "outcome")} == {
         "code": "different-test-sets",
         "arm": "good",
         "outcome": OUTCOME,
     }
-    assert warning["text"] in arm_tags(found)["good"]["notice"]
-    assert arm_tags(found)["good"]["verdict"] == said.line
-    assert any(line.startswith("not tested: good:") for line in verdict_lines(found))
-    for text in (as_markdown_report(found, []), html_page(found)):
+    assert warning["text"] in arm_tags(report)["good"]["notice"]
+    assert arm_tags(report)["good"]["verdict"] == withheld_verdict.line
+    assert any(line.startswith("not tested: good:") for line in verdict_lines(report))
+    for text in (as_markdown_report(report, []), html_page(report)):
         assert "other examples of iid" in text
 
 
@@ -78,74 +93,90 @@ def test_different_test_examples_withhold_the_verdict() -> None:
     ],
     ids=["one data set a seed", "another split", "of one arm alone", "written otherwise"],
 )
-def test_digests_of_other_splits_change_nothing(
+def test_digests_that_do_not_differ_between_arms_change_no_verdict(
     digest: Callable[[str, int], dict[str, str]],
 ) -> None:
-    without, found = summarise(plan(), records()), summarise(plan(), with_digests(digest))
-    assert found.verdicts == without.verdicts
-    assert found.warnings == ()
+    plain_report, report = (
+        summarise(make_study_plan(), make_study_records()),
+        summarise(make_study_plan(), records_with_digests(digest)),
+    )
+    assert report.verdicts == plain_report.verdicts
+    assert report.warnings == ()
 
 
 def test_missing_digests_are_reported_once() -> None:
-    own = plan(trainable="train.py")
-    scope = summarise(own, records()).interval_scope
+    custom_plan = make_study_plan(trainable="train.py")
+    scope = summarise(custom_plan, make_study_records()).interval_scope
     assert scope is not None
     assert scope.unchecked_tests == ("iid",)
-    told = [each for each in verdict_lines(summarise(own, records())) if "iid/digest" in each]
-    assert len(told) == 1
-    checked = summarise(own, with_digests(lambda *_: {"iid/digest": "same"})).interval_scope
-    assert checked is not None
-    assert checked.unchecked_tests == ()
+    lines = [
+        line for line in verdict_lines(summarise(custom_plan, make_study_records())) if "iid/digest" in line
+    ]
+    assert len(lines) == 1
+    checked_scope = summarise(
+        custom_plan, records_with_digests(lambda *_: {"iid/digest": "same"})
+    ).interval_scope
+    assert checked_scope is not None
+    assert checked_scope.unchecked_tests == ()
 
 
-def of_depth(**parts: object) -> Plan:
-    return plan(answer=OF_DEPTH, metrics=(METRICS[0], DEPTH), **parts)
+def make_depth_plan(**fields: object) -> Plan:
+    return make_study_plan(answer=DEPTH_ANSWER, metrics=(METRICS[0], DEPTH_METRIC), **fields)
 
 
-def at_depth(arm: str, depth: float) -> list[Record]:
-    """Records in which one arm runs `depth` layers in every seed, on every split."""
-    own = {"iid/depth": depth, "far/depth": depth}
+def records_at_depth(arm: str, depth: float) -> list[Record]:
+    """Return records in which one arm computes `depth` layers in every seed and split."""
+    depth_metrics = {"iid/depth": depth, "far/depth": depth}
     return [
-        measuring(
-            each,
-            {"iid/depth_bound": 4.0, "far/depth": value_of(each, "iid/depth")}
-            | (own if each.arm == arm else {}),
+        with_metrics(
+            record,
+            {"iid/depth_bound": 4.0, "far/depth": last_value(record, "iid/depth")}
+            | (depth_metrics if record.arm == arm else {}),
         )
-        for each in records()
+        for record in make_study_records()
     ]
 
 
 def test_fixed_cost_is_not_tested() -> None:
-    found = summarise(of_depth(), at_depth("good", 4.0))
-    said = verdict(found, "good", "iid/depth")
-    assert (said.kind, said.withheld, said.p) == ("undecided", "fixed-by-construction", None)
-    assert said.difference is not None
-    assert said.text == "fixed by construction: iid/depth of good is 4 in every seed"
-    assert [(each.code, each.arm, each.outcome) for each in found.warnings] == [
+    report = summarise(make_depth_plan(), records_at_depth("good", 4.0))
+    withheld_verdict = find_verdict(report, "good", "iid/depth")
+    assert (withheld_verdict.kind, withheld_verdict.withheld, withheld_verdict.p) == (
+        "undecided",
+        "fixed-by-construction",
+        None,
+    )
+    assert withheld_verdict.difference is not None
+    assert withheld_verdict.text == "fixed by construction: iid/depth of good is 4 in every seed"
+    assert [(warning.code, warning.arm, warning.outcome) for warning in report.warnings] == [
         ("fixed-by-construction", "good", "iid/depth")
     ]
-    assert verdict(found, "good").kind == "better", "accuracy is tested"
-    assert not verdict(found, "bad", "iid/depth").withheld
+    assert find_verdict(report, "good").kind == "better", "accuracy is tested"
+    assert not find_verdict(report, "bad", "iid/depth").withheld
 
 
 def test_depth_at_its_bound_is_fixed() -> None:
-    deep = [
-        measuring(each, {"iid/depth_bound": bound, "iid/depth": bound}) if each.arm == "good" else each
-        for each in at_depth("bad", 3.0)
-        for bound in [4.0 + each.number % 2]
+    records_at_bound = [
+        with_metrics(record, {"iid/depth_bound": bound, "iid/depth": bound})
+        if record.arm == "good"
+        else record
+        for record in records_at_depth("bad", 3.0)
+        for bound in [4.0 + record.number % 2]
     ]
-    said = verdict(summarise(of_depth(), deep), "good", "iid/depth")
-    assert said.withheld == "fixed-by-construction"
+    withheld_verdict = find_verdict(summarise(make_depth_plan(), records_at_bound), "good", "iid/depth")
+    assert withheld_verdict.withheld == "fixed-by-construction"
 
 
 @pytest.mark.parametrize("case", ["halts", "another split differs", "no cost"])
 def test_trained_outcomes_are_tested(case: str) -> None:
-    made, known = of_depth(), at_depth("good", 2.0)
+    depth_plan, depth_records = make_depth_plan(), records_at_depth("good", 2.0)
     if case == "halts":
-        proof = ArmCheck("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
-        made = replace(made, proofs=(proof,))
+        check = ArmCheck("good", 1, (), (), 1e6, 4e6, 1.0, 1.0, functional_change=True)
+        depth_plan = replace(depth_plan, proofs=(check,))
     elif case == "no cost":
-        made = replace(made, metrics=METRICS)
+        depth_plan = replace(depth_plan, metrics=METRICS)
     else:
-        known = [measuring(each, {"far/depth": 2.5}) if each.arm == "good" else each for each in known]
-    assert not verdict(summarise(made, known), "good", "iid/depth").withheld
+        depth_records = [
+            with_metrics(record, {"far/depth": 2.5}) if record.arm == "good" else record
+            for record in depth_records
+        ]
+    assert not find_verdict(summarise(depth_plan, depth_records), "good", "iid/depth").withheld

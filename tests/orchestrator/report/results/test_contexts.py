@@ -1,4 +1,4 @@
-"""Arms in several contexts: compared inside each of them, and over all of them where that is asked for."""
+"""arm"} for kinds in kinds_of_draws => "arm"} for kinds in kinds_of_draws"""
 
 import csv
 import io
@@ -28,15 +28,15 @@ from trainables.protocol import Measurement
 
 SEEDS = tuple(range(1, 9))
 LEVELS = {"easy": 0.9, "hard": 0.3}
-ODD = 0.6
+THIRD_LEVEL = 0.6
 ACCURACY = Metric("accuracy", "max", floor_from="chance", shown=("table", "headline"))
 OUTCOME = "test/accuracy"
 
 
-def arm(label: str, context: str, **parts: object) -> Arm:
-    """An arm of a context, compared with the baseline there."""
+def build_arm(label: str, context: str, **fields: object) -> Arm:
+    """Return an arm of a context with the baseline of this context as reference."""
     name = f"{label}[dataset={context}]"
-    made = Arm(
+    context_arm = Arm(
         name=name,
         why="",
         settings={"dataset": context, "arm": label},
@@ -48,29 +48,29 @@ def arm(label: str, context: str, **parts: object) -> Arm:
         context={"dataset": context},
         name_in_context=label,
     )
-    return replace(made, **parts)  # type: ignore[arg-type]
+    return replace(context_arm, **fields)  # type: ignore[arg-type]
 
 
-def plan(*labels: str, pooled: bool = False, contexts: tuple[str, ...] = ("easy", "hard")) -> Plan:
-    """A study of the baseline and arms called `labels` in all contexts."""
+def build_plan(*labels: str, is_pooled: bool = False, contexts: tuple[str, ...] = ("easy", "hard")) -> Plan:
+    """Return a plan with the baseline and arms called `labels` in all contexts."""
     return Plan(
         name="study",
         question="Does it?",
         spec_digest="0",
-        arms=tuple(arm(label, context) for label in ("baseline", *labels) for context in contexts),
+        arms=tuple(build_arm(label, context) for label in ("baseline", *labels) for context in contexts),
         search=None,
         confirm=ConfirmPlan(1, SEEDS, ("test",)),
         posthoc=(),
         resources=Resources(),
         wall_clock_hours=None,
         trials=(),
-        answer=AnswerPlan((OUTCOME,), None, 0.05, len(labels) * (len(contexts) + pooled), pooled),
+        answer=AnswerPlan((OUTCOME,), None, 0.05, len(labels) * (len(contexts) + is_pooled), is_pooled),
         metrics=(ACCURACY,),
     )
 
 
-def record(name: str, seed: int, value: float, **parts: object) -> Record:
-    made = Record(
+def build_record(name: str, seed: int, value: float, **fields: object) -> Record:
+    finished_record = Record(
         trial_id=f"{name}-{seed}",
         sweep="study",
         arm=name,
@@ -89,85 +89,94 @@ def record(name: str, seed: int, value: float, **parts: object) -> Record:
         ended_at=1.0,
         attempts=1,
     )
-    return replace(made, **parts)  # type: ignore[arg-type]
+    return replace(finished_record, **fields)  # type: ignore[arg-type]
 
 
-def records(
-    made: Plan, effects: dict[str, float], spreads: dict[str, float] | None = None, draw: int = 0
+def build_records(
+    plan: Plan, effects: dict[str, float], spreads: dict[str, float] | None = None, noise_seed: int = 0
 ) -> list[Record]:
-    """Of every arm the level of its context, its effect, and noise by the spread of its context."""
-    rng = np.random.default_rng(draw)
-    found = []
-    for each in made.arms:
-        context = str(each.context["dataset"])
+    """Return records with the level of the context, the effect of the arm and noise."""
+    rng = np.random.default_rng(noise_seed)
+    trial_records = []
+    for arm in plan.arms:
+        context = str(arm.context["dataset"])
         spread = (spreads or {}).get(context, 0.01)
-        value = LEVELS.get(context, ODD) + effects.get(each.name, 0.0)
+        value = LEVELS.get(context, THIRD_LEVEL) + effects.get(arm.name, 0.0)
         noise = rng.normal(size=len(SEEDS)) * spread
-        found += [record(each.name, seed, value + one) for seed, one in zip(SEEDS, noise, strict=True)]
-    return found
+        trial_records += [
+            build_record(arm.name, seed, value + error) for seed, error in zip(SEEDS, noise, strict=True)
+        ]
+    return trial_records
 
 
-def kinds(report):
-    return {each.arm: each.kind for each in (*report.verdicts, *report.pooled)}
+def verdict_kinds(report):
+    return {verdict.arm: verdict.kind for verdict in (*report.verdicts, *report.pooled)}
 
 
-def test_contexts_that_differ_by_far_decide_nothing_where_the_arm_has_no_effect():
-    made = plan("arm", pooled=True)
-    found = [kinds(summarise(made, records(made, {}, draw=draw))) for draw in range(40)]
-    assert all(each.keys() == {"arm[dataset=easy]", "arm[dataset=hard]", "arm"} for each in found)
-    wrong = sum(set(each.values()) != {"undecided"} for each in found)
-    assert wrong <= stats.binom(40, 0.05).ppf(0.999), "the level is that of the family"
+def test_differences_between_contexts_decide_no_verdict():
+    plan = build_plan("arm", is_pooled=True)
+    kinds_of_draws = [
+        verdict_kinds(summarise(plan, build_records(plan, {}, noise_seed=draw))) for draw in range(40)
+    ]
+    assert all(kinds.keys() == {"arm[dataset=easy]", "arm[dataset=hard]", "arm"} for kinds in kinds_of_draws)
+    num_false_verdicts = sum(set(kinds.values()) != {"undecided"} for kinds in kinds_of_draws)
+    assert num_false_verdicts <= stats.binom(40, 0.05).ppf(0.999), "the level is that of the family"
 
 
-def test_an_effect_in_one_context_is_decided_there_alone():
-    made = plan("arm", "idle")
-    report = summarise(made, records(made, {"arm[dataset=hard]": -0.1}))
-    assert kinds(report) == {
+def test_effect_in_one_context_is_decided_only_there():
+    plan = build_plan("arm", "idle")
+    report = summarise(plan, build_records(plan, {"arm[dataset=hard]": -0.1}))
+    assert verdict_kinds(report) == {
         "arm[dataset=easy]": "undecided",
         "arm[dataset=hard]": "worse",
         "idle[dataset=easy]": "undecided",
         "idle[dataset=hard]": "undecided",
     }
-    decided = [each for each in report.verdicts if each.kind != "undecided"]
-    assert [(each.arm, each.reference, each.context) for each in decided] == [
+    decided_verdicts = [verdict for verdict in report.verdicts if verdict.kind != "undecided"]
+    assert [(verdict.arm, verdict.reference, verdict.context) for verdict in decided_verdicts] == [
         ("arm[dataset=hard]", "baseline[dataset=hard]", "dataset=hard")
     ]
-    assert {each.reference for each in report.effects} == {"baseline[dataset=easy]", "baseline[dataset=hard]"}
-    assert not any(each.arm.partition("[")[2] != each.reference.partition("[")[2] for each in report.effects)
+    assert {effect.reference for effect in report.effects} == {
+        "baseline[dataset=easy]",
+        "baseline[dataset=hard]",
+    }
+    assert not any(
+        effect.arm.partition("[")[2] != effect.reference.partition("[")[2] for effect in report.effects
+    )
 
 
-def test_seeds_that_scatter_in_one_context_widen_no_interval_of_another():
-    """Not even by the lower bound of spreads, which is half their median."""
-    made = plan("arm", "idle", contexts=("easy", "hard", "odd"))
+def test_spread_of_one_context_widens_no_interval_of_another():
+    """The lower bound of spreads, half their median, uses one context only."""
+    plan = build_plan("arm", "idle", contexts=("easy", "hard", "odd"))
     effects = {"arm[dataset=easy]": 0.02}
-    calm, wild = (
-        summarise(made, records(made, effects, {"easy": 0.001, "hard": spread, "odd": spread}))
+    steady_report, noisy_report = (
+        summarise(plan, build_records(plan, effects, {"easy": 0.001, "hard": spread, "odd": spread}))
         for spread in (0.001, 10.0)
     )
     for name in ("arm[dataset=easy]", "idle[dataset=easy]"):
-        effect, other = (each.effect(name, OUTCOME) for each in (calm, wild))
-        assert (effect.estimate, effect.p) == (other.estimate, other.p)
-        assert not other.spread_raised
-    assert kinds(wild)["arm[dataset=easy]"] == "better"
+        effect, noisy_effect = (report.effect(name, OUTCOME) for report in (steady_report, noisy_report))
+        assert (effect.estimate, effect.p) == (noisy_effect.estimate, noisy_effect.p)
+        assert not noisy_effect.spread_raised
+    assert verdict_kinds(noisy_report)["arm[dataset=easy]"] == "better"
 
 
-def test_intervals_and_p_are_of_the_whole_family():
-    made = plan("arm", pooled=True)
-    report = summarise(made, records(made, {"arm[dataset=hard]": -0.1}))
-    difference = [
+def test_intervals_and_p_values_are_adjusted_for_the_family():
+    plan = build_plan("arm", is_pooled=True)
+    report = summarise(plan, build_records(plan, {"arm[dataset=hard]": -0.1}))
+    differences = [
         dict(report.cell("arm[dataset=hard]", OUTCOME).by_seed)[seed]
         - dict(report.cell("baseline[dataset=hard]", OUTCOME).by_seed)[seed]
         for seed in SEEDS
     ]
-    half = stats.t(7).ppf(1 - 0.05 / 6) * np.std(difference, ddof=1) / sqrt(8)
-    (verdict,) = (each for each in report.verdicts if each.arm == "arm[dataset=hard]")
-    assert verdict.difference.low == pytest.approx(np.mean(difference) - half)
-    assert verdict.p == pytest.approx(3 * stats.ttest_1samp(difference, 0).pvalue)
+    half_width = stats.t(7).ppf(1 - 0.05 / 6) * np.std(differences, ddof=1) / sqrt(8)
+    (verdict,) = (verdict for verdict in report.verdicts if verdict.arm == "arm[dataset=hard]")
+    assert verdict.difference.low == pytest.approx(np.mean(differences) - half_width)
+    assert verdict.p == pytest.approx(3 * stats.ttest_1samp(differences, 0).pvalue)
 
 
-def test_over_all_contexts_the_sample_are_seeds_of_which_each_is_a_mean_of_differences():
-    made = plan("arm", "idle", pooled=True)
-    report = summarise(made, records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.05}))
+def test_pooled_verdict_averages_the_differences_of_each_seed():
+    plan = build_plan("arm", "idle", is_pooled=True)
+    report = summarise(plan, build_records(plan, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.05}))
     by_seed = {
         context: [
             dict(report.cell(f"arm[dataset={context}]", OUTCOME).by_seed)[seed]
@@ -177,117 +186,127 @@ def test_over_all_contexts_the_sample_are_seeds_of_which_each_is_a_mean_of_diffe
         for context in LEVELS
     }
     means = np.mean([*by_seed.values()], axis=0)
-    half = stats.t(7).ppf(1 - 0.05 / 12) * np.std(means, ddof=1) / sqrt(8)
-    pooled = {each.arm: each for each in report.pooled}
-    assert pooled.keys() == {"arm", "idle"}
-    found = pooled["arm"]
-    assert (found.kind, found.reference, found.context) == ("worse", "baseline", "")
-    assert found.pooled == ("arm[dataset=easy]", "arm[dataset=hard]")
-    assert found.difference.n == 8
-    assert found.difference.mean == pytest.approx(np.mean(means))
-    assert (found.difference.low, found.difference.high) == pytest.approx(
-        (np.mean(means) - half, np.mean(means) + half)
+    half_width = stats.t(7).ppf(1 - 0.05 / 12) * np.std(means, ddof=1) / sqrt(8)
+    pooled_verdicts = {verdict.arm: verdict for verdict in report.pooled}
+    assert pooled_verdicts.keys() == {"arm", "idle"}
+    verdict = pooled_verdicts["arm"]
+    assert (verdict.kind, verdict.reference, verdict.context) == ("worse", "baseline", "")
+    assert verdict.pooled == ("arm[dataset=easy]", "arm[dataset=hard]")
+    assert verdict.difference.n == 8
+    assert verdict.difference.mean == pytest.approx(np.mean(means))
+    assert (verdict.difference.low, verdict.difference.high) == pytest.approx(
+        (np.mean(means) - half_width, np.mean(means) + half_width)
     )
-    assert found.p == pytest.approx(6 * stats.ttest_1samp(means, 0).pvalue)
-    assert pooled["idle"].kind == "undecided"
+    assert verdict.p == pytest.approx(6 * stats.ttest_1samp(means, 0).pvalue)
+    assert pooled_verdicts["idle"].kind == "undecided"
 
 
-def test_a_seed_that_failed_in_one_context_withholds_the_verdict_over_all():
-    made = plan("arm", pooled=True)
-    known = records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
-    failed = [
-        replace(each, outcome=OutcomeKind.DIVERGED, last=None)
-        if (each.arm, each.seed) == ("arm[dataset=hard]", 3)
-        else each
-        for each in known
+def test_failed_seed_in_one_context_withholds_the_pooled_verdict():
+    plan = build_plan("arm", is_pooled=True)
+    trial_records = build_records(plan, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
+    records_with_failure = [
+        replace(record, outcome=OutcomeKind.DIVERGED, last=None)
+        if (record.arm, record.seed) == ("arm[dataset=hard]", 3)
+        else record
+        for record in trial_records
     ]
-    report = summarise(made, failed)
-    assert kinds(report) == {
+    report = summarise(plan, records_with_failure)
+    assert verdict_kinds(report) == {
         "arm[dataset=easy]": "worse",
         "arm[dataset=hard]": "undecided",
         "arm": "undecided",
     }
-    (pooled,) = report.pooled
-    assert (pooled.p, pooled.difference.n) == (None, 7)
-    assert pooled.seeds == "7 of 8 seeds finished in every context"
+    (pooled_verdict,) = report.pooled
+    assert (pooled_verdict.p, pooled_verdict.difference.n) == (None, 7)
+    assert pooled_verdict.seeds == "7 of 8 seeds finished in every context"
 
 
-def test_a_seed_that_has_still_to_run_in_one_context_is_waited_for():
-    made = plan("arm", pooled=True)
+def test_pooled_verdict_waits_for_open_trials():
+    plan = build_plan("arm", is_pooled=True)
     open_trial = PlannedTrial("arm[dataset=hard]-8", "arm[dataset=hard]", "confirm", 7, 8, 0)
-    made = replace(made, trials=(open_trial,))
-    known = records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
-    report = summarise(made, [each for each in known if each.trial_id != open_trial.trial_id])
-    (pooled,) = report.pooled
-    assert (pooled.kind, pooled.outlooks, pooled.p) == ("undecided", (), None)
+    plan = replace(plan, trials=(open_trial,))
+    trial_records = build_records(plan, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
+    report = summarise(plan, [trial for trial in trial_records if trial.trial_id != open_trial.trial_id])
+    (pooled_verdict,) = report.pooled
+    assert (pooled_verdict.kind, pooled_verdict.outlooks, pooled_verdict.p) == ("undecided", (), None)
 
 
-def test_seeds_that_change_nothing_in_one_context_say_nothing_of_chance_over_all():
-    made = plan("arm", pooled=True)
+def test_context_without_variation_leaves_the_pooled_verdict_undecided():
+    plan = build_plan("arm", is_pooled=True)
     effects = {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1}
-    report = summarise(made, records(made, effects, {"easy": 0.01, "hard": 0.0}))
-    assert kinds(report)["arm[dataset=easy]"] == "worse"
-    (pooled,) = report.pooled
-    assert (pooled.kind, pooled.p, pooled.difference.low) == ("undecided", None, None)
+    report = summarise(plan, build_records(plan, effects, {"easy": 0.01, "hard": 0.0}))
+    assert verdict_kinds(report)["arm[dataset=easy]"] == "worse"
+    (pooled_verdict,) = report.pooled
+    assert (pooled_verdict.kind, pooled_verdict.p, pooled_verdict.difference.low) == ("undecided", None, None)
 
 
-def test_contexts_that_are_added_after_results_make_the_pool_exploratory():
-    before = tuple(f"{label}[dataset=easy]" for label in ("baseline", "arm"))
-    seen = Extension(0.0, "haltsweep extend", "0", ("x",), before, SEEDS, dict.fromkeys(before, 8))
-    made = replace(plan("arm", pooled=True), extended=(seen,))
-    report = summarise(made, records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1}))
-    (pooled,) = report.pooled
-    assert pooled.kind == "worse"
-    assert "exploratory: contexts added" in pooled.text
-    assert not any("exploratory" in each.text for each in report.verdicts)
+def test_contexts_added_after_results_make_the_pooled_verdict_exploratory():
+    earlier_arms = tuple(f"{label}[dataset=easy]" for label in ("baseline", "arm"))
+    extension = Extension(
+        0.0, "haltsweep extend", "0", ("x",), earlier_arms, SEEDS, dict.fromkeys(earlier_arms, 8)
+    )
+    plan = replace(build_plan("arm", is_pooled=True), extended=(extension,))
+    report = summarise(plan, build_records(plan, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1}))
+    (pooled_verdict,) = report.pooled
+    assert pooled_verdict.kind == "worse"
+    assert "exploratory: contexts added" in pooled_verdict.text
+    assert not any("exploratory" in verdict.text for verdict in report.verdicts)
 
 
-def test_every_table_and_figure_of_results_is_of_one_context():
-    made = plan("arm", pooled=True)
-    report = summarise(made, records(made, {}))
+def test_every_result_table_and_figure_has_one_context():
+    plan = build_plan("arm", is_pooled=True)
+    report = summarise(plan, build_records(plan, {}))
     contexts = {context: f"[dataset={context}]" for context in LEVELS}
     results = [
-        each
-        for each in all_tables(report)
-        if not each.title.startswith(("changes of each arm", "how trials ended", "mean over all"))
+        table
+        for table in all_tables(report)
+        if not table.title.startswith(("changes of each arm", "how trials ended", "mean over all"))
     ]
     assert len(results) >= 4
-    for grid in results:
-        inside = {context for context, mark in contexts.items() if any(mark in row[0] for row in grid.rows)}
-        assert len(inside) == 1, grid.title
-        assert grid.title.startswith(f"dataset={next(iter(inside))}: ")
-    assert [each.title.split(":")[0] for each in screen_tables(report)] == [
+    for table in results:
+        contexts_of_table = {
+            context for context, suffix in contexts.items() if any(suffix in row[0] for row in table.rows)
+        }
+        assert len(contexts_of_table) == 1, table.title
+        assert table.title.startswith(f"dataset={next(iter(contexts_of_table))}: ")
+    assert [table.title.split(":")[0] for table in screen_tables(report)] == [
         "dataset=easy",
         "dataset=hard",
         "mean over all contexts",
     ]
     panels = [*outcome_panels(report)]
-    assert len({each.name for each in panels}) == len(panels) == 4
+    assert len({panel.name for panel in panels}) == len(panels) == 4
     for panel in panels:
-        assert sum(mark in panel.label for mark in contexts.values()) == 1
+        assert sum(suffix in panel.label for suffix in contexts.values()) == 1
 
 
-def test_floors_are_those_of_the_context():
-    made = plan("arm")
-    report = summarise(made, records(made, {}))
+def test_each_context_has_its_floors():
+    plan = build_plan("arm")
+    report = summarise(plan, build_records(plan, {}))
     assert report.floors == {}
-    assert [dict(each.floors) for each in report.contexts] == [{OUTCOME: 0.5}, {OUTCOME: 0.0}]
-    assert [dict(part.floors)[OUTCOME] for _, part in split_by_context(report)] == [0.5, 0.0]
+    assert [dict(context.floors) for context in report.contexts] == [{OUTCOME: 0.5}, {OUTCOME: 0.0}]
+    assert [dict(context_report.floors)[OUTCOME] for _, context_report in split_by_context(report)] == [
+        0.5,
+        0.0,
+    ]
     rows = csv.DictReader(io.StringIO(as_csv(report)))
     floors = {row["arm"]: row["floor"] for row in rows if row["metric"] == OUTCOME}
     assert (floors["arm[dataset=easy]"], floors["arm[dataset=hard]"]) == ("0.5", "0.0")
 
 
-def test_json_tags_and_words_tell_contexts():
-    made = plan("arm", pooled=True)
-    report = summarise(made, records(made, {"arm[dataset=hard]": -0.1}))
-    values = json.loads(as_json(report))
-    assert {each["arm"]: each["context"] for each in values["verdicts"]} == {
+def test_json_and_tags_and_lines_name_the_context():
+    plan = build_plan("arm", is_pooled=True)
+    report = summarise(plan, build_records(plan, {"arm[dataset=hard]": -0.1}))
+    report_json = json.loads(as_json(report))
+    assert {verdict["arm"]: verdict["context"] for verdict in report_json["verdicts"]} == {
         "arm[dataset=easy]": "dataset=easy",
         "arm[dataset=hard]": "dataset=hard",
     }
-    assert [each["arm"] for each in values["pooled"]] == ["arm"]
-    assert [each["values"] for each in values["contexts"]] == [{"dataset": "easy"}, {"dataset": "hard"}]
+    assert [row["arm"] for row in report_json["pooled"]] == ["arm"]
+    assert [context["values"] for context in report_json["contexts"]] == [
+        {"dataset": "easy"},
+        {"dataset": "hard"},
+    ]
     tags = arm_tags(report)
     assert tags["arm[dataset=hard]"]["context"] == "dataset=hard"
     assert "arm[dataset=hard]: worse" in tags["arm[dataset=hard]"]["verdict"]
@@ -296,35 +315,41 @@ def test_json_tags_and_words_tell_contexts():
     assert [line for line in verdict_lines(report) if line.startswith("decided: arm[dataset=hard]")]
 
 
-def test_the_best_is_that_of_one_context():
-    made = plan("arm")
-    known = records(made, {"arm[dataset=hard]": 0.1})
-    report = summarise(made, known)
+def test_best_arm_belongs_to_one_context():
+    plan = build_plan("arm")
+    trial_records = build_records(plan, {"arm[dataset=hard]": 0.1})
+    report = summarise(plan, trial_records)
     with pytest.raises(InputError, match="give --context with one of dataset=easy, dataset=hard"):
-        find_winner(made, known, report)
+        find_winner(plan, trial_records, report)
     with pytest.raises(InputError, match="no context named 'hard'"):
-        find_winner(made, known, report, context="hard")
+        find_winner(plan, trial_records, report, context="hard")
     with pytest.raises(InputError, match="not in the context dataset=hard"):
-        find_winner(made, known, report, arm="arm[dataset=easy]", context="dataset=hard")
-    best = find_winner(made, known, report, context="dataset=hard")
-    assert (best.arm, best.rivals) == ("arm[dataset=hard]", 2)
-    assert find_winner(made, known, report, arm="baseline[dataset=hard]").arm == "baseline[dataset=hard]"
+        find_winner(plan, trial_records, report, arm="arm[dataset=easy]", context="dataset=hard")
+    winner = find_winner(plan, trial_records, report, context="dataset=hard")
+    assert (winner.arm, winner.rivals) == ("arm[dataset=hard]", 2)
+    assert (
+        find_winner(plan, trial_records, report, arm="baseline[dataset=hard]").arm == "baseline[dataset=hard]"
+    )
 
 
-def test_main_effects_are_those_of_one_context():
-    made = plan("minus-gate", "minus-halt", "minus-all")
-    without = {"minus-gate": ("gate",), "minus-halt": ("halt",), "minus-all": ("gate", "halt")}
-    arms = tuple(replace(each, without=without.get(each.name_in_context, ())) for each in made.arms)
-    made = replace(made, arms=arms, factors=("gate", "halt"))
-    lost = {f"{label}[dataset=hard]": -0.1 for label in ("minus-gate", "minus-all")}
-    report = summarise(made, records(made, lost, {"easy": 0.01, "hard": 0.01}))
-    found = {(each.cell, each.components): each for each in report.factorial}
-    assert len(found) == 2 * 3
-    assert {each.family for each in found.values()} == {6}
-    assert found["baseline[dataset=hard]", ("gate",)].estimate.mean == pytest.approx(0.1, abs=0.01)
-    significant = [key for key, each in found.items() if each.p is not None and each.p <= 0.05]
-    assert significant == [("baseline[dataset=hard]", ("gate",))]
-    wild = summarise(made, records(made, lost, {"easy": 0.01, "hard": 5.0}))
-    for each in report.factorial:
-        if each.cell == "baseline[dataset=easy]":
-            assert each in wild.factorial, "what scatters elsewhere widens no interval here"
+def test_main_effects_belong_to_one_context():
+    plan = build_plan("minus-gate", "minus-halt", "minus-all")
+    components_of_arm = {"minus-gate": ("gate",), "minus-halt": ("halt",), "minus-all": ("gate", "halt")}
+    arms = tuple(replace(arm, without=components_of_arm.get(arm.name_in_context, ())) for arm in plan.arms)
+    plan = replace(plan, arms=arms, factors=("gate", "halt"))
+    effects = {f"{label}[dataset=hard]": -0.1 for label in ("minus-gate", "minus-all")}
+    report = summarise(plan, build_records(plan, effects, {"easy": 0.01, "hard": 0.01}))
+    factorial_effects = {(effect.cell, effect.components): effect for effect in report.factorial}
+    assert len(factorial_effects) == 2 * 3
+    assert {effect.family for effect in factorial_effects.values()} == {6}
+    assert factorial_effects["baseline[dataset=hard]", ("gate",)].estimate.mean == pytest.approx(
+        0.1, abs=0.01
+    )
+    significant_keys = [
+        key for key, effect in factorial_effects.items() if effect.p is not None and effect.p <= 0.05
+    ]
+    assert significant_keys == [("baseline[dataset=hard]", ("gate",))]
+    noisy_report = summarise(plan, build_records(plan, effects, {"easy": 0.01, "hard": 5.0}))
+    for effect in report.factorial:
+        if effect.cell == "baseline[dataset=easy]":
+            assert effect in noisy_report.factorial, "spread elsewhere widens no interval here"

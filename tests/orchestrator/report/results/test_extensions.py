@@ -1,4 +1,4 @@
-"""What is claimed of a sweep that was extended after results had been seen."""
+"""Warnings about verdicts of sweeps that were extended after the first results."""
 
 from dataclasses import replace
 
@@ -8,80 +8,88 @@ from orchestrator.plan.types import AnswerPlan, Extension
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.summary import summarise
-from tests.orchestrator.report.results.test_winner import SCORE, confirmed, played
+from tests.orchestrator.report.results.test_winner import SCORE, confirm_scores, make_records
 from tests.support.specs.plans import make_plan
 
-ANSWER = AnswerPlan(("test/score",), None, 0.05, 1)
+ANSWER_PLAN = AnswerPlan(("test/score",), None, 0.05, 1)
 SEEDS = (1, 2, 3, 4)
 
 
-def plan(*extensions):
-    """Two arms, the second compared with the first."""
-    made = make_plan(2, trials_per_arm=0, seeds=SEEDS)
-    arms = (made.arms[0], replace(made.arms[1], reference="arm-0"))
+def build_plan(*extensions):
+    """Return a plan with two arms; the second is compared with the first."""
+    two_arm_plan = make_plan(2, trials_per_arm=0, seeds=SEEDS)
+    arms = (two_arm_plan.arms[0], replace(two_arm_plan.arms[1], reference="arm-0"))
     return replace(
-        made, arms=arms, metrics=(SCORE,), answer=ANSWER, trainable="own:train", extended=extensions
+        two_arm_plan,
+        arms=arms,
+        metrics=(SCORE,),
+        answer=ANSWER_PLAN,
+        trainable="own:train",
+        extended=extensions,
     )
 
 
-PAIR = [("arm-1", "arm-0")]
-"""An arm and what it is compared with."""
+COMPARED_PAIRS = [("arm-1", "arm-0")]
+"""An arm and its reference."""
 
 
-def added(*, arms=("arm-0", "arm-1"), seeds=SEEDS[:2], seen=None):
+def make_extension(*, arms=("arm-0", "arm-1"), seeds=SEEDS[:2], ended_seeds=None):
     change = "confirm.seeds: [1, 2] -> [1, 2, 3, 4]"
-    return Extension(86400.0, "haltsweep extend one", "before", (change,), arms, seeds, seen or {})
+    return Extension(86400.0, "haltsweep extend one", "before", (change,), arms, seeds, ended_seeds or {})
 
 
-BETTER = confirmed((0.1, 0.11, 0.12, 0.13), (0.9, 0.92, 0.94, 0.91))
+BETTER_SCORES = confirm_scores((0.1, 0.11, 0.12, 0.13), (0.9, 0.92, 0.94, 0.91))
 
 
-def verdict(*extensions):
-    made = plan(*extensions)
-    report = summarise(made, played(made, BETTER))
+def extended_verdict(*extensions):
+    plan = build_plan(*extensions)
+    report = summarise(plan, make_records(plan, BETTER_SCORES))
     return report, report.verdict("arm-1")
 
 
-def test_a_sweep_that_was_planned_so_from_the_start():
-    report, found = verdict()
-    assert found.text == "better"
+def test_sweep_without_extensions_has_no_warning():
+    report, verdict = extended_verdict()
+    assert verdict.text == "better"
     assert report.extensions == ()
 
 
-@pytest.mark.parametrize("seen", [{"arm-1": 2}, {"arm-0": 2}])
-def test_seeds_after_results_had_been_seen(seen):
-    report, found = verdict(added(seen=seen))
-    assert found.text == "better, exploratory: seeds added after 2 had been observed"
-    assert found.text in found.line
-    who = next(iter(seen))
-    extension, looks = report.extensions
+@pytest.mark.parametrize("ended_seeds", [{"arm-1": 2}, {"arm-0": 2}])
+def test_seeds_added_after_results_make_the_verdict_exploratory(ended_seeds):
+    report, verdict = extended_verdict(make_extension(ended_seeds=ended_seeds))
+    assert verdict.text == "better, exploratory: seeds added after 2 had been observed"
+    assert verdict.text in verdict.line
+    arm_with_results = next(iter(ended_seeds))
+    extension, looks_text = report.extensions
     assert extension == (
         "Extended on 1970-01-02 00:00 UTC by `haltsweep extend one`, after confirm seeds had ended "
-        f"(2 of {who}): confirm.seeds: [1, 2] -> [1, 2, 3, 4]."
+        f"(2 of {arm_with_results}): confirm.seeds: [1, 2] -> [1, 2, 3, 4]."
     )
-    assert "2 looks at level 0.05" in looks
-    assert looks.endswith("at most 0.1.")
-    shown = notes(report)
-    assert set(report.extensions) <= set(shown)
-    (claims,) = (each for each in shown if each.startswith("Claims rest"))
-    assert claims.endswith("when seeds or arms were added.")
+    assert "2 looks at level 0.05" in looks_text
+    assert looks_text.endswith("at most 0.1.")
+    report_notes = notes(report)
+    assert set(report.extensions) <= set(report_notes)
+    (claims_note,) = (line for line in report_notes if line.startswith("Claims rest"))
+    assert claims_note.endswith("when seeds or arms were added.")
 
 
-def test_seeds_before_any_was_seen_are_as_if_planned():
-    report, found = verdict(added())
-    assert found.text == "better"
+def test_seeds_added_before_results_do_not_change_the_verdict():
+    report, verdict = extended_verdict(make_extension())
+    assert verdict.text == "better"
     assert len(report.extensions) == 1
     assert "before any confirm trial had ended" in report.extensions[0]
-    assert any(each.endswith("With probability 0.95 the interval holds.") for each in notes(report))
+    assert any(note.endswith("With probability 0.95 the interval holds.") for note in notes(report))
 
 
-def test_an_arm_against_a_reference_whose_values_were_known():
-    found = plan(added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
-    assert exploratory_reason(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been observed"
+def test_arm_added_after_results_of_its_reference_is_exploratory():
+    plan = build_plan(make_extension(arms=("arm-0",), seeds=SEEDS, ended_seeds={"arm-0": 4}))
+    assert (
+        exploratory_reason(plan, COMPARED_PAIRS)
+        == ", exploratory: added after 4 seeds of arm-0 had been observed"
+    )
 
 
-def test_an_undecided_arm_needs_no_mark():
-    made = plan(added(seen={"arm-0": 2}))
-    values = confirmed((0.1, 0.5, 0.9, 0.2), (0.2, 0.4, 0.8, 0.3))
-    found = summarise(made, played(made, values)).verdict("arm-1")
-    assert "exploratory" not in found.text
+def test_undecided_arm_is_not_called_exploratory():
+    plan = build_plan(make_extension(ended_seeds={"arm-0": 2}))
+    values = confirm_scores((0.1, 0.5, 0.9, 0.2), (0.2, 0.4, 0.8, 0.3))
+    verdict = summarise(plan, make_records(plan, values)).verdict("arm-1")
+    assert "exploratory" not in verdict.text

@@ -1,4 +1,4 @@
-"""Provenance on the page is that of the records, each value once, and nobody's mark-up."""
+"""The page lists the provenance of the records once per value and without markup."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,11 +6,11 @@ from hashlib import blake2b
 from typing import Any
 
 from orchestrator.report.writers.page import html_page
-from tests.orchestrator.report.studies import Study, study
-from tests.orchestrator.report.writers.test_page import EVIL, read, shown
+from tests.orchestrator.report.studies import Study, make_study
+from tests.orchestrator.report.writers.test_page import HOSTILE_HTML, parse_html, parse_page
 
 PACKAGES = ["numpy==2.1", "torch==2.9"]
-KNOWN = {
+PROVENANCE = {
     "commit": "f01de2",
     "code_commit": "c0de00",
     "code_changes": "abc123",
@@ -23,18 +23,19 @@ KNOWN = {
 }
 
 
-def made_with(*sessions: Mapping[str, Any]) -> Study:
-    """Trials of these sessions in turn."""
-    made = study(2, seeds=2, trials=0)
+def build_study(*sessions: Mapping[str, Any]) -> Study:
+    """Return a study whose trials come from these sessions in turn."""
+    two_arm_study = make_study(2, seeds=2, trials=0)
     records = [
-        replace(each, provenance=sessions[place % len(sessions)]) for place, each in enumerate(made.records)
+        replace(record, provenance=sessions[position % len(sessions)])
+        for position, record in enumerate(two_arm_study.records)
     ]
-    return replace(made, records=tuple(records))
+    return replace(two_arm_study, records=tuple(records))
 
 
 def test_each_item_of_provenance_is_listed_once() -> None:
-    made = made_with(KNOWN)
-    origin = dict(made.details().origin)
+    origin_study = build_study(PROVENANCE)
+    origin = dict(origin_study.details().origin)
     digest = blake2b(b"numpy==2.1\ntorch==2.9", digest_size=8).hexdigest()
     assert origin["commit of the code of haltsweep"] == "c0de00"
     assert origin["installed packages"] == f"2, digest {digest}"
@@ -43,18 +44,23 @@ def test_each_item_of_provenance_is_listed_once() -> None:
     assert origin["processor"] == "a processor"
     assert origin["GPUs"] == "a GPU"
     assert origin["seeds of confirm trials"] == "101, 102"
-    seen = shown(made)
-    assert all(message in seen.text for pair in origin.items() for message in pair)
-    assert "numpy==2.1\ntorch==2.9\n" in seen.text
-    assert "-x = 1\n+x = 2 < 3\n" in seen.text
-    assert seen.tags.count("details") == 2
+    page = parse_page(origin_study)
+    assert all(message in page.text for pair in origin.items() for message in pair)
+    assert "numpy==2.1\ntorch==2.9\n" in page.text
+    assert "-x = 1\n+x = 2 < 3\n" in page.text
+    assert page.tags.count("details") == 2
 
 
 def test_differing_sessions_are_both_listed() -> None:
-    later = {**KNOWN, "packages": ["numpy==2.2"], "data": {"listops/train": "33cc"}, "code_diff": ""}
-    found = made_with(KNOWN, later).details()
-    assert dict(found.origin)["data, listops/train"] == "11aa; 33cc"
-    assert [lines for _, lines in found.listings] == [
+    later_provenance = {
+        **PROVENANCE,
+        "packages": ["numpy==2.2"],
+        "data": {"listops/train": "33cc"},
+        "code_diff": "",
+    }
+    details = build_study(PROVENANCE, later_provenance).details()
+    assert dict(details.origin)["data, listops/train"] == "11aa; 33cc"
+    assert [lines for _, lines in details.listings] == [
         tuple(PACKAGES),
         ("numpy==2.2",),
         ("-x = 1", "+x = 2 < 3"),
@@ -62,9 +68,14 @@ def test_differing_sessions_are_both_listed() -> None:
 
 
 def test_user_texts_are_escaped() -> None:
-    bad = {**KNOWN, "code_diff": f"+{EVIL}\n</pre>", "packages": [EVIL], "data": {EVIL: EVIL}}
-    made = made_with(bad)
-    html = html_page(made.report(), made.details())
-    assert "script" not in read(html).tags
+    hostile_provenance = {
+        **PROVENANCE,
+        "code_diff": f"+{HOSTILE_HTML}\n</pre>",
+        "packages": [HOSTILE_HTML],
+        "data": {HOSTILE_HTML: HOSTILE_HTML},
+    }
+    origin_study = build_study(hostile_provenance)
+    html = html_page(origin_study.report(), origin_study.details())
+    assert "script" not in parse_html(html).tags
     assert "\x1b" not in html
-    assert "</pre>" in read(html).text
+    assert "</pre>" in parse_html(html).text

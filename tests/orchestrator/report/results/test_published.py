@@ -1,4 +1,4 @@
-"""Published values stand beside the reading they belong to: by arm, cell, setting, split and metric."""
+"""Published values appear next to the results of the same arm, cell, setting, split and metric."""
 
 import csv
 import io
@@ -14,184 +14,222 @@ from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.tables import all_tables
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, Record
-from tests.orchestrator.report.results.test_summary import plan, records
+from tests.orchestrator.report.results.test_summary import build_plan, build_records
 
 WIDTHS = (8, 16)
-HALF = {"model.stop": "half"}
+HALF_STOP = {"model.stop": "half"}
 
 
-def row(**said: Any) -> dict[str, Any]:
-    whole = {
+def published_row(**fields: Any) -> dict[str, Any]:
+    default_fields = {
         "arm": "other",
         "split": "iid",
         "metric": "accuracy",
         "value": 0.75,
         "source": "a paper, Table 1",
     }
-    return whole | said
+    return default_fields | fields
 
 
-def crossed(*rows: dict[str, Any], posthoc: bool = False) -> Plan:
-    """The plan with two cells, and with `rows` of published tables."""
+def build_cell_plan(*rows: dict[str, Any], has_posthoc: bool = False) -> Plan:
+    """Return a plan with two cells and these published rows."""
     arms = [
         replace(
-            each, name=f"{each.name}[model.width={width}]", settings={"model": {"width": width}}, reference=""
+            arm, name=f"{arm.name}[model.width={width}]", settings={"model": {"width": width}}, reference=""
         )
-        for each in plan().arms
+        for arm in build_plan().arms
         for width in WIDTHS
     ]
-    return replace(plan(), arms=tuple(arms), published=rows, posthoc=(HALF,) if posthoc else ())
+    return replace(
+        build_plan(), arms=tuple(arms), published=rows, posthoc=(HALF_STOP,) if has_posthoc else ()
+    )
 
 
-def ran(asked: Plan) -> list[Record]:
-    """All arms of the cells, as trained and, where asked for, as read again."""
-    trained = [
-        replace(each, arm=arm.name, trial_id=f"{arm.name}-{each.seed}")
-        for arm in asked.arms
-        for each in records()
-        if arm.name.startswith(f"{each.arm}[")
+def build_cell_records(plan: Plan) -> list[Record]:
+    """Return records of all arms, as trained and, if planned, re-evaluated."""
+    trained_records = [
+        replace(record, arm=arm.name, trial_id=f"{arm.name}-{record.seed}")
+        for arm in plan.arms
+        for record in build_records()
+        if arm.name.startswith(f"{record.arm}[")
     ]
-    again = [
-        replace(each, phase="posthoc", overrides=dict(overrides), trial_id=f"{each.trial_id}-again")
-        for overrides in asked.posthoc
-        for each in trained
+    reevaluation_records = [
+        replace(trial, phase="posthoc", overrides=dict(overrides), trial_id=f"{trial.trial_id}-again")
+        for overrides in plan.posthoc
+        for trial in trained_records
     ]
-    return [*trained, *again]
+    return [*trained_records, *reevaluation_records]
 
 
-def reported(*rows: dict[str, Any], posthoc: bool = False) -> Report:
-    asked = crossed(*rows, posthoc=posthoc)
-    assert from_json(to_json(asked)) == asked
-    return summarise(asked, ran(asked))
+def build_report(*rows: dict[str, Any], has_posthoc: bool = False) -> Report:
+    plan = build_cell_plan(*rows, has_posthoc=has_posthoc)
+    assert from_json(to_json(plan)) == plan
+    return summarise(plan, build_cell_records(plan))
 
 
-def beside(found: Report) -> list[tuple[str, str, str, float]]:
-    """Arm, setting, metric and value of all cells that a published mean stands beside."""
+def published_cells(report: Report) -> list[tuple[str, str, str, float]]:
+    """Return arm, setting, metric and value of all cells with a published mean."""
     return [
         (cell.arm, cell.setting, cell.metric, cell.published)
-        for cell in (*found.cells, *found.posthoc)
+        for cell in (*report.cells, *report.posthoc)
         if cell.published is not None
     ]
 
 
-def test_a_value_of_a_cell_stands_beside_that_cell_alone() -> None:
-    found = reported(row(cell={"model.width": 16}))
-    assert beside(found) == [("other[model.width=16]", "", "iid/accuracy", 0.75)]
+def test_published_value_appears_only_at_its_cell() -> None:
+    report = build_report(published_row(cell={"model.width": 16}))
+    assert published_cells(report) == [("other[model.width=16]", "", "iid/accuracy", 0.75)]
 
 
-def test_a_value_of_a_later_setting_stands_beside_that_reading_alone() -> None:
-    found = reported(row(cell={"model.width": 8}, posthoc=HALF), posthoc=True)
-    assert beside(found) == [("other[model.width=8]", "model.stop=half", "iid/accuracy", 0.75)]
-    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("re-evaluated checkpoints")]
-    place = table.headers.index("iid/accuracy")
-    published = [each for each in table.rows if "published" in each[0]]
-    assert [(each[:2], each[place]) for each in published] == [
+def test_published_value_of_a_re_evaluation_appears_only_there() -> None:
+    report = build_report(published_row(cell={"model.width": 8}, posthoc=HALF_STOP), has_posthoc=True)
+    assert published_cells(report) == [("other[model.width=8]", "model.stop=half", "iid/accuracy", 0.75)]
+    (table,) = [
+        result_table
+        for result_table in all_tables(report)
+        if result_table.title.startswith("re-evaluated checkpoints")
+    ]
+    column = table.headers.index("iid/accuracy")
+    published_rows = [row for row in table.rows if "published" in row[0]]
+    assert [(row[:2], row[column]) for row in published_rows] == [
         (("other[model.width=8], published", "model.stop=half"), "0.750")
     ]
 
 
-def test_a_value_as_trained_stands_beside_no_later_setting() -> None:
-    found = reported(row(cell={"model.width": 8}), posthoc=True)
-    assert beside(found) == [("other[model.width=8]", "", "iid/accuracy", 0.75)]
+def test_published_value_does_not_appear_at_a_re_evaluation() -> None:
+    report = build_report(published_row(cell={"model.width": 8}), has_posthoc=True)
+    assert published_cells(report) == [("other[model.width=8]", "", "iid/accuracy", 0.75)]
 
 
-def test_a_median_stands_beside_our_median_and_a_mean_with_its_spread() -> None:
+def test_published_median_appears_next_to_the_measured_median() -> None:
     cell = {"model.width": 8}
-    found = reported(
-        row(cell=cell, std=0.02), row(cell=cell, statistic="median", value=0.8, source="Table 2")
+    report = build_report(
+        published_row(cell=cell, std=0.02),
+        published_row(cell=cell, statistic="median", value=0.8, source="Table 2"),
     )
-    ours = found.cell("other[model.width=8]", "iid/accuracy")
-    assert ours is not None
-    assert (ours.published, ours.published_std, ours.published_median, ours.median) == (0.75, 0.02, 0.8, 0.52)
-    assert ours.published_source == "a paper, Table 1; Table 2"
-    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("accuracy (")]
-    shown = {each[0]: each[1] for each in table.rows if each[0].startswith("other[model.width=8],")}
-    assert shown == {
+    measured_cell = report.cell("other[model.width=8]", "iid/accuracy")
+    assert measured_cell is not None
+    assert (
+        measured_cell.published,
+        measured_cell.published_std,
+        measured_cell.published_median,
+        measured_cell.median,
+    ) == (0.75, 0.02, 0.8, 0.52)
+    assert measured_cell.published_source == "a paper, Table 1; Table 2"
+    (table,) = [
+        result_table for result_table in all_tables(report) if result_table.title.startswith("accuracy (")
+    ]
+    values_by_label = {row[0]: row[1] for row in table.rows if row[0].startswith("other[model.width=8],")}
+    assert values_by_label == {
         "other[model.width=8], published": "0.750 ± 0.020",
         "other[model.width=8], our median": "0.520",
         "other[model.width=8], published median": "0.800",
     }
-    lines = list(csv.DictReader(io.StringIO(as_csv(found))))
-    (line,) = [each for each in lines if each["published"]]
-    assert (line["published_std"], line["median"], line["published_median"]) == ("0.02", "0.52", "0.8")
-    assert all(each["median"] == "" for each in lines if each is not line)
+    csv_rows = list(csv.DictReader(io.StringIO(as_csv(report))))
+    (csv_row,) = [csv_row for csv_row in csv_rows if csv_row["published"]]
+    assert (csv_row["published_std"], csv_row["median"], csv_row["published_median"]) == (
+        "0.02",
+        "0.52",
+        "0.8",
+    )
+    assert all(row["median"] == "" for row in csv_rows if row is not csv_row)
 
 
-def test_a_system_that_no_arm_is_has_a_row_of_its_own(tmp_path: Path) -> None:
-    alone = row(arm="LSTM", alone=True, std=0.01)
-    found = reported(alone, row(arm="T5", alone=True, statistic="median", cell={"model.width": 8}))
-    assert beside(found) == []
-    (table,) = [grid for grid in all_tables(found) if grid.title.startswith("accuracy (")]
+def test_published_system_without_an_arm_has_a_row(tmp_path: Path) -> None:
+    lstm_row = published_row(arm="LSTM", alone=True, std=0.01)
+    report = build_report(
+        lstm_row, published_row(arm="T5", alone=True, statistic="median", cell={"model.width": 8})
+    )
+    assert published_cells(report) == []
+    (table,) = [
+        result_table for result_table in all_tables(report) if result_table.title.startswith("accuracy (")
+    ]
     assert table.rows[-2:] == (
         ("LSTM, published", "0.750 ± 0.010", ""),
         ("T5[model.width=8], published median", "0.750", ""),
     )
-    text = write_report_folder(found, tmp_path / "report").read_text()
+    text = write_report_folder(report, tmp_path / "report").read_text()
     assert "- Published values of LSTM: a paper, Table 1" in text
 
 
-def test_a_number_is_the_same_however_it_is_written() -> None:
-    found = reported(row(cell={"model.width": 8.0}))
-    assert beside(found) == [("other[model.width=8]", "", "iid/accuracy", 0.75)]
-    whole = {"model.stop": 1}
-    asked = replace(crossed(row(cell={"model.width": 8}, posthoc={"model.stop": 1.0})), posthoc=(whole,))
-    again = summarise(asked, ran(asked))
-    assert beside(again) == [("other[model.width=8]", "model.stop=1", "iid/accuracy", 0.75)]
-    switched = replace(asked, posthoc=({"model.stop": True},))
-    assert beside(summarise(switched, ran(switched))) == [], "true is no number"
+def test_published_rows_match_equal_numbers_of_different_types() -> None:
+    report = build_report(published_row(cell={"model.width": 8.0}))
+    assert published_cells(report) == [("other[model.width=8]", "", "iid/accuracy", 0.75)]
+    integer_stop = {"model.stop": 1}
+    plan = replace(
+        build_cell_plan(published_row(cell={"model.width": 8}, posthoc={"model.stop": 1.0})),
+        posthoc=(integer_stop,),
+    )
+    second_report = summarise(plan, build_cell_records(plan))
+    assert published_cells(second_report) == [("other[model.width=8]", "model.stop=1", "iid/accuracy", 0.75)]
+    boolean_plan = replace(plan, posthoc=({"model.stop": True},))
+    assert published_cells(summarise(boolean_plan, build_cell_records(boolean_plan))) == [], (
+        "true is no number"
+    )
 
 
 def test_each_reevaluated_setting_has_a_published_row() -> None:
     rows = [
-        row(arm="LSTM", alone=True, value=value, posthoc={"model.stop": stop})
+        published_row(arm="LSTM", alone=True, value=value, posthoc={"model.stop": stop})
         for value, stop in ((0.75, "half"), (0.5, "none"))
     ]
-    (table,) = [grid for grid in all_tables(reported(*rows)) if grid.title.startswith("accuracy (")]
-    assert [each[:2] for each in table.rows[-2:]] == [
+    (table,) = [
+        result_table
+        for result_table in all_tables(build_report(*rows))
+        if result_table.title.startswith("accuracy (")
+    ]
+    assert [row[:2] for row in table.rows[-2:]] == [
         ("LSTM, model.stop=half, published", "0.750"),
         ("LSTM, model.stop=none, published", "0.500"),
     ]
 
 
 def test_unmatched_published_values_are_noted(tmp_path: Path) -> None:
-    asked = crossed(
-        row(arm="LSTM", alone=True, split="never-read"),
-        row(cell={"model.width": 8}),
-        row(cell={"model.width": 8}, posthoc=HALF, value=0.5),
-        row(cell={"model.width": 16}, metric="accuracy", value=0.25),
-        posthoc=True,
+    plan = build_cell_plan(
+        published_row(arm="LSTM", alone=True, split="never-read"),
+        published_row(cell={"model.width": 8}),
+        published_row(cell={"model.width": 8}, posthoc=HALF_STOP, value=0.5),
+        published_row(cell={"model.width": 16}, metric="accuracy", value=0.25),
+        has_posthoc=True,
     )
-    failed = [
-        replace(each, outcome=OutcomeKind.CRASHED, last=None)
-        if each.arm == "other[model.width=8]" and each.phase == "confirm"
-        else each
-        for each in ran(asked)
+    failed_records = [
+        replace(record, outcome=OutcomeKind.CRASHED, last=None)
+        if record.arm == "other[model.width=8]" and record.phase == "confirm"
+        else record
+        for record in build_cell_records(plan)
     ]
-    found = summarise(asked, failed)
-    assert [(each.system, each.metric) for each in found.unmet_published] == [
+    report = summarise(plan, failed_records)
+    assert [(value.system, value.metric) for value in report.unmet_published] == [
         ("LSTM", "never-read/accuracy"),
         ("other[model.width=8]", "iid/accuracy"),
     ]
-    text = write_report_folder(found, tmp_path / "report").read_text()
+    text = write_report_folder(report, tmp_path / "report").read_text()
     assert "Published values of LSTM" not in text
-    shown = text.replace("\\", "")
-    assert "LSTM, never-read/accuracy 0.750 (a paper, Table 1)" in shown
-    assert "other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in shown
-    assert not summarise(asked, ran(asked)).unmet_published[1:]
+    plain_text = text.replace("\\", "")
+    assert "LSTM, never-read/accuracy 0.750 (a paper, Table 1)" in plain_text
+    assert "other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in plain_text
+    assert not summarise(plan, build_cell_records(plan)).unmet_published[1:]
 
 
-def test_published_sizes_stand_in_a_table_of_their_own_once_a_system() -> None:
-    whole = {"parameters": 65e6, "macs": 604e6, "alone": True, "arm": "Transformer base"}
-    found = reported(
-        row(parameters=66e6), row(split="far", parameters=66e6), row(**whole), row(metric="loss")
+def test_published_sizes_have_a_table_with_one_row_per_system() -> None:
+    transformer_row = {"parameters": 65e6, "macs": 604e6, "alone": True, "arm": "Transformer base"}
+    report = build_report(
+        published_row(parameters=66e6),
+        published_row(split="far", parameters=66e6),
+        published_row(**transformer_row),
+        published_row(metric="loss"),
     )
-    assert [(each.system, each.parameters, each.macs) for each in found.published_sizes] == [
+    assert [(size.system, size.parameters, size.macs) for size in report.published_sizes] == [
         ("other", 66e6, None),
         ("Transformer base", 65e6, 604e6),
     ]
-    (table,) = [each for each in all_tables(found) if "published sizes" in each.title]
-    assert [each[:3] for each in table.rows] == [
+    (table,) = [size_table for size_table in all_tables(report) if "published sizes" in size_table.title]
+    assert [row[:3] for row in table.rows] == [
         ("other", "66,000,000", ""),
         ("Transformer base", "65,000,000", "604,000,000"),
     ]
-    assert not [each for each in all_tables(reported(row())) if "published sizes" in each.title]
+    assert not [
+        size_table
+        for size_table in all_tables(build_report(published_row()))
+        if "published sizes" in size_table.title
+    ]

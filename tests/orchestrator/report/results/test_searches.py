@@ -1,4 +1,4 @@
-"""What a search tried and found: best so far, edges of ranges, fronts, volumes."""
+"""Search results: best value so far, edges of ranges, Pareto fronts and hypervolumes."""
 
 from dataclasses import replace
 
@@ -23,30 +23,30 @@ SPACE = Space(
         Dimension("model.word", Choice(("a", "b", "c"))),
     )
 )
-MIDDLE = {"model.x": 0.003, "model.n": 5, "model.c": 2, "model.word": "b"}
+MIDDLE_PARAMS = {"model.x": 0.003, "model.n": 5, "model.c": 2, "model.word": "b"}
 
 
-def plan(*objectives: Objective) -> Plan:
+def build_plan(*objectives: Objective) -> Plan:
     arm = make_arm("one", SPACE)
     return make_plan([arm], trials_per_arm=8, objectives=objectives or (SCORE,), resources=Resources(cpus=2))
 
 
-def record(
+def build_record(
     number: int,
     score: float,
     *,
     size: float = 1.0,
     outcome: OutcomeKind = OutcomeKind.FINISHED,
     ended_at: float | None = None,
-    **changed: object,
+    **params: object,
 ) -> Record:
     return Record(
         *(f"t{number}", "synthetic", "one", "search", number, number, None),
-        assignment={**MIDDLE, **{f"model.{name}": value for name, value in changed.items()}},
+        assignment={**MIDDLE_PARAMS, **{f"model.{name}": value for name, value in params.items()}},
         overrides={},
         settings={},
         outcome=outcome,
-        reason="made up",
+        reason="synthetic",
         last=Measurement(1, 900.0, {"valid/score": score, "valid/size": size}),
         best=None,
         started_at=0.0,
@@ -55,32 +55,34 @@ def record(
     )
 
 
-def course(*records: Record, objectives: tuple[Objective, ...] = ()) -> SearchCourse:
-    (found,) = search_courses(plan(*objectives), records)
-    return found
+def search_course(*records: Record, objectives: tuple[Objective, ...] = ()) -> SearchCourse:
+    (result,) = search_courses(build_plan(*objectives), records)
+    return result
 
 
-def test_best_so_far_is_of_trials_that_finished_in_the_order_in_which_they_ended() -> None:
-    found = course(
-        record(0, 0.5, ended_at=9.0),
-        record(1, 0.9, outcome=OutcomeKind.PRUNED),
-        record(2, 0.4),
-        record(3, 0.1, outcome=OutcomeKind.SKIPPED),
+def test_best_so_far_uses_finished_trials_in_order_of_their_ends() -> None:
+    course = search_course(
+        build_record(0, 0.5, ended_at=9.0),
+        build_record(1, 0.9, outcome=OutcomeKind.PRUNED),
+        build_record(2, 0.4),
+        build_record(3, 0.1, outcome=OutcomeKind.SKIPPED),
     )
-    assert [each.number for each in found.trials] == [1, 2, 0]
-    assert found.best_so_far == ((2, 1.0, 0.4), (3, 1.5, 0.5))
-    assert found.best is not None
-    assert found.best.number == 0
+    assert [trial.number for trial in course.trials] == [1, 2, 0]
+    assert course.best_so_far == ((2, 1.0, 0.4), (3, 1.5, 0.5))
+    assert course.best is not None
+    assert course.best.number == 0
 
 
-def test_where_small_values_are_good_the_best_is_the_least() -> None:
-    least = Objective(metric="valid/score", goal="min")
-    found = course(record(0, 0.5), record(1, 0.9), record(2, 0.2), objectives=(least,))
-    assert [value for _, _, value in found.best_so_far] == [0.5, 0.5, 0.2]
+def test_best_value_of_a_minimised_objective_is_the_smallest() -> None:
+    minimised_score = Objective(metric="valid/score", goal="min")
+    course = search_course(
+        build_record(0, 0.5), build_record(1, 0.9), build_record(2, 0.2), objectives=(minimised_score,)
+    )
+    assert [value for _, _, value in course.best_so_far] == [0.5, 0.5, 0.2]
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
+    ("params", "expected"),
     [
         ({}, ""),
         ({"x": 1.05e-4}, "model.x, 0.000105, lies at the low end"),
@@ -92,54 +94,60 @@ def test_where_small_values_are_good_the_best_is_the_least() -> None:
         ({"word": "c"}, ""),
     ],
 )
-def test_a_best_value_at_the_edge_of_its_range_is_told(changed: dict[str, object], expected: str) -> None:
-    edges = course(record(0, 0.5), record(1, 0.9, **changed)).edges
+def test_best_value_at_an_edge_of_its_range_is_reported(params: dict[str, object], expected: str) -> None:
+    edges = search_course(build_record(0, 0.5), build_record(1, 0.9, **params)).edges
     assert len(edges) == bool(expected)
     assert expected in " ".join(edges)
 
 
-def test_a_front_holds_what_nothing_betters_and_its_volume_never_shrinks() -> None:
-    found = course(
-        record(0, 0.2, size=4.0),
-        record(1, 0.8, size=3.0),
-        record(2, 0.5, size=1.0),
-        record(3, 0.5, size=2.0),
+def test_pareto_front_and_its_hypervolume() -> None:
+    course = search_course(
+        build_record(0, 0.2, size=4.0),
+        build_record(1, 0.8, size=3.0),
+        build_record(2, 0.5, size=1.0),
+        build_record(3, 0.5, size=2.0),
         objectives=(SCORE, SIZE),
     )
-    assert [each.number for each in found.front] == [1, 2]
-    # Beyond the worst of both, 0.2 and 4: 0.6 x 1, then with the second 0.3 x 2 more.
-    assert [count for count, _ in found.hypervolumes] == [1, 2, 3, 4]
-    assert [volume for _, volume in found.hypervolumes] == pytest.approx([0.0, 0.6, 1.2, 1.2])
+    assert [trial.number for trial in course.front] == [1, 2]
+    # The reference point is (0.2, 4). Trial 1 adds 0.6 x 1 and trial 2 adds 0.3 x 2.
+    assert [count for count, _ in course.hypervolumes] == [1, 2, 3, 4]
+    assert [volume for _, volume in course.hypervolumes] == pytest.approx([0.0, 0.6, 1.2, 1.2])
 
 
-def test_nothing_finished_has_no_best_and_no_importance() -> None:
-    found = course(record(0, 0.5, outcome=OutcomeKind.DIVERGED), replace(record(1, 0.4), last=None))
-    assert (found.best, found.importance, found.best_so_far, found.edges) == (None, None, (), ())
+def test_search_without_finished_trials_has_no_best_and_no_importance() -> None:
+    course = search_course(
+        build_record(0, 0.5, outcome=OutcomeKind.DIVERGED), replace(build_record(1, 0.4), last=None)
+    )
+    assert (course.best, course.importance, course.best_so_far, course.edges) == (None, None, (), ())
 
 
-def test_importance_is_of_finished_trials() -> None:
-    tried = [
-        record(number, 0.1 * (number % 3), n=(1, 5, 9)[number % 3], x=1e-3 + number / 1e4)
+def test_importance_uses_finished_trials() -> None:
+    trial_records = [
+        build_record(number, 0.1 * (number % 3), n=(1, 5, 9)[number % 3], x=1e-3 + number / 1e4)
         for number in range(12)
     ]
-    found = course(*tried).importance
-    assert found is not None
-    assert (found.trials, found.method, next(iter(found.shares))) == (12, "fANOVA", "model.n")
-    assert course(*tried).importance == found
+    importance = search_course(*trial_records).importance
+    assert importance is not None
+    assert (importance.trials, importance.method, next(iter(importance.shares))) == (12, "fANOVA", "model.n")
+    assert search_course(*trial_records).importance == importance
 
 
-def test_a_picture_of_thousands_of_trials_holds_no_more_than_it_can_show() -> None:
-    found = course(*(record(number, number % 97 / 97, x=1e-4 + number / 1e5) for number in range(2000)))
-    pictures = {each.name: inline_svg(each) for each in search_panels(found, 1)}
-    assert {"search-1-trials", "search-1-hours", "search-1-slice-1"} <= set(pictures)
-    for picture in pictures.values():
-        assert picture.count("<use ") <= POINTS + 50
-        assert len(picture) < 60_000
+def test_figures_of_thousands_of_trials_stay_small() -> None:
+    course = search_course(
+        *(build_record(number, number % 97 / 97, x=1e-4 + number / 1e5) for number in range(2000))
+    )
+    figures = {panel.name: inline_svg(panel) for panel in search_panels(course, 1)}
+    assert {"search-1-trials", "search-1-hours", "search-1-slice-1"} <= set(figures)
+    for figure in figures.values():
+        assert figure.count("<use ") <= POINTS + 50
+        assert len(figure) < 60_000
 
 
-def test_a_last_report_without_the_objective_hides_no_trial() -> None:
-    found = record(0, 0.4)
-    ended_otherwise = replace(found, judged=found.last, last=Measurement(2, 950.0, {"train/loss": 0.1}))
-    best = course(ended_otherwise, record(1, 0.2)).best
+def test_trial_with_a_last_report_without_the_objective_counts() -> None:
+    first_record = build_record(0, 0.4)
+    record_without_objective = replace(
+        first_record, judged=first_record.last, last=Measurement(2, 950.0, {"train/loss": 0.1})
+    )
+    best = search_course(record_without_objective, build_record(1, 0.2)).best
     assert best is not None
     assert (best.number, best.values) == (0, (0.4,))

@@ -1,4 +1,4 @@
-"""report.json holds what the page shows: every number on the page is one of its own, rounded."""
+"""report.json contains every number of the page without rounding."""
 
 import json
 import re
@@ -14,18 +14,18 @@ from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.page_sections import sections
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.halting.test_halting_maps import example, keeping, some
-from tests.orchestrator.report.studies import study
+from tests.orchestrator.report.halting.test_halting_maps import examples_by_arm, make_example, with_examples
+from tests.orchestrator.report.studies import make_study
 
-NUMBER = re.compile(r"(?<![\w.-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]*\d)")
-CONSTANT = re.compile(r"95% interval|middle 80%|Table \d+")
+NUMBER_TEXT = re.compile(r"(?<![\w.-])[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.]*\d)")
+CONSTANT_TEXT = re.compile(r"95% interval|middle 80%|Table \d+")
 SCALES = (1.0, 100.0, 1 / 3600, 1 / 60, 1e-3, 1e-6, 1e-9)
 """Shares as percentages, seconds as hours and minutes, thousands, millions and billions."""
-TWO = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+TWO_OBJECTIVES = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
 
 
-class Shown(HTMLParser):
-    """What can be read, and what figures say of themselves; style and axes aside."""
+class PageTextParser(HTMLParser):
+    """Collects readable texts and figure labels of a page, without style and axes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,85 +46,93 @@ class Shown(HTMLParser):
             self.texts.append(data)
 
 
-def held(value, texts, numbers):
-    """All texts and numbers of JSON values."""
+def collect_values(value, texts, numbers):
+    """Collect all texts and numbers of a JSON value."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            held(key, texts, numbers)
-            held(inner, texts, numbers)
+        for key, item in value.items():
+            collect_values(key, texts, numbers)
+            collect_values(item, texts, numbers)
     elif isinstance(value, list):
         numbers.append(float(len(value)))
-        for inner in value:
-            held(inner, texts, numbers)
+        for item in value:
+            collect_values(item, texts, numbers)
     elif isinstance(value, str):
         texts.append(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         numbers.append(float(value))
 
 
-def there(token, texts, sizes):
-    """Whether a number as shown is in a text, or is one of these without sign, rounded up or down."""
+def is_in_json(token, texts, sizes):
+    """Return whether a displayed number is in a text or rounds one of `sizes`."""
     if token in texts:
         return True
     value = float(token.replace(",", ""))
-    mantissa, _, power = token.replace(",", "").partition("e")
-    step = 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
-    return bool((np.abs(sizes - abs(value)) <= 1.0001 * step).any())
+    mantissa, _, exponent = token.replace(",", "").partition("e")
+    resolution = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    return bool((np.abs(sizes - abs(value)) <= 1.0001 * resolution).any())
 
 
 @pytest.mark.parametrize(
-    "made",
+    "page_study",
     [
-        study(3, 4, 12, fate=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED),
-        study(2, 2, 14, thresholds=(), objectives=TWO),
-        keeping(study(2, 3, 0), some({0: [example(), example(9, hits=3, counts=5)]})),
+        make_study(
+            3, 4, 12, outcome_of=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED
+        ),
+        make_study(2, 2, 14, thresholds=(), objectives=TWO_OBJECTIVES),
+        with_examples(
+            make_study(2, 3, 0), examples_by_arm({0: [make_example(), make_example(9, hits=3, counts=5)]})
+        ),
     ],
 )
 @pytest.mark.usefixtures("undrawn")
-def test_json_contains_every_number_of_the_page(made):
-    report, details = made.report(), made.details()
+def test_json_contains_every_number_of_the_page(page_study):
+    report, details = page_study.report(), page_study.details()
     texts, numbers = [], []
-    held(json.loads(as_json(report, details)), texts, numbers)
-    seen = Shown()
-    seen.feed(html_page(report, details))
-    explained = set(notes(report))
+    collect_values(json.loads(as_json(report, details)), texts, numbers)
+    page = PageTextParser()
+    page.feed(html_page(report, details))
+    explanations = set(notes(report))
     for section in sections(report, details):
-        explained |= {*section.texts, *(text for part in section.parts for text in part.texts)}
+        explanations |= {*section.texts, *(text for part in section.parts for text in part.texts)}
     tokens = [
         (token, text)
-        for text in seen.texts
-        if not any(text.strip() and text.strip() in each for each in explained)
-        for token in NUMBER.findall(CONSTANT.sub("", text))
+        for text in page.texts
+        if not any(text.strip() and text.strip() in explanation for explanation in explanations)
+        for token in NUMBER_TEXT.findall(CONSTANT_TEXT.sub("", text))
     ]
     assert len(tokens) > 100
     sizes = np.unique(np.abs(np.outer(numbers, SCALES)))
-    words = set(NUMBER.findall("\n".join(texts)))
-    lacking = [(token, text[:90]) for token, text in tokens if not there(token, words, sizes)]
-    assert not lacking
+    number_texts = set(NUMBER_TEXT.findall("\n".join(texts)))
+    missing_numbers = [
+        (token, text[:90]) for token, text in tokens if not is_in_json(token, number_texts, sizes)
+    ]
+    assert not missing_numbers
 
 
 def test_json_contains_data_of_figures():
-    made = study(2, 3, 14)
-    report, details = made.report(), made.details()
+    figure_study = make_study(2, 3, 14)
+    report, details = figure_study.report(), figure_study.details()
     values = json.loads(as_json(report, details))["page"]
     assert set(values) == {*Details.__dataclass_fields__, "sentences"}
-    for found, course in zip(values["searches"], details.searches, strict=True):
-        assert [tuple(each) for each in found["best_so_far"]] == list(course.best_so_far)
-        assert [each["mean"] for each in found["expected"]] == [each.mean for each in course.expected]
-        assert found["importance"]["shares"] == dict(course.importance.shares)
-        assert found["edges"] == list(course.edges)
-        assert [each["number"] for each in found["trials"]] == [each.number for each in course.trials]
-        assert sum(found["outcomes"].values()) == len(course.trials)
+    for search_json, course in zip(values["searches"], details.searches, strict=True):
+        assert [tuple(point) for point in search_json["best_so_far"]] == list(course.best_so_far)
+        assert [row["mean"] for row in search_json["expected"]] == [point.mean for point in course.expected]
+        assert search_json["importance"]["shares"] == dict(course.importance.shares)
+        assert search_json["edges"] == list(course.edges)
+        assert [trial["number"] for trial in search_json["trials"]] == [
+            trial.number for trial in course.trials
+        ]
+        assert sum(search_json["outcomes"].values()) == len(course.trials)
     for name in ("curves", "costs", "depths", "arms"):
-        assert [each["arm"] for each in values[name]] == [each.arm for each in getattr(details, name)]
+        assert [value["arm"] for value in values[name]] == [detail.arm for detail in getattr(details, name)]
     assert values["curves"][0]["mean"] == list(details.curves[0].mean)
-    two = study(2, 0, 14, thresholds=(), objectives=TWO)
-    (search, _) = json.loads(as_json(two.report(), two.details()))["page"]["searches"]
-    course = two.details().searches[0]
-    assert [each["values"] for each in search["front"]] == [list(each.values) for each in course.front]
-    assert [tuple(each) for each in search["hypervolumes"]] == list(course.hypervolumes)
+    front_study = make_study(2, 0, 14, thresholds=(), objectives=TWO_OBJECTIVES)
+    (front_json, _) = json.loads(as_json(front_study.report(), front_study.details()))["page"]["searches"]
+    course = front_study.details().searches[0]
+    assert [row["values"] for row in front_json["front"]] == [list(trial.values) for trial in course.front]
+    assert [tuple(hypervolume) for hypervolume in front_json["hypervolumes"]] == list(course.hypervolumes)
 
 
 def test_json_without_details_has_no_page():
-    report = study(2, 2, 0).report()
+    report = make_study(2, 2, 0).report()
     assert "page" not in json.loads(as_json(report))

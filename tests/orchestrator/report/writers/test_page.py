@@ -1,4 +1,4 @@
-"""The page says what the report says, and nothing in it is anybody's mark-up."""
+"""The page shows the content of the report and escapes all markup."""
 
 import os
 import re
@@ -17,11 +17,11 @@ from orchestrator.report.writers.tables import all_tables, answer_tables, cost_t
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.comparisons.test_answers import plan, records
-from tests.orchestrator.report.studies import Study, study
+from tests.orchestrator.report.comparisons.test_answers import make_study_plan, make_study_records
+from tests.orchestrator.report.studies import Study, make_study
 
-EVIL = "<script>alert(1)</script>\x1b[2J"
-ORDER = (
+HOSTILE_HTML = "<script>alert(1)</script>\x1b[2J"
+SECTION_ORDER = (
     "answer",
     "outcome",
     "arms",
@@ -35,139 +35,164 @@ ORDER = (
 )
 
 
-class Reader(HTMLParser):
-    """Tags, attributes and text of a page."""
+class PageParser(HTMLParser):
+    """Collects tags, attributes and text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[str] = []
-        self.given: list[tuple[str, str, str]] = []
+        self.attributes: list[tuple[str, str, str]] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.given += [(tag, name, value or "") for name, value in attrs]
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
     def labels(self, name: str) -> str:
-        """What the figures called so say to who cannot see them."""
+        """Return the accessible labels of the figures whose label contains `name`."""
         return " ".join(
-            value for tag, key, value in self.given if tag == "svg" and key == "aria-label" and name in value
+            value
+            for tag, key, value in self.attributes
+            if tag == "svg" and key == "aria-label" and name in value
         )
 
 
-def read(html: str) -> Reader:
-    reader = Reader()
+def parse_html(html: str) -> PageParser:
+    reader = PageParser()
     reader.feed(html)
     return reader
 
 
-def shown(made: Study) -> Reader:
-    return read(html_page(made.report(), made.details()))
+def parse_page(study: Study) -> PageParser:
+    return parse_html(html_page(study.report(), study.details()))
 
 
 def test_page_has_verdicts_tables_figures_and_notes() -> None:
-    found = summarise(plan(), records(good=(103,)))
-    seen = read(html_page(found))
-    for each in found.verdicts:
-        assert each.line in seen.text
-    for grid in all_tables(found):
-        assert grid.title in seen.text
-        assert all(cell in seen.text for row in grid.rows for cell in row)
-    assert seen.tags.count("table") == len(all_tables(found))
-    assert seen.tags.count("svg") == 4
+    report = summarise(make_study_plan(), make_study_records(good=(103,)))
+    page = parse_html(html_page(report))
+    for verdict in report.verdicts:
+        assert verdict.line in page.text
+    for table in all_tables(report):
+        assert table.title in page.text
+        assert all(cell in page.text for row in table.rows for cell in row)
+    assert page.tags.count("table") == len(all_tables(report))
+    assert page.tags.count("svg") == 4
 
 
 def test_user_texts_are_escaped() -> None:
-    hostile = study([EVIL, f"$\\frac{{{EVIL}"], seeds=3, trials=3)
-    made = replace(hostile, plan=replace(hostile.plan, question=EVIL))
-    html = html_page(made.report(), made.details())
-    assert "script" not in read(html).tags
+    hostile = make_study([HOSTILE_HTML, f"$\\frac{{{HOSTILE_HTML}"], seeds=3, trials=3)
+    page_study = replace(hostile, plan=replace(hostile.plan, question=HOSTILE_HTML))
+    html = html_page(page_study.report(), page_study.details())
+    assert "script" not in parse_html(html).tags
     assert "\x1b" not in html
-    assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
+    assert r"<script>alert(1)</script>\x1b[2J" in parse_html(html).text
 
 
-def test_a_page_needs_nothing_but_itself() -> None:
-    html = html_page((made := study()).report(), made.details())
-    seen = read(html)
-    assert not {"script", "link", "iframe", "img"} & set(seen.tags)
-    assert not [each for each in seen.given if each[1] in ("src", "srcset") or each[1].startswith("on")]
-    places = [value for _, name, value in seen.given if name in ("href", "xlink:href")]
-    assert places
-    assert all(each.startswith("#") for each in places)
-    ids = [value for _, name, value in seen.given if name == "id"]
-    assert len(ids) == len(set(ids)), "no two elements have one name"
-    assert {each.removeprefix("#") for each in places} <= set(ids)
+def test_page_is_self_contained() -> None:
+    html = html_page((page_study := make_study()).report(), page_study.details())
+    page = parse_html(html)
+    assert not {"script", "link", "iframe", "img"} & set(page.tags)
+    assert not [
+        attribute
+        for attribute in page.attributes
+        if attribute[1] in ("src", "srcset") or attribute[1].startswith("on")
+    ]
+    targets = [value for _, name, value in page.attributes if name in ("href", "xlink:href")]
+    assert targets
+    assert all(target.startswith("#") for target in targets)
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids)), "ids must be unique"
+    assert {target.removeprefix("#") for target in targets} <= set(ids)
     assert set(re.findall(r"url\(#([^)]*)\)", html)) <= set(ids)
     assert len(html) < 5_000_000
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_order_of_sections() -> None:
-    html = html_page((made := study()).report(), made.details())
-    places = [html.index(f'id="{name}"') for name in ORDER]
-    assert places == sorted(places)
+def test_page_sections_have_a_fixed_order() -> None:
+    html = html_page((page_study := make_study()).report(), page_study.details())
+    positions = [html.index(f'id="{name}"') for name in SECTION_ORDER]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_numbers_are_those_of_the_records() -> None:
-    made = study(
-        fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
+def test_page_numbers_match_the_records() -> None:
+    page_study = make_study(
+        outcome_of=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
     )
-    seen = shown(made)
-    for arm in (each.name for each in made.plan.arms):
-        own = [each for each in made.records if each.arm == arm]
-        confirmed = [each for each in own if each.phase == "confirm" and each.outcome is OutcomeKind.FINISHED]
-        values = [each.last.metrics["near-iid/accuracy"] for each in confirmed if each.last]
-        assert f"{arm} {statistics.fmean(values):.3f} [" in seen.labels("near-iid/accuracy, mean with")
-        curve = [each.last.metrics["valid/accuracy"] for each in confirmed if each.last]
-        ends = f"mean of {len(curve)} seeds at step 300 {statistics.fmean(curve):.4g}"
-        assert ends in seen.labels(f"valid/accuracy of {arm} over steps")
-        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
-        assert f"{hours:.3g} device hours" in seen.text
-        depth = statistics.fmean(each.last.metrics["near-iid/depth"] for each in confirmed if each.last)
-        assert f"as trained {depth:.4g}," in seen.labels(f"near-iid/accuracy of {arm} against near-iid/depth")
-        assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in seen.labels(f"depth of {arm}")
-    assert "1 crashed, 4 finished of 5 planned" in seen.text
-    assert "1 failed" in seen.labels("valid/accuracy of arm-2 over steps")
-    for grid in (*answer_tables(made.report()), *metric_tables(made.report()), *cost_tables(made.report())):
-        assert grid.title in seen.text
-        assert all(cell in seen.text for row in grid.rows for cell in row)
+    page = parse_page(page_study)
+    for arm in (arm.name for arm in page_study.plan.arms):
+        arm_records = [record for record in page_study.records if record.arm == arm]
+        confirm_records = [
+            record
+            for record in arm_records
+            if record.phase == "confirm" and record.outcome is OutcomeKind.FINISHED
+        ]
+        values = [record.last.metrics["near-iid/accuracy"] for record in confirm_records if record.last]
+        assert f"{arm} {statistics.fmean(values):.3f} [" in page.labels("near-iid/accuracy, mean with")
+        curve = [record.last.metrics["valid/accuracy"] for record in confirm_records if record.last]
+        curve_end = f"mean of {len(curve)} seeds at step 300 {statistics.fmean(curve):.4g}"
+        assert curve_end in page.labels(f"valid/accuracy of {arm} over steps")
+        hours = (
+            sum(record.last.seconds for record in arm_records if record.last)
+            * page_study.plan.resources.cpus
+            / 3600
+        )
+        assert f"{hours:.3g} device hours" in page.text
+        depth = statistics.fmean(
+            record.last.metrics["near-iid/depth"] for record in confirm_records if record.last
+        )
+        assert f"as trained {depth:.4g}," in page.labels(f"near-iid/accuracy of {arm} against near-iid/depth")
+        assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in page.labels(f"depth of {arm}")
+    assert "1 crashed, 4 finished of 5 planned" in page.text
+    assert "1 failed" in page.labels("valid/accuracy of arm-2 over steps")
+    for table in (
+        *answer_tables(page_study.report()),
+        *metric_tables(page_study.report()),
+        *cost_tables(page_study.report()),
+    ):
+        assert table.title in page.text
+        assert all(cell in page.text for row in table.rows for cell in row)
 
 
 @pytest.mark.parametrize(
-    ("fate", "said"),
+    ("outcome", "expected"),
     [(None, "no result yet: 3 seeds not run"), (OutcomeKind.DIVERGED, "undecided: 3 seeds failed")],
 )
-def test_page_without_finished_trials_has_no_empty_figure(fate: OutcomeKind | None, said: str) -> None:
-    seen = shown(study(3, 3, 0, thresholds=(), fate=lambda *_: fate))
-    assert said in seen.text
-    assert ("arm-1: undecided" in seen.text) == (fate is not None)
-    assert "0 of 3 seeds finished" in seen.text
-    assert ("9 not ended" in seen.text) == (fate is None)
-    assert "mean with 95% interval" not in seen.labels("")
-    assert "nan" not in seen.text.casefold().split()
+def test_page_without_finished_trials_has_no_empty_figure(outcome: OutcomeKind | None, expected: str) -> None:
+    page = parse_page(make_study(3, 3, 0, thresholds=(), outcome_of=lambda *_: outcome))
+    assert expected in page.text
+    assert ("arm-1: undecided" in page.text) == (outcome is not None)
+    assert "0 of 3 seeds finished" in page.text
+    assert ("9 not ended" in page.text) == (outcome is None)
+    assert "mean with 95% interval" not in page.labels("")
+    assert "nan" not in page.text.casefold().split()
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_only_trials_that_ran_have_cost_something() -> None:
-    assert "It cost 80 trials (76 finished, 4 pruned) and " in shown(study(4, 4, 4)).text
-    half = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None))
-    assert re.search(
-        r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ", half.text
+def test_cost_sentence_counts_only_trials_that_ran() -> None:
+    assert "It cost 80 trials (76 finished, 4 pruned) and " in parse_page(make_study(4, 4, 4)).text
+    unfinished_page = parse_page(
+        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None)
     )
-    spared = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED))
-    assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", spared.text)
+    assert re.search(
+        r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ",
+        unfinished_page.text,
+    )
+    page_with_skips = parse_page(
+        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED)
+    )
+    assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", page_with_skips.text)
 
 
-def test_before_the_first_trial_there_is_a_page() -> None:
-    made = replace(study(2, 0, 3, thresholds=()), records=(), measured={})
-    assert "Nothing has run yet." in shown(made).text
+def test_page_exists_before_the_first_trial() -> None:
+    page_study = replace(make_study(2, 0, 3, thresholds=()), records=(), measured={})
+    assert "Nothing has run yet." in parse_page(page_study).text
 
 
-WRITES = """
+WRITE_SCRIPT = """
 import sys
 from pathlib import Path
 from orchestrator.report.writers.write import write_report_folder
@@ -178,52 +203,60 @@ write_report_folder(made.report(), Path(sys.argv[1]), made.details())
 
 
 @pytest.mark.slow
-def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
-    """In another process too, where sets come in another order."""
-    made = study(2, 2, 2, thresholds=())
+def test_page_bytes_depend_only_on_the_records(tmp_path) -> None:
+    """Another process iterates over sets in another order."""
+    page_study = make_study(2, 2, 2, thresholds=())
     for name in ("one", "two"):
-        write_report_folder(made.report(), tmp_path / name, made.details())
-    elsewhere = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / "three")], env=elsewhere, check=True)
+        write_report_folder(page_study.report(), tmp_path / name, page_study.details())
+    environment = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", WRITE_SCRIPT, str(tmp_path / "three")], env=environment, check=True)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    for name, other in product(files, ("two", "three")):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / other / name).read_bytes(), name
+    for name, copy in product(files, ("two", "three")):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / copy / name).read_bytes(), name
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_search_of_every_arm_is_told_from_its_records() -> None:
-    made = study(2, 2, 12, thresholds=())
-    seen = shown(made)
-    for arm in (each.name for each in made.plan.arms):
-        own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
-        finished = [each for each in own if each.outcome is OutcomeKind.FINISHED and each.last]
-        best = max(finished, key=lambda each: each.last.metrics["valid/accuracy"])
-        value = f"{best.last.metrics['valid/accuracy']:.4g}"
-        assert f"trial {best.number}: valid/accuracy {value} with train.lr = " in seen.text
-        assert f"{value} after 12 trials" in seen.labels(
+def test_page_describes_the_search_of_every_arm() -> None:
+    page_study = make_study(2, 2, 12, thresholds=())
+    page = parse_page(page_study)
+    for arm in (arm.name for arm in page_study.plan.arms):
+        search_records = [
+            record for record in page_study.records if (record.arm, record.phase) == (arm, "search")
+        ]
+        finished_records = [
+            record for record in search_records if record.outcome is OutcomeKind.FINISHED and record.last
+        ]
+        best_record = max(finished_records, key=lambda record: record.last.metrics["valid/accuracy"])
+        value = f"{best_record.last.metrics['valid/accuracy']:.4g}"
+        assert f"trial {best_record.number}: valid/accuracy {value} with train.lr = " in page.text
+        assert f"{value} after 12 trials" in page.labels(
             f"Best valid/accuracy so far of {arm} against trials"
         )
-        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
-        assert f"{value} after {hours:.4g} device hours" in seen.labels(
+        hours = (
+            sum(record.last.seconds for record in search_records if record.last)
+            * page_study.plan.resources.cpus
+            / 3600
+        )
+        assert f"{value} after {hours:.4g} device hours" in page.labels(
             f"so far of {arm} against device hours"
         )
-        assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
-        assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
-    assert "of 9 finished trials and 3 dimensions: too few to distinguish it from chance" in seen.text
+        assert f"{len(finished_records)} finished trials" in page.labels(f"accuracy of {arm} by train.lr")
+        assert page.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
+    assert "of 9 finished trials and 3 dimensions: too few to distinguish it from chance" in page.text
 
 
-def test_several_objectives_have_a_front_and_its_volume() -> None:
-    aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
-    seen = shown(study(2, 0, 12, thresholds=(), objectives=aims))
-    assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
-    assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
-    assert not seen.labels("so far of arm-0 against trials")
+def test_page_of_several_objectives_shows_front_and_hypervolume() -> None:
+    objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+    page = parse_page(make_study(2, 0, 12, thresholds=(), objectives=objectives))
+    assert "valid/accuracy against valid/depth of arm-0, the front: " in page.labels("the front")
+    assert "against trials: 0." in page.labels("Hypervolume of the front of arm-0")
+    assert not page.labels("so far of arm-0 against trials")
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_no_expected_best_with_few_finished_trials() -> None:
-    few, more = (shown(study(2, 0, trials, thresholds=())) for trials in (5, 8))
-    assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")
-    assert "of a search of as many trials" in more.labels(
+    small_page, large_page = (parse_page(make_study(2, 0, trials, thresholds=())) for trials in (5, 8))
+    assert "is expected" not in small_page.labels("Best valid/accuracy so far of arm-0 against trials")
+    assert "of a search of as many trials" in large_page.labels(
         "Best valid/accuracy so far of arm-0 against trials"
     )

@@ -1,4 +1,4 @@
-"""What people wrote is in the report as text: no HTML, no mark-up, no formula of a spreadsheet."""
+"""The report shows user texts as plain text: no HTML, no markup, no spreadsheet formula."""
 
 import csv
 import io
@@ -16,16 +16,16 @@ from orchestrator.report.writers.write import as_markdown_report, write_report_f
 from trainables.metrics import look_up
 from trainables.training.measured import declared_metrics
 
-HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
-CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
+HOSTILE_TEXT = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE_TEXT)
 REPORT = Report(
     sweep="study",
-    question=f"# {HOSTILE}\n- Is it?",
+    question=f"# {HOSTILE_TEXT}\n- Is it?",
     metrics=("valid/accuracy",),
     cells=(CELL,),
     posthoc=(Cell("one", "valid/accuracy", CELL.estimate, 0, ("a",), setting="=1+1\x1b"),),
     effects=(),
-    tallies=(ArmTally("one", {"search": {"finished": 1}}, 1.0, {"task.order": HOSTILE}),),
+    tallies=(ArmTally("one", {"search": {"finished": 1}}, 1.0, {"task.order": HOSTILE_TEXT}),),
     floors={},
     arms=("one",),
     power="",
@@ -35,11 +35,11 @@ REPORT = Report(
 
 @pytest.mark.parametrize("umask", [0o077, 0o022])
 def test_report_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
-    before = os.umask(umask)
+    umask_before = os.umask(umask)
     try:
         write_report_folder(REPORT, tmp_path / "report")
     finally:
-        os.umask(before)
+        os.umask(umask_before)
     assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o777 & ~umask
 
 
@@ -49,9 +49,9 @@ def test_markdown_escapes_user_texts() -> None:
     assert not {"\x1b", "\u202e"} & set(text)
     assert not any(tag in page for tag in ("<script", "<a ", "<code"))
     assert "<strong>bold" not in page
-    shown = r"&lt;script&gt;alert(1)&lt;/script&gt; [x](http://evil) **bold** \x1b[2J | \u202e `code`"
-    assert page.count(shown) == 3, "in the question, the best assignment and the source"
-    assert f"# {shown}" in page
+    escaped = r"&lt;script&gt;alert(1)&lt;/script&gt; [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+    assert page.count(escaped) == 3, "in the question, the best assignment and the source"
+    assert f"# {escaped}" in page
 
 
 def test_csv_texts_are_no_formulas() -> None:
