@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli.main import app
 from tests.architecture.source import ROOT, text, tracked
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -43,7 +43,7 @@ def test_files_that_are_named_exist(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_that_are_named_exist(document):
-    commands = every_command(typer.main.get_command(app))
+    commands = commands_by_name(typer.main.get_command(app))
     for line in re.findall(r"(?<!-)(?<!from )haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
         first, both = line.split()[0], " ".join(line.split()[:2])
         verb = both if both in commands else first

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from orchestrator.cli.main import app
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 
 FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 
@@ -16,7 +16,7 @@ FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 def surface():
     """One block a command: its arguments in order, its options by name, with defaults."""
     blocks = []
-    for name, command in sorted(every_command(typer.main.get_command(app)).items()):
+    for name, command in sorted(commands_by_name(typer.main.get_command(app)).items()):
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         options = [each for each in command.params if each.param_type_name == "option"]
         blocks.append("\n".join([name, *map(_argument, arguments), *sorted(map(_option, options))]))

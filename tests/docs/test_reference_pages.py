@@ -15,7 +15,7 @@ from orchestrator.report.results.types import Report
 from orchestrator.spec.schema import json_schema
 from orchestrator.trials import OutcomeKind
 from tests.architecture.source import ROOT
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 from trainables.custom.function import FunctionTrial
 from trainables.protocol import Job
 
@@ -49,7 +49,7 @@ def pages() -> ModuleType:
 
 def test_every_command_with_its_options(pages: ModuleType) -> None:
     text = pages.commands()
-    for name, command in every_command(typer.main.get_command(app)).items():
+    for name, command in commands_by_name(typer.main.get_command(app)).items():
         _, _, section = text.partition(f"# `haltsweep {name}`\n")
         section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]
         options = {each for param in command.params for each in param.opts if each.startswith("--")}

@@ -14,7 +14,7 @@ from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
-from tests.e2e.pictures import Pictures, of_sections
+from tests.e2e.pictures import Pictures, save_sections
 from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.halting.test_halting_maps import example, keeping
 from tests.orchestrator.report.studies import Study, study
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(mlflow_page.missing()), reason=mlflow_page.missing() or "all there"),
+    pytest.mark.skipif(
+        bool(mlflow_page.missing_dependency()), reason=mlflow_page.missing_dependency() or "all there"
+    ),
 ]
 PHONE = 375
 PICTURED = (
@@ -105,14 +107,14 @@ def test_pictures_are_taken_of_every_section(
     pages: dict[Path, tuple[str, ...]] = {file: (*PICTURED, "experts")}
     if pictures.kept:
         studies: list[Sweep] = [request.getfixturevalue(name) for name in ("compared", "sparse")]
-        shown, sparse = (each.folder.report / "report.html" for each in studies)
-        pages = {shown: PICTURED, sparse: ("experts",)}
+        shown, experts_sweep = (each.folder.report / "report.html" for each in studies)
+        pages = {shown: PICTURED, experts_sweep: ("experts",)}
     for place, names in pages.items():
         sections = re.findall(r'<section id="([^"]+)">', place.read_text(encoding="utf-8"))
         assert set(sections) <= {*PICTURED}
         with mlflow_page.new_page(browser, SHOWN_WIDTH, java_script_enabled=False) as page:
             page.goto(place.as_uri())
-            of_sections(pictures, page, names)
+            save_sections(pictures, page, names)
     for name in (*PICTURED, "experts"):
         with Image.open(pictures.folder / f"report-{name}.png") as picture:
             assert picture.width > 900

@@ -18,7 +18,7 @@ from tests.faults.kills.test_ray_faults import (
     workers,
 )
 from tests.support.processes.commands import PATIENCE_S
-from tests.support.processes.process_lookup import end, family_of, wait_until
+from tests.support.processes.process_lookup import descendants, end, wait_until
 from tests.support.sweeps.workloads import HOLD
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ KILLED = [(RAYLET,), HELPERS, (DRIVER,), (GCS,)]
 def servers(process, *names):
     """Ray's processes below a launcher by name or command line."""
     found = []
-    for each in family_of(process):
+    for each in descendants(process):
         try:
             if any(name in each.name() or name in " ".join(each.cmdline()[:4]) for name in names):
                 found.append(each)
@@ -106,7 +106,7 @@ def test_a_ray_that_is_not_ours_outlives_a_killed_launcher_and_its_own_death_is_
         assert cluster.is_running(), "the cluster is not ours to end"
         with launcher(tmp_path, address) as process:
             under_way(tmp_path, cluster)
-            end([cluster, *family_of(cluster)])
+            end([cluster, *descendants(cluster)])
             assert process.wait(PATIENCE_S) == 1
     (line,) = [each for each in output(tmp_path).splitlines() if each.startswith("error:")]
     shown = f"error: the Ray cluster at {address} is not available: its "

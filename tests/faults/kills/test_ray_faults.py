@@ -14,8 +14,16 @@ from tests.faults.kills.chaos import check_log, go
 from tests.faults.kills.ray_launcher import MLFLOW, STEPS, place
 from tests.faults.kills.test_stopped_from_elsewhere import haltsweep
 from tests.support.mlflow.mlflow_db import runs
-from tests.support.processes.forks import forks, module
-from tests.support.processes.process_lookup import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
+from tests.support.processes.forks import forks, run_module
+from tests.support.processes.process_lookup import (
+    AGENTS,
+    WAIT_S,
+    WORKERS,
+    descendants,
+    end,
+    named,
+    wait_until,
+)
 
 pytestmark = pytest.mark.slow
 ASKED = "the sweep was asked to stop"
@@ -25,13 +33,13 @@ ASKED = "the sweep was asked to stop"
 @contextmanager
 def launcher(root, *arguments):
     """A session that is surely over afterwards, with everything it started."""
-    process = module(
+    process = run_module(
         "tests.faults.kills.ray_launcher", root, *arguments, output=root / "output.txt", session=True
     )
     try:
         yield process
     finally:
-        end([process, *family_of(process)])
+        end([process, *descendants(process)])
 
 
 @contextmanager
@@ -48,7 +56,7 @@ def other_cluster(root, monkeypatch):
 @contextmanager
 def whole_family(process):
     """What it started, but for two agents of Ray's: they hold nothing, and end after a minute."""
-    family = family_of(process)
+    family = descendants(process)
     agents = named(family, *AGENTS)
     try:
         yield [each for each in family if each not in agents]
@@ -68,7 +76,7 @@ def measured(root):
 
 def workers(process):
     """Ray's workers that run a trial."""
-    return named(family_of(process), WORKERS)
+    return named(descendants(process), WORKERS)
 
 
 def under_way(root, process):

@@ -20,7 +20,7 @@ from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT
 from tests.faults.kills.chaos import check_log
 from tests.faults.other_code.test_machines import OWN_CODE, events, seen
-from tests.support.processes.commands import PATIENCE_S, Shell, every_command, wait_for
+from tests.support.processes.commands import PATIENCE_S, Shell, commands_by_name, wait_for
 from tests.support.training_code.travelling import write_code
 
 SLOW = (
@@ -168,7 +168,9 @@ def check_pod(pod, kubernetes):
 def test_the_command_of_the_ray_job_is_one(kubernetes):
     spec = kubernetes["RayJob"]["spec"]
     program, verb, *arguments = shlex.split(spec["entrypoint"])
-    options = {name for each in every_command(typer.main.get_command(app))[verb].params for name in each.opts}
+    options = {
+        name for each in commands_by_name(typer.main.get_command(app))[verb].params for name in each.opts
+    }
     assert program == "haltsweep"
     given = {each for each in arguments if each.startswith("--")}
     assert {"--continue", "--checkpoints", "--address"} <= given <= options

@@ -20,7 +20,7 @@ from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import Place, check_log
 from tests.faults.outages.outage_launcher import HERE, sweep
-from tests.support.processes.forks import Forked, module
+from tests.support.processes.forks import Forked, run_module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import make_plan
 from tests.support.stores.postgres import Postgres, postgres
@@ -49,7 +49,7 @@ def place(tmp_path: Path, server: Postgres) -> Place:
 def started(place: Place, driver: str, *more: str, patience_s: float = 180.0) -> Forked:
     """A launching process; the first of a sweep has begun to train."""
     shown = (place.root, driver, place.storage or HERE, "--wait", patience_s, *more)
-    process = module("tests.faults.outages.outage_launcher", *shown, session=True)
+    process = run_module("tests.faults.outages.outage_launcher", *shown, session=True)
     until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
 

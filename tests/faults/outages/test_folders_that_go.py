@@ -16,7 +16,7 @@ from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import Place, check_log
 from tests.faults.outages.outage_launcher import HERE, sweep
-from tests.support.processes.forks import module
+from tests.support.processes.forks import run_module
 from tests.support.sweeps.histories import DEAD
 
 CHANGES = ["delete", "move", "replace", "unlink ledger", "replace ledger"]
@@ -58,7 +58,7 @@ def change(root: Path, how: str) -> None:
 def test_it_is_noticed_and_told(tmp_path, how, driver):
     place = Place(tmp_path, sweep())
     launcher = ("tests.faults.outages.outage_launcher", tmp_path, driver, HERE, "--cpus", 1)
-    process = module(*launcher)
+    process = run_module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
@@ -72,7 +72,7 @@ def test_it_is_noticed_and_told(tmp_path, how, driver):
     if (how, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
-        again = module(*launcher)
+        again = run_module(*launcher)
         assert again.communicate(timeout=240)[1] == ""
         assert again.returncode == 0
         check_log(place.events(), place.plan)

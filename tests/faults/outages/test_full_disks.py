@@ -15,7 +15,7 @@ from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import projection_lock
 from tests.faults.kills.chaos import Place, check_log
 from tests.faults.outages.outage_launcher import HERE, sweep
-from tests.support.processes.forks import module
+from tests.support.processes.forks import run_module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import clear, fill, small_disk
@@ -47,7 +47,7 @@ def session(place, *, fill_at=0, tracking=None):
     shown += ["--tracking", tracking] if tracking else []
     folder = place.root.with_name("launch")  # with no files to copy to the disk
     folder.mkdir(exist_ok=True)
-    process = module("tests.faults.outages.outage_launcher", *shown, folder=folder)
+    process = run_module("tests.faults.outages.outage_launcher", *shown, folder=folder)
     try:
         _, said = process.communicate(timeout=300)
         return process.returncode, said

@@ -6,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def dealt(together: Sequence[Sequence[T]], rest: Sequence[T], hands: int) -> list[T]:
+def distribute_tests(together: Sequence[Sequence[T]], rest: Sequence[T], hands: int) -> list[T]:
     """All items, of which each of `hands` processes takes a run of neighbours: so does `--dist worksteal`.
 
     Groups of `together`, the longest first, are dealt to them in turn and stay whole where they fit, since

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.numerics.dealing import dealt
+from tests.support.numerics.dealing import distribute_tests
 
 
 def parts(items: list[str], processes: int) -> list[list[str]]:
@@ -19,7 +19,7 @@ def parts(items: list[str], processes: int) -> list[list[str]]:
 def test_every_process_begins_with_what_is_long_and_ends_with_what_is_short(processes: int) -> None:
     together = [[f"long {number}"] for number in range(processes)] + [["one", "one too"], ["two", "two too"]]
     rest = [f"short {number}" for number in range(40)]
-    items = dealt(together, rest, processes)
+    items = distribute_tests(together, rest, processes)
     assert sorted(items) == sorted([*(each for group in together for each in group), *rest])
     for hand, part in enumerate(parts(items, processes)):
         assert part[0] == f"long {hand}"
@@ -28,4 +28,4 @@ def test_every_process_begins_with_what_is_long_and_ends_with_what_is_short(proc
 
 
 def test_a_group_that_nobody_has_room_for_is_split() -> None:
-    assert parts(dealt([["a", "b", "c"], ["d"]], [], 2), 2) == [["a", "b"], ["d", "c"]]
+    assert parts(distribute_tests([["a", "b", "c"], ["d"]], [], 2), 2) == [["a", "b"], ["d", "c"]]

@@ -1,4 +1,4 @@
-"""The command line, called in this process: a fixture that conftest files take from here."""
+"""Fixtures that call the command line in this process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def haltsweep(
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> Run:
-    """Runs a command in an empty folder, where nothing steers it but its arguments; see the mark `drawn`."""
+    """Run commands in an empty folder with a clean environment; the mark `drawn` turns figures on."""
     if request.node.get_closest_marker("drawn") is None:
         draw_none(monkeypatch.setattr)
     for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", TRACKING_VARIABLE, "FORCE_COLOR", "COLUMNS"):
@@ -38,13 +38,13 @@ def haltsweep(
         except SystemExit as exit_:
             code = exit_.code
         assert isinstance(code, int)
-        said = capsys.readouterr()
-        return Answer(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
 
     return answer
 
 
 @pytest.fixture
 def untracked(haltsweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch in this process writes no MLflow: what follows it loads longer than a small sweep takes."""
+    """Turn MLflow off for launches in this process: its import takes longer than a small sweep runs."""
     monkeypatch.setenv(TRACKING_VARIABLE, UNTRACKED)
