@@ -10,7 +10,7 @@ import pytest
 from tests.support.numerics import checked_shapes
 from tests.support.numerics.dealing import distribute_tests
 from tests.support.processes import child_servers
-from tests.support.specs.examples import register
+from tests.support.specs.examples import register_profiles
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,7 +19,7 @@ checked_shapes.install()
 
 child_servers.install()
 
-register()
+register_profiles()
 
 # A background shell ignores Ctrl-C, and commands started from here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

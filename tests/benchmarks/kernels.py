@@ -21,7 +21,7 @@ from torch import nn
 
 from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours
-from tests.support.numerics.kernel_count import DeviceCounts, counted
+from tests.support.numerics.kernel_count import DeviceCounts, count_kernels
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
@@ -78,7 +78,7 @@ def update(model: nn.Module, batch: Batch) -> DeviceCounts:
     learner = Learner(model, train_config({"steps": 2}), seed=0)
     one_step(learner, batch, 0)
     passes(model, batch)()
-    return counted(lambda: step._update(learner, 1))
+    return count_kernels(lambda: step._update(learner, 1))
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
         model = built(full)
         passes(model, batch)()
         model.zero_grad()
-        counts = counted(passes(model, batch))
+        counts = count_kernels(passes(model, batch))
         layers = layers_run(model, batch)
         rows.append(
             {

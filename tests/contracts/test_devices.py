@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.numerics.pretended_gpu import GPU, PretendedGpu, back, on_gpu
-from tests.support.specs.box import built, every, one
+from tests.support.numerics.pretended_gpu import GPU, PretendedGpu, on_gpu, to_cpu
+from tests.support.specs.box import all_arms, built, single_change
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.search import answers
@@ -23,7 +23,7 @@ from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output, TaskShape
 
-ARMS, EXITS, WRITERS = every("arm"), every("exiting"), every("writing")
+ARMS, EXITS, WRITERS = all_arms("arm"), all_arms("exiting"), all_arms("writing")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
 """Dropout in attention with masks that need no generator of the device."""
 HEADS = {
@@ -42,7 +42,7 @@ def moved(given: Batch) -> Batch:
 
 def returned(encoded: Encoded) -> Encoded:
     values = {name: getattr(encoded, name) for name in Encoded.__dataclass_fields__}
-    return Encoded(**{name: None if value is None else back(value) for name, value in values.items()})
+    return Encoded(**{name: None if value is None else to_cpu(value) for name, value in values.items()})
 
 
 def passed(raw: dict[str, Any], given: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
@@ -58,12 +58,12 @@ def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
     raw, given = having(raw, **EXACT), batch(LENGTHS)
     expected, gradients = trained(built(raw), given)
     found, other_gradients, _ = passed(raw, given)
-    torch.testing.assert_close(back(found.loss), expected.loss.detach())
+    torch.testing.assert_close(to_cpu(found.loss), expected.loss.detach())
     # How work is saved, and so how much is run, may depend on the device.
     check_same(returned(found.encoded), returned(expected.encoded), "on a GPU", without=("computed",))
     assert gradients.keys() == other_gradients.keys()
     for name, gradient in gradients.items():
-        torch.testing.assert_close(back(other_gradients[name]), gradient)
+        torch.testing.assert_close(to_cpu(other_gradients[name]), gradient)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
 def test_other_ways_to_save_work_keep_to_it(raw: dict[str, Any], early_exit: str) -> None:
     raw, given = having(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
     expected, _ = trained(built(raw), given)
-    torch.testing.assert_close(back(passed(raw, given)[0].loss), expected.loss.detach())
+    torch.testing.assert_close(to_cpu(passed(raw, given)[0].loss), expected.loss.detach())
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -118,7 +118,7 @@ DEEP = ("universal", "universal, halt.unit=token", "gutlb")
 def test_nothing_waits_layer_by_layer_where_no_work_is_saved(which: str) -> None:
     """Each wait is a gap in the work of a GPU."""
     name, _, label = which.partition(", ")
-    given, raw = batch(LENGTHS), one(name, label)
+    given, raw = batch(LENGTHS), single_change(name, label)
 
     def waits(layers: int) -> Counter[str]:
         return +passed(having(raw, **EXACT, early_exit="none", max_layers=layers), given)[2]

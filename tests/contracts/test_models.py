@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.specs.box import MODELS, built, every
+from tests.support.specs.box import MODELS, all_arms, built
 from trainables.testing.cases import batch, enliven
 from trainables.testing.causality import LIVELIER, inputs
 
@@ -17,7 +17,7 @@ MOST = 0.6
 def halting(argument: str) -> dict[str, list[dict[str, Any]]]:
     """By model, its arms that halt."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for raw in every(argument).values():
+    for raw in all_arms(argument).values():
         if raw.get("halt") is not None:
             found.setdefault(raw["name"], []).append(raw)
     return found
@@ -25,7 +25,7 @@ def halting(argument: str) -> dict[str, list[dict[str, Any]]]:
 
 def test_there_are_models_of_all_kinds() -> None:
     assert MODELS.keys() >= {"transformer", "universal", "sut", "looped"}
-    assert {raw["name"] for raw in every("writing").values()} >= {"transformer", "universal", "sut"}
+    assert {raw["name"] for raw in all_arms("writing").values()} >= {"transformer", "universal", "sut"}
 
 
 @pytest.mark.parametrize("name", halting("exiting"))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.gpu.devices import needs_cuda, on_devices
-from tests.support.specs.box import built, every, one
+from tests.support.specs.box import all_arms, built, single_change
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -21,7 +21,7 @@ from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output
 
 UNIT = "universal, halt.unit=token"
-CASES, EXITS = every("arm") | {UNIT: one(*UNIT.split(", "))}, every("exiting")
+CASES, EXITS = all_arms("arm") | {UNIT: single_change(*UNIT.split(", "))}, all_arms("exiting")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
 """Dropout with masks that are the same on every device, in attention too."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.numerics.distributions import SPEC, gru_kit
+from tests.support.numerics.distributions import SPEC, install_gru_kit
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog, costs
@@ -59,7 +59,7 @@ def model(site: Path, body: str, name: str = "model") -> dict[str, object]:
 
 
 def test_a_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run, site: Path) -> None:
-    gru_kit(site)
+    install_gru_kit(site)
     planned = haltsweep("plan", str(SPEC))
     assert planned.code == 0, planned.err
     # Three gates of two products with 16 x 16 weights at 9 tokens, and the readout.
@@ -198,7 +198,7 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
 def test_faults_of_a_model_are_reported_by_the_plan(
     haltsweep: Run, site: Path, body: str, message: str
 ) -> None:
-    gru_kit(site)
+    install_gru_kit(site)
     model(site, body)
     answer = haltsweep(
         "plan", str(SPEC), "baseline.model={name: mine.model, width: 8}", "arms={}", "search=null"

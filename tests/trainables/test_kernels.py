@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import kernels, systems
-from tests.support.numerics.kernel_count import counted
+from tests.support.numerics.kernel_count import count_kernels
 from trainables.layers import host
 from trainables.layers.constant_shapes import copy_to
 from trainables.types import Batch
@@ -65,7 +65,7 @@ def test_a_step_stays_within_its_bounds(case: tuple[str, str], monkeypatch: pyte
     passes()
     model.zero_grad()
     uploads.clear()
-    counts = counted(passes)
+    counts = count_kernels(passes)
     found = (counts.kernels, counts.copies, counts.waits, len(uploads))
     assert case in BOUNDS, f"a new system must have bounds: write {case}: {found} into BOUNDS"
     bounds = BOUNDS[case]

@@ -12,7 +12,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import check_log
 from tests.support.processes.commands import TINY, Shell, answer, interrupt, wait_for
-from tests.support.ray.ray_machines import inside, machines, needs_namespaces
+from tests.support.ray.ray_machines import machines, needs_namespaces, path_on_node
 from tests.support.stores.s3 import SECRET, s3_server
 from tests.support.training_code.travelling import MODEL, TRAINABLE, write_code
 
@@ -77,7 +77,7 @@ def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_los
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
         with shell.started(*arguments) as process:
             wait_for(lambda: seen(shell, EventKind.STARTED) >= 2, process)
-            built = inside(first, shell.folder / "data")
+            built = path_on_node(first, shell.folder / "data")
             names = {str(path.relative_to(built)) for path in built.rglob("*.arrow")}
             ours = shell.folder / "data"
             assert names == {str(path.relative_to(ours)) for path in ours.rglob("*.arrow")}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures have their size and their label, and nothing in them."""
-    draw_none(monkeypatch.setattr)
+    draw_blank_figures(monkeypatch.setattr)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.load import load_spec
-from tests.support.specs.golden import GOLDEN, Messages
+from tests.support.specs.golden import GOLDEN, GoldenMessages
 
 
 def reported(name: str) -> str:
@@ -19,7 +19,7 @@ def reported(name: str) -> str:
     return f"{caught.value}\n"
 
 
-MESSAGES = Messages(GOLDEN / "specs", reported)
+MESSAGES = GoldenMessages(GOLDEN / "specs", reported)
 
 
 def test_at_least_forty_bad_specs() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.forks import Forked
 from tests.support.processes.process_lookup import poll_condition
 
@@ -147,7 +147,7 @@ class Shell:
 def _command(arguments: Sequence[str], *, drawn: bool) -> None:
     """Run the command line in a fork as a shell would start it."""
     if not drawn:
-        draw_none()
+        draw_blank_figures()
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(COMMAND), *arguments]
     main.run()

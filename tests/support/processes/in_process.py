@@ -8,7 +8,7 @@ import pytest
 from orchestrator.cli.display import console
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from orchestrator.cli.main import run
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.commands import Answer
 
 Run = Callable[..., Answer]
@@ -23,7 +23,7 @@ def haltsweep(
 ) -> Run:
     """Run commands in an empty folder with a clean environment; the mark `drawn` turns figures on."""
     if request.node.get_closest_marker("drawn") is None:
-        draw_none(monkeypatch.setattr)
+        draw_blank_figures(monkeypatch.setattr)
     for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", TRACKING_VARIABLE, "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])

@@ -64,8 +64,9 @@ def outcome(raw: Raw) -> dict[str, Any]:
     return sizes | {name: value for name, value in given.items() if value is not None} | {"loss": output.loss}
 
 
-def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() != other.keys() or any(
-        one[name].shape != other[name].shape or not torch.allclose(one[name].double(), other[name].double())
-        for name in one
+def differ(single_change: dict[str, Any], other: dict[str, Any]) -> bool:
+    return single_change.keys() != other.keys() or any(
+        single_change[name].shape != other[name].shape
+        or not torch.allclose(single_change[name].double(), other[name].double())
+        for name in single_change
     )

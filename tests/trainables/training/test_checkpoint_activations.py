@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.numerics.tensor_memory import TensorMemory
-from tests.support.specs.box import MODELS, one
+from tests.support.specs.box import MODELS, single_change
 from tests.trainables.training.support.fakes import Bag
 from tests.trainables.training.support.steps import (
     DROPPED,
@@ -59,8 +59,8 @@ def test_layers_that_are_run_again_teach_the_same(name: str, head: str) -> None:
 def test_early_exit_is_as_without(name: str) -> None:
     shape = SHAPES["classify"]
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    plain = one(name, "")
-    for raw in (plain, one(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
+    plain = single_change(name, "")
+    for raw in (plain, single_change(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
         for mode in modes_of(model_config(raw)):
             exiting = having(raw, **DROPPED, early_exit=mode)
             check_same(
@@ -72,11 +72,11 @@ def test_early_exit_is_as_without(name: str) -> None:
 def kept_bytes(raw: dict[str, Any], *, again: bool) -> int:
     """Of all tensors that live on after a forward pass."""
     shape = SHAPES["classify"]
-    one = learner(raw, shape, checkpoint_activations=again)
+    built = learner(raw, shape, checkpoint_activations=again)
     batch = synthetic_batch(shape, 4, TOKENS, seed=1)
-    set_dropout_context(one.model, 0, 0)
+    set_dropout_context(built.model, 0, 0)
     with TensorMemory() as memory:
-        total = objective(one.model(batch), one.config)
+        total = objective(built.model(batch), built.config)
     assert total.requires_grad
     return memory.now
 
@@ -85,7 +85,7 @@ def kept_bytes(raw: dict[str, Any], *, again: bool) -> int:
 def test_a_layer_more_keeps_its_states_alone(which: str) -> None:
     name, _, label = which.partition(", ")
     field, more, most = FLAT[which]
-    raw = having(one(name, label), **WIDE, **more)
+    raw = having(single_change(name, label), **WIDE, **more)
     state = 4 * (TOKENS + ROOM) * WIDE["width"] * torch.float64.itemsize
 
     def growth(*, again: bool) -> float:
@@ -100,7 +100,7 @@ def test_memory_is_planned_for_one_layer_and_the_states_between(which: str) -> N
     name, _, label = which.partition(", ")
     field, more, _ = FLAT[which]
     shape = SHAPES["classify"]
-    config = model_config(having(one(name, label), **WIDE, **more, **{field: 12}))
+    config = model_config(having(single_change(name, label), **WIDE, **more, **{field: 12}))
     rows = (64, TOKENS, 0)
     whole = costs.peak_memory_bytes(config, shape, *rows)
     planned = costs.peak_memory_bytes(config, shape, *rows, recomputes=True)

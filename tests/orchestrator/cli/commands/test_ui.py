@@ -17,7 +17,7 @@ from orchestrator.cli.commands.ui import ended_by_signals, ui
 from orchestrator.errors import InputError
 from orchestrator.plan.serialise import to_json
 from orchestrator.tracking.mlflow import server
-from tests.support.mlflow.mlflow_answers import Answers, answering, with_arms
+from tests.support.mlflow.mlflow_answers import MlflowServer, answering, with_arms
 from tests.support.specs.plans import make_plan
 
 
@@ -163,7 +163,7 @@ def test_a_browser_learns_the_address_from_a_file_that_others_cannot_read(
 class Fake:
     """A server that a signal reaches while it is waited for."""
 
-    def __init__(self, answers: Answers, number: signal.Signals) -> None:
+    def __init__(self, answers: MlflowServer, number: signal.Signals) -> None:
         self.url = answers.url
         self._number = number
 

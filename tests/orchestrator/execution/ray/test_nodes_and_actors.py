@@ -15,7 +15,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.ray.connection import private_ray
-from tests.support.ray.ray_workloads import TELLING
+from tests.support.ray.ray_workloads import PROCESS_FACTS
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.workloads import PATH
 
@@ -46,7 +46,7 @@ def facts(connected, tmp_path, workload, resources):
 
 @pytest.mark.slow
 def test_each_trial_has_a_process_with_its_threads_below_a_worker_that_is_used_again(connected, tmp_path):
-    shown = facts(connected, tmp_path, TELLING, Resources(cpus=2))
+    shown = facts(connected, tmp_path, PROCESS_FACTS, Resources(cpus=2))
     assert len({each["worker/pid"] for each in shown}) == TRIALS
     assert len({each["worker/server"] for each in shown}) == 1
     assert {each["worker/threads"] for each in shown} == {2.0}
@@ -56,7 +56,7 @@ def test_each_trial_has_a_process_with_its_threads_below_a_worker_that_is_used_a
 
 @pytest.mark.slow
 def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path):
-    shown = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
+    shown = facts(connected, tmp_path, PROCESS_FACTS, Resources(cpus=0.5))
     assert {each["worker/devices"] for each in shown} == {0.0}
     assert {each["worker/threads"] for each in shown} == {1.0}
     assert all(each["worker/file_of_launch_folder"] for each in shown)
@@ -116,7 +116,7 @@ def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tm
     monkeypatch.setattr(Session, "reassign", record_reassigned)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
-    orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    orders = JobEncoder(PROCESS_FACTS, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
     run_session(Session(recorder, threading.Event()), orders, connected, lambda: 1)
     assert reassigned
     assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == ["finished"] * 2

@@ -45,14 +45,14 @@ def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
     return Learner(model, train_config(settings | train), seed=5)
 
 
-def round_up_width(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+def round_up_width(learner: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
     """One step, and the gradient it was taken by."""
-    result = one_step(one, batch, 4)
-    return result, {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
+    result = one_step(learner, batch, 4)
+    return result, {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
 
 
-def check_same(one: Any, other: Any) -> None:
-    torch.testing.assert_close(one[0].row(), other[0].row(), rtol=1e-9, atol=1e-12)
-    assert one[1].keys() == other[1].keys()
-    for name, gradient in one[1].items():
-        torch.testing.assert_close(gradient, other[1][name], rtol=1e-7, atol=1e-10, msg=name)
+def check_same(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual[0].row(), expected[0].row(), rtol=1e-9, atol=1e-12)
+    assert actual[1].keys() == expected[1].keys()
+    for name, gradient in actual[1].items():
+        torch.testing.assert_close(gradient, expected[1][name], rtol=1e-7, atol=1e-10, msg=name)
