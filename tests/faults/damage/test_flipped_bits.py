@@ -15,7 +15,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import projections
 from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from tests.support.specs.plans import make_plan
-from tests.support.stores.flips import flip_any
+from tests.support.stores.flips import flip_random_bit
 from tests.support.sweeps.histories import DEAD, history
 from trainables.protocol import Measurement
 
@@ -34,7 +34,7 @@ def harmless_or_told(file: Path, read: Callable[[], Any], error: type[Exception]
     """How many flips were told by `error`; the others must not have changed what is read."""
     stream, sound, whole, shown = random.Random(seed), read(), file.read_bytes(), 0
     for _ in range(FLIPS):
-        bit = flip_any(file, stream)
+        bit = flip_random_bit(file, stream)
         try:
             found = read()
         except error as one:
@@ -71,7 +71,7 @@ def test_parquet_files_and_their_list(tmp_path: Path, monkeypatch: pytest.Monkey
         listed = (folder.root / projections.LIST).read_bytes()
         for file in [*sound, folder.root / projections.LIST]:
             for _ in range(REMADE):
-                bit = flip_any(file, stream)
+                bit = flip_random_bit(file, stream)
                 if file == folder.records:
                     with pytest.raises(StoreError, match=r"changed or damaged since; make it again with"):
                         read_records(folder)

@@ -15,7 +15,7 @@ from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage, check_uri, 
 from tests.support.mlflow.mlflow_server import Server
 from tests.support.processes.commands import TINY, Answer, Shell, answer, interrupt, wait_for
 from tests.support.stores.postgres import postgres
-from tests.support.training_code.secrets import MARKER, files_that_tell, leaked, with_password
+from tests.support.training_code.secrets import MARKER, contains_password, files_with_password, with_password
 
 NOBODY = "127.0.0.1:1"
 """No server answers at this port."""
@@ -50,8 +50,8 @@ def test_what_is_refused_is_not_repeated(haltsweep, tmp_path: Path, option: str,
     given = [option, url] if len(url) % 2 else [f"{option}={url}"]
     said = haltsweep("launch", "quick.yaml", *given, *driver, *([SILENT] if option == "--storage" else []))
     assert said.code in (1, 2), said
-    assert not leaked(said.out + said.err)
-    assert not list(files_that_tell(tmp_path))
+    assert not contains_password(said.out + said.err)
+    assert not list(files_with_password(tmp_path))
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -60,17 +60,17 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
     password = f"{odd}{MARKER}{odd}"
     with pytest.raises((InputError, StoreError), match=r"percent-encoded|(?i:connection refused)") as caught:
         require_answer(f"postgresql://ann:{password}@{NOBODY}/db")
-    assert not leaked(str(caught.value))
+    assert not contains_password(str(caught.value))
     if set(odd) & set("@/ #?["):
         with pytest.raises(InputError, match="percent-encoded") as refused:
             check_uri(f"http://ann:{password}@{NOBODY}")
-        assert not leaked(str(refused.value))
+        assert not contains_password(str(refused.value))
     with (
         pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage,
         outages("http://ann:pw@h"),
     ):
         requests.get(f"http://ann:{quote(password, safe='')}@{NOBODY}", timeout=1)
-    assert not leaked(str(outage.value))
+    assert not contains_password(str(outage.value))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
 )
 def test_no_command_repeats_it(haltsweep, arguments: tuple[str, ...]) -> None:
     said = haltsweep(*arguments)
-    assert not leaked(said.out + said.err)
+    assert not contains_password(said.out + said.err)
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_sweep_whose_server_is_lost_half_way(tmp_path: Path) -> None:
             said += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
         finally:
             server.stop()
-        assert not leaked(_tables(database.url()))
+        assert not contains_password(_tables(database.url()))
     _search(shell, *said)
 
 
@@ -163,9 +163,9 @@ def _resumed_for_a_moment(shell: Shell) -> Answer:
 def _search(shell: Shell, *said: Answer) -> None:
     kept = shell.folder / "runs" / "tiny" / "launch.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert list(files_that_tell(shell.folder, shell.home)) == [kept]
+    assert list(files_with_password(shell.folder, shell.home)) == [kept]
     for each in said:
-        assert not leaked(each.out + each.err), each
+        assert not contains_password(each.out + each.err), each
 
 
 def _tables(url: str) -> str:

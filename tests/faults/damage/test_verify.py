@@ -33,7 +33,7 @@ from tests.faults.kills.chaos import Place, _session, go
 from tests.support.processes.commands import COMMAND, Shell, tree
 from tests.support.processes.forks import forks
 from tests.support.specs.plans import make_arm, make_plan
-from tests.support.stores.flips import flip, flip_any
+from tests.support.stores.flips import flip, flip_random_bit
 from tests.support.sweeps.histories import history
 
 FLIPS = 8
@@ -125,7 +125,7 @@ def test_any_bit_of_any_file_is_found_and_the_file_named(place: Place) -> None:
     for file in kept_files(place):
         sound = file.read_bytes()
         for _ in range(FLIPS):
-            bit = flip_any(file, stream)
+            bit = flip_random_bit(file, stream)
             bad = faults(list(checked(place, file)))
             if sound.rstrip() != file.read_bytes().rstrip():
                 assert len(bad) == 1, f"bit {bit} of {file}: {bad}"
@@ -219,7 +219,7 @@ def test_any_bit_of_mlflow_is_found_or_harmless(place: Place) -> None:
         uri, uid = str(place.tracking_uri), ledger.uid
         before = content(uri, place.plan.name, uid)
         for _ in range(10):
-            bit = flip_any(database, stream)
+            bit = flip_random_bit(database, stream)
             bad = [
                 each for each in sweep_checks.check_mlflow(judged, lambda _: None) if each.verdict != "sound"
             ]

@@ -36,7 +36,7 @@ from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.stores.postgres import postgres
 from tests.support.sweeps.histories import DEAD
-from tests.support.training_code.hostile import PATH, Mute, tell
+from tests.support.training_code.hostile import PATH, Mute, set_report
 from trainables.protocol import Measurement
 
 ANY_TEXT = st.text(st.characters(), max_size=20)
@@ -61,7 +61,7 @@ def run(folder: Path, report: Any, raised: BaseException | None = None, url: str
     sweep, plan = SweepFolder(folder / "runs" / "synthetic"), one_trial()
     sweep.root.mkdir(parents=True)
     sweep.plan.write_text(to_json(plan))
-    tell(report, raised)
+    set_report(report, raised)
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
         inline.run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
@@ -108,7 +108,7 @@ class Empty:
 
 def said(report: Any) -> Record:
     """What came of a trial that reported this, without a ledger, projections and a process of its own."""
-    tell(report)
+    set_report(report)
     log = MemoryLog()
     with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
         recorder = record(one_trial(), log, root=Path(folder))

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("lightning", reason="needs the extra `integrations`")
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
@@ -72,7 +72,7 @@ def train(settings, trial):
 
 @pytest.fixture(autouse=True)
 def lit(tmp_path: Path) -> Iterator[None]:
-    with importable(tmp_path, {"lit.py": CODE}):
+    with importable_files(tmp_path, {"lit.py": CODE}):
         yield
 
 

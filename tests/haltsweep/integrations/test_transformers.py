@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra `integrations`")
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
@@ -51,7 +51,7 @@ TIMES = {f"eval/{name}" for name in ("runtime", "samples_per_second", "steps_per
 
 @pytest.fixture(autouse=True)
 def fine_tuning(tmp_path: Path) -> Iterator[None]:
-    with importable(tmp_path, {"fine_tuning.py": CODE}):
+    with importable_files(tmp_path, {"fine_tuning.py": CODE}):
         yield
 
 

@@ -8,7 +8,7 @@ import pytest
 from orchestrator import read
 from orchestrator.report.results.origin import data_versions
 from tests.orchestrator.report.studies import study
-from tests.support.training_code.own_code import forgotten, interrupted_in_the_first_trial
+from tests.support.training_code.own_code import forgotten, interrupt_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -106,7 +106,7 @@ def test_changed_data_are_refused_or_reported(anew, tmp_path):
 
 
 def test_a_killed_sweep_does_not_continue_with_changed_data(anew, tmp_path, monkeypatch):
-    with interrupted_in_the_first_trial(monkeypatch):
+    with interrupt_first_trial(monkeypatch):
         assert anew("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
     for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):

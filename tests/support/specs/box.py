@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from tests.support.sweeps.merged import merged
+from tests.support.sweeps.merged import merged_arms
 from tests.support.sweeps.published import arms_of
 from trainables import catalog
 from trainables.testing import ModelContract
@@ -34,14 +34,14 @@ class BuiltInContract(ModelContract):
 @cache
 def arms(model: str) -> dict[str, dict[str, Any]]:
     """Return the arms that cover every value of `trainables.testing`, and the arms of the experiments."""
-    return merged(base(model, {}), SHAPE) | arms_of(model)
+    return merged_arms(base(model, {}), SHAPE) | arms_of(model)
 
 
 @cache
 def causal_arms(model: str) -> dict[str, dict[str, Any]]:
     """Return the same arms in causal form, without the settings that do not fit it."""
     published = {label: raw | {"causal": True} for label, raw in arms_of(model).items()}
-    arms_by_label = merged(base(model, {"causal": True}), SHAPE) | published
+    arms_by_label = merged_arms(base(model, {"causal": True}), SHAPE) | published
     return {label: raw for label, raw in arms_by_label.items() if raw["causal"] and fits(raw, SHAPE)}
 
 

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from pydantic import ValidationError
 
-from tests.support.training_code.own_code import FORMS, forgotten, importable
+from tests.support.training_code.own_code import FORMS, forgotten, importable_files
 from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
 from trainables.custom.source_files import source_files
@@ -109,7 +109,7 @@ def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_co
         "scripts/helpers_of_run.py": "",
         **({"scripts/__init__.py": ""} if package else {}),
     }
-    with importable(tmp_path, files):
+    with importable_files(tmp_path, files):
         load("scripts.run:train")
         names = {each.name for each in source_files("scripts.run")}
     assert names == {Path(each).name for each in files}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.custom.script import flags, overrides
 from trainables.protocol import Job, Measurement
@@ -140,7 +140,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "fit.py").write_text(dedent(code))
         return outside.load(str(tmp_path / "fit.py")).workload(Job(settings, seed=7))
 
-    with importable(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
+    with importable_files(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
         yield start
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom.source_files import source_files
 
 FILES = {
@@ -32,7 +32,7 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    with importable(tmp_path, FILES):
+    with importable_files(tmp_path, FILES):
         yield tmp_path
 
 
