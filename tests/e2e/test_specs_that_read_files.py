@@ -21,15 +21,15 @@ SHORT_TRAINING = (
 
 
 def write_images(folder: Path) -> None:
-    lra_image_solver.written(folder, 3, "python 2")
+    lra_image_solver.write_files(folder, 3, "python 2")
 
 
 def write_papers(folder: Path) -> None:
-    lra_retrieval_solver.written(folder, 3)
+    lra_retrieval_solver.write_files(folder, 3)
 
 
 def write_reviews(folder: Path) -> None:
-    lra_text_solver.written(folder, 3)
+    lra_text_solver.write_files(folder, 3)
 
 
 @pytest.mark.slow

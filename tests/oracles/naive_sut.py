@@ -1,7 +1,7 @@
 """The Sparse Universal Transformer for one sequence, token by token and expert by expert.
 
-From Tan et al., Sparse Universal Transformer, s. 3 and Alg. 1, in the order of the released code: evaluate the
-gate on h_{l-1}, test the threshold, then run layer l. No batches, no sorting, no code of the product.
+From Tan et al., Sparse Universal Transformer, s. 3 and Alg. 1, in the order of the released code: evaluate
+the gate on h_{l-1}, test the threshold, then run layer l. No batches, no sorting, no code of the product.
 """
 
 import math

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.oracles.solvers.listops_dependency_solver import counted, depths, solve
+from tests.oracles.solvers.listops_dependency_solver import count_tokens, depths, solve
 from trainables.data.split import content_hash
 from trainables.generators.listops_dependency_trees import (
     ARGUMENTS_MAX,
@@ -31,7 +31,7 @@ def test_what_is_drawn_is_as_deep_as_measured(law: DepthLaw) -> None:
     assert [depths(text) for text in found] == list(
         zip(drawn.depth.tolist(), drawn.dependency.tolist(), strict=True)
     )
-    assert [counted(text) for text in found] == drawn.counted().tolist()
+    assert [count_tokens(text) for text in found] == drawn.counted().tolist()
     assert [solve(text) for text in found] == drawn.trees.labels.tolist()
     assert law.shallowest <= drawn.depth.min() <= drawn.depth.max() <= law.deepest
     assert drawn.counted().max() <= 50
@@ -74,10 +74,14 @@ def published_draw(stream: np.random.Generator, shallowest: int, deepest: int) -
 def test_the_law_is_that_of_drawing_one_by_one_and_rejecting() -> None:
     """Dependency depths and lengths of some thousands each: 5 standard errors, odds below 10^-4."""
     stream = np.random.default_rng(0)
-    slow = [text for text in (published_draw(stream, 3, 5) for _ in range(6000)) if counted(text) <= 50]
+    slow = [text for text in (published_draw(stream, 3, 5) for _ in range(6000)) if count_tokens(text) <= 50]
     fast = texts(draw(numpy_stream(1, "test"), DepthLaw(3, 5), 60_000))
     assert len(slow) / 6000 == pytest.approx(len(fast) / 60_000, abs=5 * np.sqrt(0.25 / 6000))
-    for measure in (lambda text: depths(text)[1], lambda text: counted(text) // 5, lambda text: text[:4]):
+    for measure in (
+        lambda text: depths(text)[1],
+        lambda text: count_tokens(text) // 5,
+        lambda text: text[:4],
+    ):
         expected, found = Counter(map(measure, fast)), Counter(map(measure, slow))
         for key, times in expected.items():
             share = times / len(fast)

@@ -35,17 +35,17 @@ def texts(split: Split, module: Any) -> list[str]:
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
-    return Path(lra_text_solver.written(tmp_path / "aclImdb", 3))
+    return Path(lra_text_solver.write_files(tmp_path / "aclImdb", 3))
 
 
 @pytest.fixture
 def papers(tmp_path: Path) -> Path:
-    return Path(lra_retrieval_solver.written(tmp_path / "tsv data", 3))
+    return Path(lra_retrieval_solver.write_files(tmp_path / "tsv data", 3))
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    return Path(lra_image_solver.written(tmp_path / "cifar-10-batches-py", 3, "python 2"))
+    return Path(lra_image_solver.write_files(tmp_path / "cifar-10-batches-py", 3, "python 2"))
 
 
 def test_reviews_are_their_bytes(reviews: Path) -> None:
@@ -151,7 +151,7 @@ def test_pictures_are_grey_and_divided_by_order(pictures: Path) -> None:
 
 @pytest.mark.parametrize("form", ["binary", "python 3"])
 def test_both_published_forms_hold_the_same(pictures: Path, tmp_path: Path, form: str) -> None:
-    other = lra_image_solver.written(tmp_path / "other", 3, form)
+    other = lra_image_solver.write_files(tmp_path / "other", 3, form)
     for name in ("train", "valid", "test"):
         one, two = (built(name, name="lra_image", folder=str(folder)) for folder in (pictures, other))
         assert one.content_hash == two.content_hash
