@@ -96,9 +96,11 @@ class MemoryLog:
             return
         assert event.trial_id not in self.outcomes(), f"nothing may follow the end of {event.trial_id}"
         if event.kind is EventKind.MEASURED:
-            retried = max((event.seq or 0 for event in self.of(EventKind.RETRIED, event.trial_id)), default=0)
+            retried = max(
+                (earlier.seq or 0 for earlier in self.of(EventKind.RETRIED, event.trial_id)), default=0
+            )
             measured = self.of(EventKind.MEASURED, event.trial_id)
-            steps = [event.payload["step"] for event in measured if (event.seq or 0) > retried]
+            steps = [earlier.payload["step"] for earlier in measured if (earlier.seq or 0) > retried]
             assert event.payload["step"] not in steps, "a step is measured once"
 
 
