@@ -118,7 +118,7 @@ def naive_stop(model: nn.Module, batch: Batch, groups: Sequence[Sequence[int]]) 
         losses_by_step = [
             [naive_looped.confidence_loss(p, z, positions[row]) for z in runs[row]] for row in group
         ]
-        step = naive_looped.chosen_step(losses_by_step)
+        step = naive_looped.most_confident_step(losses_by_step)
         for row in group:
             answers = [
                 -torch.log(

@@ -21,8 +21,8 @@ from tests.support.processes.process_lookup import (
     WORKERS,
     descendants,
     end,
-    named,
     wait_until,
+    with_prefix,
 )
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def other_cluster(root, monkeypatch):
 def whole_family(process):
     """What it started, but for two agents of Ray's: they hold nothing, and end after a minute."""
     family = descendants(process)
-    agents = named(family, *AGENTS)
+    agents = with_prefix(family, *AGENTS)
     try:
         yield [each for each in family if each not in agents]
     finally:
@@ -76,7 +76,7 @@ def measured(root):
 
 def workers(process):
     """Ray's workers that run a trial."""
-    return named(descendants(process), WORKERS)
+    return with_prefix(descendants(process), WORKERS)
 
 
 def under_way(root, process):

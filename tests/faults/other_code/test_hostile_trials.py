@@ -36,7 +36,7 @@ from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.stores.postgres import postgres
 from tests.support.sweeps.histories import DEAD
-from tests.support.training_code.hostile import PATH, Mute, set_report
+from tests.support.training_code.hostile import PATH, UnprintableError, set_report
 from trainables.protocol import Measurement
 
 ANY_TEXT = st.text(st.characters(), max_size=20)
@@ -140,7 +140,7 @@ def test_any_names_and_any_numbers_are_kept(metrics: dict[str, Any]) -> None:
     )
 )
 @example(ValueError("lone \ud800, NUL \0 and \x1b[2J"))
-@example(Mute())
+@example(UnprintableError())
 @example(ExceptionGroup("\udfff", [ValueError("\0")]))
 def test_whatever_is_raised_is_the_end_of_the_trial_alone(raised: BaseException) -> None:
     with tempfile.TemporaryDirectory() as folder:

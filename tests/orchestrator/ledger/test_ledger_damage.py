@@ -183,7 +183,7 @@ def test_a_lost_schema_version_is_told(any_url: str, written: list[Event]) -> No
 
 def test_an_index_that_does_not_fit_its_table_is_found(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    flips.make(file)
+    flips.create_ledger(file)
     data = file.read_bytes()
     trial = flips.PLAN.trials[0].trial_id.encode()
     with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
@@ -204,7 +204,7 @@ def test_an_index_that_does_not_fit_its_table_is_found(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
     file = tmp_path_factory.mktemp("flips") / "sound.db"
-    lease = flips.make(file)
+    lease = flips.create_ledger(file)
     return file, flips.content(file), lease
 
 
@@ -216,7 +216,7 @@ def test_a_flipped_bit_is_harmless_or_refused(
     file, expected, lease = sound
     copy = tmp_path / "ledger.db"
     where = flips.flip(file, copy, seed)
-    assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, where
+    assert flips.classify_flip(copy, expected, lease) in {"harmless", "refused"}, where
 
 
 def test_a_ledger_of_version_2_takes_retries_once_it_is_opened(any_url: str) -> None:

@@ -35,18 +35,18 @@ def test_paddle_is_a_thin_line_of_two_pixels() -> None:
     assert np.abs(np.hypot(*paddles().line.T) / 2 - 2).max() < 0.4
 
 
-def line(direction: int) -> pixels.Step:
+def line(direction: int) -> pixels.Offset:
     """Return the offset from the anchor to the other end of a paddle, in half pixels."""
-    first, later = range(paddle_shapes.DEGREES), pixels.RING
+    first, later = range(paddle_shapes.DEGREES), pixels.HEAD_OFFSETS
     if direction in first:
-        return pixels.reach(pixels.toward(direction))
-    return pixels.later(later[direction - len(first)]).line
+        return pixels.dash_end(pixels.direction(direction))
+    return pixels.later_dash(later[direction - len(first)]).line
 
 
-def shuffled(drawings_: Drawings, number: int) -> list[tuple[pixels.Step, dict[pixels.Step, int], int]]:
+def shuffled(drawings_: Drawings, number: int) -> list[tuple[pixels.Offset, dict[pixels.Offset, int], int]]:
     """Return everything in an image in random order: position, light and grey level, without grouping."""
     things = [
-        ((row, column), pixels.look(line(direction)), grey)
+        ((row, column), pixels.dash_light(line(direction)), grey)
         for contours, grey in ((drawings_.targets, pixels.LONG), (drawings_.distractors, pixels.SHORT))
         for row, column, direction in contours[number].reshape(-1, 3).tolist()
         if direction >= 0
@@ -54,7 +54,7 @@ def shuffled(drawings_: Drawings, number: int) -> list[tuple[pixels.Step, dict[p
     first_contour = drawings_.marked[number]
     ended = first_contour if drawings_.labels[number] else 1 - first_contour
     for row, column in (drawings_.tails[number, first_contour], drawings_.targets[number, ended, -1, :2]):
-        things.append(((int(row), int(column)), pixels.disc(), pixels.MARKED))
+        things.append(((int(row), int(column)), pixels.disc_light(), pixels.MARKED))
     random.Random(number).shuffle(things)
     return things
 
@@ -77,10 +77,11 @@ def test_solver_recovers_the_contours_from_the_pixels(length: int, images: int) 
     drawings_ = next(drawings(length, 0, "test")).take(np.arange(images))
     for number, (image, label) in enumerate(zip(render(drawings_), drawings_.labels.tolist(), strict=True)):
         scenes = list(pixels.scenes(image, length))
-        assert {int(scene.together) for scene in scenes} == {label}
+        assert {int(scene.is_connected) for scene in scenes} == {label}
         drawn_contours = [
             pixels.paint(
-                ((row, column), pixels.look(line(direction)), grey) for row, column, direction in contour
+                ((row, column), pixels.dash_light(line(direction)), grey)
+                for row, column, direction in contour
             )
             for contours, grey in ((drawings_.targets, pixels.LONG), (drawings_.distractors, pixels.SHORT))
             for contour in contours[number].tolist()

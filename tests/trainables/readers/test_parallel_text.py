@@ -42,8 +42,8 @@ def test_unequal_line_counts_are_reported(
 ) -> None:
     source_file, target_file = files(tmp_path, source, target)
     message = (
-        rf"{re.escape(str(source_file))} and some text.de must have as many lines, since their numbers pair them, "
-        rf"got {counts[0]} and {counts[1]}"
+        rf"{re.escape(str(source_file))} and some text.de must have as many lines, "
+        rf"since their numbers pair them, got {counts[0]} and {counts[1]}"
     )
     with pytest.raises(ValueError, match=message):
         list(read_pairs(source_file, target_file))
