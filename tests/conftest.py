@@ -48,7 +48,7 @@ SHAPE_CHECKED_TESTS = (
 The checks double the time of a call, so other tests, which train the same models, run without them.
 """
 SHAPE_CHECKED_CONTRACTS = (
-    "test_a_token_at_a_time_gives_the_states_of_the_whole",
+    "test_decoder_states_are_the_same_token_by_token",
     "test_answers_have_their_shapes_and_bounds",
     "test_early_exit_changes_no_result_and_no_gradient",
     "test_outputs_have_their_shapes_and_bounds",

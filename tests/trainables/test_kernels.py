@@ -62,7 +62,7 @@ def test_training_step_keeps_within_its_bounds(
         return copy_to(table, device)
 
     monkeypatch.setattr(host, "copy_to", upload)
-    model = kernels.built(CASES[case])
+    model = kernels.build_for_training(CASES[case])
     passes = kernels.passes(model, batch())
     passes()
     model.zero_grad()
