@@ -51,8 +51,8 @@ WORDS_NOT_METRICS = {
     "orchestrator/report/writers/csv_file.py": {"floor"},
     "orchestrator/report/writers/tables.py": {"floor"},
 }
-"""Names of metrics that also mean something else: a fact of a data set, a key of a spec or of an event, evidence
-of a change, a row, a setting, the loss of every training, or a key of an example."""
+"""Names of metrics that also mean something else: a fact of a data set, a key of a spec or of an event,
+evidence of a change, a row, a setting, the loss of every training, or a key of an example."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),

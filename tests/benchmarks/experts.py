@@ -4,8 +4,8 @@
 
 For each number of experts, with the same number of active ones, the table compares a mixture of
 feed-forwards, the same mixture with all experts on all tokens, and one feed-forward as wide as the active
-experts. The same comparison follows for a whole layer of the Sparse Universal Transformer. Columns take turns,
-and on a CPU the clock counts processor time. Read the ratios to the dense part.
+experts. The same comparison follows for a whole layer of the Sparse Universal Transformer. Columns take
+turns, and on a CPU the clock counts processor time. Read the ratios to the dense part.
 """
 
 import argparse

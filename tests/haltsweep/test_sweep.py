@@ -1,4 +1,4 @@
-"""Sweeps from Python are planned, run, resumed and reported, with functions of scripts and local functions."""
+"""Sweeps from Python are planned, run, resumed and reported, with functions of scripts and local ones."""
 
 import os
 import runpy

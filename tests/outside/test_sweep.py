@@ -1,4 +1,4 @@
-"""A sweep of an installed package outside of the tree is searched, killed, resumed, confirmed and reported."""
+"""A sweep of a package installed outside of the tree is searched, killed, resumed and reported."""
 
 import os
 import shutil
