@@ -1,4 +1,4 @@
-"""For all tests: what models are called with is checked where they are tested; what comes first."""
+"""Order and sample the collected tests, and check shapes of calls in the tests of models."""
 
 import gc
 import os
@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterable
 import pytest
 
 from tests.support.numerics import checked_shapes
-from tests.support.numerics.dealing import dealt
+from tests.support.numerics.dealing import distribute_tests
 from tests.support.processes import child_servers
-from tests.support.specs.examples import register
+from tests.support.specs.examples import register_profiles
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,16 +19,16 @@ checked_shapes.install()
 
 child_servers.install()
 
-register()
+register_profiles()
 
-# Started in the background by a shell, they would have the commands that they start ignore Ctrl-C.
+# A background shell ignores Ctrl-C, and commands started from here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore_glob = ["*.yaml"]
-"""Specs of tests, most of them wrong on purpose: with `--haltsweep` only those of other folders are tests."""
+"""Most specs of tests are wrong on purpose, so `--haltsweep` collects only specs of other folders."""
 
-SHAPED = (
+SHAPE_CHECKED_TESTS = (
     "tests/contracts/test_halting_properties.py",
     "tests/gpu/test_flash.py",
     "tests/gpu/test_models_on_cuda.py",
@@ -43,23 +43,24 @@ SHAPED = (
     "tests/trainables/models/",
     "tests/trainables/recurrence/",
 )
-"""Tests of what models are made of: shapes and types of every call are checked.
+"""Tests of parts of models: shapes and types of every call are checked.
 
-That doubles what a call takes. The models that other tests plan and train are arms that the contracts run.
+The checks double the time of a call, so other tests, which train the same models, run without them.
 """
-ONCE = (
-    "test_a_token_at_a_time_gives_the_states_of_the_whole",
+SHAPE_CHECKED_CONTRACTS = (
+    "test_decoder_states_are_the_same_token_by_token",
     "test_answers_have_declared_shapes_and_bounds",
     "test_early_exit_changes_no_result_and_no_gradient",
     "test_outputs_have_declared_shapes_and_bounds",
 )
-"""Of the promises of a model those for which shapes are checked: on every arm they call what the others call.
+"""Contracts of models whose calls are checked for shapes.
 
-Encoder and decoder, in training and not, causal and not, with and without early exit. It doubles their time.
+Together they call encoder and decoder in training and in inference, causal and not, with and without early
+exit. The other contracts call the same functions.
 """
 
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
-PROMISES = (
+SAMPLED_TESTS = (
     *CONTRACTS,
     "tests/faults/kills/test_deadly_trials.py",
     "tests/faults/other_code/test_failing_searches.py",
@@ -82,29 +83,29 @@ PROMISES = (
     "tests/trainables/training/test_checkpoint_activations.py",
     "tests/trainables/training/test_rehearsal.py",
 )
-"""Where many models, tasks, settings or moments are held to one promise each, mostly in half a second."""
-ONE_IN = 8
-"""Of a promise `make test` tries the first case and an eighth of the others, of each promise other ones."""
+"""Tests with many cases of half a second for one property; `make test` runs a sample of the cases."""
+SAMPLE_EVERY = 8
+"""`make test` runs the first case of a sampled test and every eighth other case."""
 
-GARBAGE_EVERY = 10_000
-"""New objects after which cycles are looked for; by default it takes a twentieth of all processor time."""
+GARBAGE_THRESHOLD = 10_000
+"""New objects between two garbage collections; Python's default costs 5% of all processor time."""
 
-ONE_OF_MANY = pytest.StashKey[bool]()
-"""Set for these others: each takes a moment."""
+UNSAMPLED_CASE = pytest.StashKey[bool]()
+"""Set on cases that `make test` leaves out; each runs for a moment."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """For who changes what a page looks like."""
+    """Add the option that replaces the pictures of the documentation."""
     parser.addoption(
         "--retake-pictures",
         action="store_true",
-        help="tests of pages run studies of the box and put pictures of them into experiments/figures",
+        help="tests of pages run example sweeps and write pictures of them to experiments/figures",
     )
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Commands record addresses that they are given in the state folder of the user."""
+def _use_temporary_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands record addresses in the state folder of the user, so tests use a temporary one."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.getbasetemp() / "state")
 
 
@@ -112,76 +113,78 @@ def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, object, object]:
-    """A mistake shall show within seconds where it can; of slow tests what takes longest begins first.
+    """Sort quick tests first, so that a mistake shows within seconds, and slow tests by descending timeout.
 
-    Each of several processes begins with its share of these, and takes tests of a moment at the end.
+    Each of several processes begins with its share of the slow tests and ends with quick cases.
     """
     for item in items:
         if config.getoption("--retake-pictures"):
             item.add_marker(pytest.mark.timeout(0))  # studies take minutes
-    for number, cases in enumerate(_promises(items)):
-        for place, case in enumerate(cases):
-            if place and (place + number) % ONE_IN:
-                case.stash[ONE_OF_MANY] = True
+    for test_number, cases in enumerate(_sampled_tests(items)):
+        for case_number, case in enumerate(cases):
+            if case_number and (case_number + test_number) % SAMPLE_EVERY:
+                case.stash[UNSAMPLED_CASE] = True
                 case.add_marker(pytest.mark.slow)
-    items.sort(key=_place)
+    items.sort(key=_sort_key)
     result = yield
-    # Those that are not asked for are gone.
+    # pytest has removed the deselected tests by now.
     if processes := getattr(config, "workerinput", {}).get("workercount"):
         modules: dict[str, list[pytest.Item]] = {}
         for item in items:
-            if _is_slow(item) and ONE_OF_MANY not in item.stash:
+            if _is_slow(item) and UNSAMPLED_CASE not in item.stash:
                 name = item.nodeid if _is_longest(item) else item.nodeid.partition("::")[0]
                 modules.setdefault(name, []).append(item)
-        dear = {item for group in modules.values() for item in group}
-        items[:] = dealt([*modules.values()], [item for item in items if item not in dear], processes)
+        long_tests = {item for group in modules.values() for item in group}
+        items[:] = distribute_tests(
+            [*modules.values()], [item for item in items if item not in long_tests], processes
+        )
     return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is made here stays until the end: to look through it over and over for garbage takes seconds.
+    """Pause garbage collection while modules are imported: their objects live until the end.
 
-    So does most of what is imported later, of which there is soon a gigabyte.
+    Modules hold up to a gigabyte, and each scan of them takes seconds.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(GARBAGE_EVERY)
+        gc.set_threshold(GARBAGE_THRESHOLD)
         gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Fixtures included, of a module too: who needs one first belongs to the module."""
-    if gc.get_threshold()[0] != GARBAGE_EVERY:
-        gc.set_threshold(GARBAGE_EVERY)  # a launch in this process sets the usual one, for good
-    once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
-    checked_shapes.check(on=once or item.nodeid.startswith(SHAPED))
+    """Check shapes in the selected tests and in their fixtures, also in fixtures of a module."""
+    if gc.get_threshold()[0] != GARBAGE_THRESHOLD:
+        gc.set_threshold(GARBAGE_THRESHOLD)  # a launch in this process resets the threshold
+    is_checked_contract = item.nodeid.startswith(CONTRACTS) and item.name.startswith(SHAPE_CHECKED_CONTRACTS)
+    checked_shapes.check(on=is_checked_contract or item.nodeid.startswith(SHAPE_CHECKED_TESTS))
     return (yield)
 
 
-def _promises(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
-    """Tests of many cases of a promise: those of one promise together."""
-    found: dict[str, list[pytest.Item]] = {}
+def _sampled_tests(items: list[pytest.Item]) -> Iterable[list[pytest.Item]]:
+    """Return the quick cases of sampled tests, grouped by test."""
+    cases_by_test: dict[str, list[pytest.Item]] = {}
     for item in items:
         name, _, case = item.nodeid.partition("[")
-        if case and name.startswith(PROMISES) and not _is_slow(item):
-            found.setdefault(name, []).append(item)
-    return found.values()
+        if case and name.startswith(SAMPLED_TESTS) and not _is_slow(item):
+            cases_by_test.setdefault(name, []).append(item)
+    return cases_by_test.values()
 
 
 def _is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None
 
 
-def _place(item: pytest.Item) -> tuple[bool, bool, bool, float]:
-    """What has the least comes first."""
+def _sort_key(item: pytest.Item) -> tuple[bool, bool, bool, float]:
+    """Return the key that sorts quick tests first, then slow tests by descending timeout."""
     timeout = item.get_closest_marker("timeout")
-    patience_s = float(timeout.args[0]) if timeout is not None and _is_slow(item) else 0.0
-    return _is_slow(item), ONE_OF_MANY in item.stash, not _is_longest(item), -patience_s
+    timeout_s = float(timeout.args[0]) if timeout is not None and _is_slow(item) else 0.0
+    return _is_slow(item), UNSAMPLED_CASE in item.stash, not _is_longest(item), -timeout_s
 
 
 def _is_longest(item: pytest.Item) -> bool:

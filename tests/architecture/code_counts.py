@@ -1,7 +1,7 @@
-"""Counts the code of the repository: `python -m tests.architecture.code_counts [FOLDER]`.
+"""Count the code of the repository: `python -m tests.architecture.code_counts [FOLDER]`.
 
-Code lines are those without blanks, comments and docstrings. An import closure is every file of ours that an
-import statement reaches, those inside functions included.
+Code lines exclude blank lines, comments and docstrings. An import closure is the set of haltsweep's files
+that an import statement reaches, also inside functions.
 """
 
 import ast
@@ -33,7 +33,7 @@ def code_lines(source: bytes) -> int:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
-    """Lines of texts that stand alone: docstrings, also those of attributes."""
+    """Return the lines of texts that are statements: docstrings, also those of attributes."""
     return {
         line
         for node in ast.walk(tree)
@@ -61,13 +61,13 @@ def inner_imports(tree: ast.Module) -> int:
 
 def closure(root: Path, start: str) -> set[Path]:
     """Return the files below `root` that `start` imports, directly or not."""
-    found, waiting = set[Path](), [root / start]
+    files, waiting = set[Path](), [root / start]
     while waiting:
         file = waiting.pop()
-        if file not in found:
-            found.add(file)
+        if file not in files:
+            files.add(file)
             waiting += [each for name in _imported(file) if (each := _file_of(root, name)) is not None]
-    return found
+    return files
 
 
 def _imported(file: Path) -> Iterator[str]:

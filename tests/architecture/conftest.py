@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Fixture that calls the command line in this process."""
 
 from tests.support.processes.in_process import haltsweep
 

@@ -1,4 +1,4 @@
-"""The files of the repository, read once, for tests about the source itself."""
+"""Source files of the repository, read once, for tests of the source."""
 
 import ast
 import re
@@ -16,46 +16,48 @@ Node = TypeVar("Node", bound=ast.AST)
 
 @cache
 def packaged() -> tuple[Path, ...]:
-    """Every Python file of the distribution, relative to the root."""
+    """Return every Python file of the distribution, relative to the root."""
     return tuple(path for package in PACKAGES for path in _python(ROOT / package))
 
 
 @cache
 def with_tests() -> tuple[Path, ...]:
-    """Every Python file."""
+    """Return every Python file."""
     return (*packaged(), *_python(ROOT / "tests"))
 
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Every text file that git keeps; outside a checkout, every Python file."""
-    found = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=False)
-    if found.returncode:
+    """Return every text file tracked by git; outside a checkout, every Python file."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
         return with_tests()
-    names = map(Path, found.stdout.split("\0"))
+    names = map(Path, listed.stdout.split("\0"))
     return tuple(path for path in names if path.suffix in TEXTS and (ROOT / path).is_file())
 
 
 @cache
 def text(path: Path) -> str:
-    """What the file holds."""
+    """Return the content of the file."""
     return (ROOT / path).read_text(encoding="utf-8", errors="replace")
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """Its syntax tree."""
+    """Return the syntax tree of the file."""
     return ast.parse(text(path), str(path))
 
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All of that: to walk it takes as long as to make it."""
+    """Return all nodes of the syntax tree, cached because traversal is slow."""
     return tuple(ast.walk(parsed(path)))
 
 
-def found(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator[tuple[str, Node]]:
-    """All nodes of some kinds in the packages, or in the files `among`, each with `file:line`."""
+def nodes_of_kind(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator[tuple[str, Node]]:
+    """Yield all nodes of some kinds in the packages, or in the files `among`, each with `file:line`."""
     for path in packaged() if among is None else among:
         for node in nodes(path):
             if isinstance(node, kinds):
@@ -64,8 +66,8 @@ def found(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator
 
 @cache
 def calls() -> tuple[tuple[str, str, dict[str | None, ast.expr]], ...]:
-    """Place, dotted name and keywords of every call in the packages that has a name."""
-    named = ((place, ast.unparse(node.func), node.keywords) for place, node in found(ast.Call))
+    """Return place, dotted name and keywords of every named call in the packages."""
+    named = ((place, ast.unparse(node.func), node.keywords) for place, node in nodes_of_kind(ast.Call))
     return tuple(
         (place, name, {keyword.arg: keyword.value for keyword in keywords})
         for place, name, keywords in named
@@ -74,13 +76,13 @@ def calls() -> tuple[tuple[str, str, dict[str | None, ast.expr]], ...]:
 
 
 def module_name(path: Path) -> str:
-    """As one would import it."""
+    """Return the name of the module of a file."""
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Top-level names of everything the file imports, wherever in it."""
+    """Return top-level names of all imports of the file."""
     names = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):

@@ -28,10 +28,10 @@ def f():
 '''
 
 
-def test_blanks_comments_and_docstrings_are_no_code():
+def test_code_lines_exclude_blanks_comments_and_docstrings():
     assert code_lines(SOURCE) == 10
 
 
-def test_functions_and_their_imports_are_counted():
+def test_functions_and_inner_imports_are_counted():
     tree = ast.parse(SOURCE)
     assert (functions(tree), inner_imports(tree)) == (1, 1)

@@ -1,4 +1,4 @@
-"""What a wheel holds: the packages, the command, the pytest plugin, and nothing of the workshop."""
+"""A wheel contains the packages, the command and the pytest plugin, and no file of development."""
 
 import configparser
 import importlib
@@ -24,14 +24,14 @@ BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.a
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy of the sources, with the tools that are installed; nothing is downloaded."""
+    """A wheel built from a copy of the sources, with the installed tools and without downloads."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist")
     for name in (*PACKAGES, "tests", "experiments"):
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BUILD, target],
         cwd=source,
         env={**os.environ, "SETUPTOOLS_USE_DISTUTILS": "local"},
@@ -40,13 +40,13 @@ def wheel(tmp_path_factory):
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     (file,) = target.glob("*.whl")
     with zipfile.ZipFile(file) as opened:
         yield opened
 
 
-def test_every_module_is_in_and_nothing_else(wheel):
+def test_wheel_has_every_module_and_nothing_else(wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {str(path) for path in packaged()} <= names
     assert {name.partition("/")[0] for name in names} == {*PACKAGES, "experiments"}
@@ -55,18 +55,18 @@ def test_every_module_is_in_and_nothing_else(wheel):
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 
-def test_packages_need_no_other_files():
-    """A file that is no module would be missing from an installed haltsweep, unless it is declared."""
-    others = [
+def test_packages_have_only_modules_and_declared_files():
+    """An installed haltsweep lacks every undeclared file that is no module."""
+    other_files = [
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
-    assert {path.parent for path in others if path.name != "py.typed"} == {CLUSTERS, STARTERS, PAGE}
+    assert {path.parent for path in other_files if path.name != "py.typed"} == {CLUSTERS, STARTERS, PAGE}
 
 
-def test_what_the_page_is_made_of_is_in(wheel):
+def test_wheel_has_the_files_of_the_report_page(wheel):
     files = {
         str(path.relative_to(ROOT)) for path in (ROOT / PAGE).iterdir() if path.suffix in (".css", ".jinja")
     }
@@ -74,21 +74,21 @@ def test_what_the_page_is_made_of_is_in(wheel):
     assert files <= set(wheel.namelist())
 
 
-def test_the_files_to_run_on_clusters_are_in(wheel):
+def test_wheel_has_the_files_for_clusters(wheel):
     files = {str(CLUSTERS / path.name) for path in (ROOT / CLUSTERS).iterdir()}
     assert len(files) == 3
     assert files <= set(wheel.namelist())
 
 
 @pytest.mark.slow
-def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
-    """Away from the tree; of this environment only what others made is used."""
+def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
+    """The test runs outside of the tree, with only third-party packages of this environment."""
     site, folder = tmp_path / "site", tmp_path / "folder"
     wheel.extractall(site)
     folder.mkdir()
     run = "from orchestrator.cli.main import run; import sys; run(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    environment["MPLCONFIGDIR"] = get_cachedir()  # the fonts of a new home are looked for in seconds
+    environment["MPLCONFIGDIR"] = get_cachedir()  # finding fonts for a new home folder takes seconds
 
     def haltsweep(*arguments):
         command = [sys.executable, "-P", "-c", run, *arguments]
@@ -116,7 +116,7 @@ def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
     assert where.startswith(str(site))
 
 
-def test_command_and_plugin_are_declared_and_there(wheel):
+def test_wheel_declares_the_command_and_the_plugin(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     declared = configparser.ConfigParser()
     declared.read_string(wheel.read(name).decode())
@@ -127,7 +127,7 @@ def test_command_and_plugin_are_declared_and_there(wheel):
         assert not attribute or callable(getattr(importlib.import_module(module), attribute))
 
 
-def test_licence_and_extras_are_told(wheel):
+def test_wheel_declares_licence_and_extras(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     lines = wheel.read(name).decode().splitlines()
@@ -139,7 +139,7 @@ def test_licence_and_extras_are_told(wheel):
 
 
 def test_constraints_pin_every_dependency():
-    """`make demo` installs what was tested."""
+    """`make demo` installs the tested versions."""
     shown = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}

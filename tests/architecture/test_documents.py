@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING, docs and experiments/README say is there is there."""
+"""README, CONTRIBUTING, docs and experiments/README name only files, commands and targets that exist."""
 
 import re
 import tomllib
@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli.main import app
 from tests.architecture.source import ROOT, text, tracked
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -24,15 +24,15 @@ def without_blocks(path):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_relative_links_lead_somewhere(document):
+def test_relative_links_have_a_target(document):
     targets = [link.partition("#")[0] for link in LINK.findall(without_blocks(document)) if "://" not in link]
     folder = (ROOT / document).parent
     assert not [target for target in targets if target and not (folder / target).exists()]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_files_that_are_named_exist(document):
-    """`x.py` stands for the file a reader will add: its folder must be there."""
+def test_named_files_exist(document):
+    """`x.py` stands for a file that the reader adds, so only its folder must exist."""
     named = {name for code in CODE.findall(without_blocks(document)) for name in PLACE.findall(code)}
     homes = {
         name.rpartition("/")[0] if name.rpartition("/")[2].lower().startswith("x.") else name
@@ -42,8 +42,8 @@ def test_files_that_are_named_exist(document):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_commands_that_are_named_exist(document):
-    commands = every_command(typer.main.get_command(app))
+def test_named_commands_exist(document):
+    commands = commands_by_name(typer.main.get_command(app))
     for line in re.findall(r"(?<!-)(?<!from )haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
         first, both = line.split()[0], " ".join(line.split()[:2])
         verb = both if both in commands else first
@@ -53,17 +53,17 @@ def test_commands_that_are_named_exist(document):
 
 
 def code_of(document):
-    """Everything written as code."""
+    """Return all code of a document."""
     return [*CODE.findall(without_blocks(document)), *(body for _, body in BLOCK.findall(text(document)))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
-def test_make_targets_that_are_named_exist(document):
+def test_named_make_targets_exist(document):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z]+)", "\n".join(code_of(document)))) <= targets
 
 
-def test_extras_that_are_named_exist():
+def test_named_extras_exist():
     extras = tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
     named = {extra for path in tracked() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
     named |= {extra for path in DOCUMENTS for extra in re.findall(r"'\.\[(\w+)\]'", text(path))}

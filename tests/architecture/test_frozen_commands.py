@@ -1,6 +1,6 @@
-"""The commands and their options change on purpose only: they are what scripts and habits hang on.
+"""Commands and options change only on purpose, because scripts depend on them.
 
-After a change on purpose: `python -m tests.architecture.test_frozen_commands`, read the diff.
+After an intended change, run `python -m tests.architecture.test_frozen_commands` and read the diff.
 """
 
 from pathlib import Path
@@ -8,15 +8,15 @@ from pathlib import Path
 import typer
 
 from orchestrator.cli.main import app
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 
 FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 
 
-def surface():
-    """One block a command: its arguments in order, its options by name, with defaults."""
+def command_summary():
+    """Return a block of text for each command: arguments in order, options by name, with defaults."""
     blocks = []
-    for name, command in sorted(every_command(typer.main.get_command(app)).items()):
+    for name, command in sorted(commands_by_name(typer.main.get_command(app)).items()):
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         options = [each for each in command.params if each.param_type_name == "option"]
         blocks.append("\n".join([name, *map(_argument, arguments), *sorted(map(_option, options))]))
@@ -36,9 +36,9 @@ def _option(parameter):
     return f"  {names} VALUE{default}"
 
 
-def test_commands_and_options():
-    assert surface() == FROZEN.read_text(encoding="utf-8")
+def test_commands_and_options_are_unchanged():
+    assert command_summary() == FROZEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    FROZEN.write_text(surface(), encoding="utf-8")
+    FROZEN.write_text(command_summary(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Habits that no linter knows, over every file; each failure names files and lines."""
+"""Habits that no linter checks, in every file; a failure names files and lines."""
 
 import ast
 import re
@@ -7,17 +7,26 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.code_counts import code_lines
-from tests.architecture.source import calls, found, imported, packaged, parsed, text, tracked, with_tests
+from tests.architecture.source import (
+    calls,
+    imported,
+    nodes_of_kind,
+    packaged,
+    parsed,
+    text,
+    tracked,
+    with_tests,
+)
 from trainables import catalog
 from trainables.training.measured import declared_metrics
 
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 60
-"""Lines without docstrings; those of a file also without blank lines and comments."""
+"""Greatest number of lines without docstrings; for files also without blank lines and comments."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 UNSAFE_FORMATS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 RESTRICTED_READER = "trainables/readers/cifar.py"
-"""The one file that reads pickles, since a data set was published as such."""
+"""The only file that reads pickles, because a data set was published in this format."""
 NEVER_CALLED = ("eval", "exec", "breakpoint", "yaml.load", "os.system", "np.load", "numpy.load")
 SHARED_RANDOMNESS = re.compile(
     r"random\.(?:seed|random|randint|choice|shuffle|sample|uniform)"
@@ -42,9 +51,8 @@ WORDS_NOT_METRICS = {
     "orchestrator/report/writers/csv_file.py": {"floor"},
     "orchestrator/report/writers/tables.py": {"floor"},
 }
-"""Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence
-of a change, a row, a setting, a key of an event, the loss of every training, a key of what an example
-shows."""
+"""Names of metrics that also mean something else: a fact of a data set, a key of a spec or of an event,
+evidence of a change, a row, a setting, the loss of every training, or a key of an example."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),
@@ -55,54 +63,54 @@ NOT_SAID = {
 
 SEEDS_FOR_OTHERS = "trainables/custom/generator_state.py"
 NOTEBOOK_CODE = "haltsweep/code.py"
-"""It writes a user's own function into a module of the user's folder, which is code like any other there."""
+"""This file writes a user's function into a module of the user's folder."""
 
 
-def test_every_module_says_what_it_is_for():
+def test_every_module_has_a_docstring():
     written = [path for path in packaged() if text(path).strip()]
     assert not [str(path) for path in written if not ast.get_docstring(parsed(path))]
 
 
-def test_nothing_is_unpickled():
+def test_product_unpickles_nothing():
     unsafe = {str(path) for path in packaged() if imported(path) & UNSAFE_FORMATS}
     assert unsafe == {RESTRICTED_READER, NOTEBOOK_CODE}
 
 
-def test_published_pickles_are_read_by_a_reader_that_runs_nothing():
-    """It overrides what finds a pickle's functions; `pickle.load` would use the default, which finds all."""
-    used = {ast.unparse(node) for _, node in found(ast.Attribute, among=(Path(RESTRICTED_READER),))}
+def test_reader_of_published_pickles_runs_nothing():
+    """The reader overrides `find_class`; the default of `pickle.load` would import any function."""
+    used = {ast.unparse(node) for _, node in nodes_of_kind(ast.Attribute, among=(Path(RESTRICTED_READER),))}
     assert {name for name in used if name.startswith("pickle.")} == {"pickle.Unpickler"}
     (reader,) = [
         node
-        for _, node in found(ast.ClassDef, among=(Path(RESTRICTED_READER),))
+        for _, node in nodes_of_kind(ast.ClassDef, among=(Path(RESTRICTED_READER),))
         if "pickle.Unpickler" in map(ast.unparse, node.bases)
     ]
     assert "find_class" in {each.name for each in reader.body if isinstance(each, FUNCTIONS)}
 
 
-def test_weights_are_read_as_weights_only():
+def test_weights_are_loaded_with_weights_only():
     loads = [(place, given.get("weights_only")) for place, name, given in calls() if name == "torch.load"]
     assert not [place for place, flag in loads if not (isinstance(flag, ast.Constant) and flag.value is True)]
 
 
 @pytest.mark.parametrize("forbidden", NEVER_CALLED)
-def test_what_is_never_called(forbidden):
+def test_forbidden_functions_are_never_called(forbidden):
     assert not [place for place, name, _ in calls() if name == forbidden]
 
 
-def test_people_are_spoken_to_in_one_place():
-    """`print` without a stream would end up among answers for scripts."""
+def test_print_always_names_a_stream():
+    """`print` without a stream would mix with output for scripts."""
     assert not [place for place, name, given in calls() if name == "print" and "file" not in given]
 
 
 def test_randomness_comes_from_named_streams():
-    """Nobody seeds or draws from a generator that everybody shares, but who seeds them for code of others."""
+    """Only the file that seeds generators for custom code uses global generators."""
     using = [(place, name) for place, name, _ in calls() if SHARED_RANDOMNESS.fullmatch(name)]
     assert not [f"{place} {name}" for place, name in using if place.partition(":")[0] not in SEEDS_FOR_OTHERS]
 
 
-def test_torch_s_generator_is_put_back():
-    """Fused kernels read it: it is seeded on a fork or not at all."""
+def test_torch_generator_is_restored():
+    """Fused kernels use it, so it is seeded only inside `fork_rng`."""
     names: dict[str, set[str]] = {}
     for place, name, _ in calls():
         names.setdefault(place.partition(":")[0], set()).add(name)
@@ -111,37 +119,37 @@ def test_torch_s_generator_is_put_back():
     assert unforked <= {SEEDS_FOR_OTHERS}
 
 
-def test_nothing_is_caught_blindly():
-    assert not [place for place, node in found(ast.ExceptHandler) if node.type is None]
+def test_exceptions_are_not_caught_blindly():
+    assert not [place for place, node in nodes_of_kind(ast.ExceptHandler) if node.type is None]
 
 
-def test_nothing_is_swallowed_in_silence():
+def test_exceptions_are_not_ignored_silently():
     broad = [
         (place, node.body)
-        for place, node in found(ast.ExceptHandler)
+        for place, node in nodes_of_kind(ast.ExceptHandler)
         if node.type is not None and ast.unparse(node.type) in {"Exception", "BaseException"}
     ]
     assert not [place for place, body in broad if all(isinstance(each, ast.Pass) for each in body)]
 
 
-def test_files_stay_small():
+def test_files_are_small():
     lengths = {str(path): code_lines(text(path).encode()) for path in with_tests()}
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
 
 
-def test_a_class_has_a_name_of_its_own():
-    """Models, tasks and heads have names that the catalogue looks for; what users import has plain ones."""
+def test_class_names_are_unique():
+    """Models, tasks and heads have names that the catalogue uses, and public classes have common names."""
     looked_for = {"Config", "Encoder", "Decoder", "Model", "Sweep", "Trial"}
     places = {}
-    for place, node in found(ast.ClassDef):
+    for place, node in nodes_of_kind(ast.ClassDef):
         places.setdefault(node.name, []).append(place)
     assert not {name: each for name, each in places.items() if len(each) > 1 and name not in looked_for}
 
 
-def test_functions_stay_small():
+def test_functions_are_small():
     lengths = {
         f"{place} {node.name}": _length(node) - sum(_length(each) for each in node.body[:1] if _is_text(each))
-        for place, node in found(*FUNCTIONS, among=with_tests())
+        for place, node in nodes_of_kind(*FUNCTIONS, among=with_tests())
     }
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
 
@@ -155,7 +163,7 @@ def _is_text(node):
 
 
 @pytest.mark.parametrize("subject", NOT_SAID)
-def test_the_repository_speaks_of_the_product_alone(subject):
+def test_repository_mentions_only_the_product(subject):
     shown = [
         f"{path}:{number}: {line.strip()}"
         for path in tracked()
@@ -166,13 +174,13 @@ def test_the_repository_speaks_of_the_product_alone(subject):
     assert not shown
 
 
-def test_the_orchestrator_knows_no_metric_by_name():
-    """What is known of a quantity is declared beside what computes it, and looked up."""
+def test_orchestrator_has_no_names_of_metrics():
+    """Facts about a metric are declared next to the code that computes it, and looked up."""
     names = {each.name for each in declared_metrics(catalog.names("tasks"))}
     files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
     said = [
         (place.rpartition(":")[0], place, node.value.rpartition("/")[2])
-        for place, node in found(ast.Constant, among=files)
+        for place, node in nodes_of_kind(ast.Constant, among=files)
         if isinstance(node.value, str)
     ]
     assert not [
@@ -182,11 +190,13 @@ def test_the_orchestrator_knows_no_metric_by_name():
     ]
 
 
-def test_every_model_is_compared_with_a_naive_twin():
-    """A new one has none that pytest would miss: its name stands in a test of `tests/oracles`."""
+def test_every_model_has_a_naive_implementation():
+    """The name of each model must occur in a test of `tests/oracles`."""
     named = {
         node.value
-        for place, node in found(ast.Constant, among=with_tests())
+        for place, node in nodes_of_kind(ast.Constant, among=with_tests())
         if place.startswith("tests/oracles/test_naive_") and isinstance(node.value, str)
     }
-    assert not set(catalog.names("models")) - named, "write its equations once more, see CONTRIBUTING.md"
+    assert not set(catalog.names("models")) - named, (
+        "every model needs a naive implementation, see CONTRIBUTING.md"
+    )

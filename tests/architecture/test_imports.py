@@ -1,4 +1,4 @@
-"""Who may import whom, who may import what, and what comes into memory when."""
+"""Rules of imports: between packages, of libraries, and modules in memory after a command."""
 
 import ast
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import PACKAGES, ROOT, found, imported, module_name, packaged
+from tests.architecture.source import PACKAGES, ROOT, imported, module_name, nodes_of_kind, packaged
 from tests.support.processes.commands import PATIENCE_S, TINY
 
 ONLY_IN = {
@@ -39,12 +39,12 @@ ALL_HEAVY = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "scipy", "pandas", "matpl
 
 
 def project():
-    """pyproject.toml."""
+    """Return the content of pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def lint_imports(cwd):
-    """All import contracts of the pyproject.toml in `cwd`, checked on the packages there."""
+    """Check all import contracts of the pyproject.toml in `cwd` on its packages."""
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],
         cwd=cwd,
@@ -76,7 +76,7 @@ UPWARD = {
 }
 
 
-def test_imports_that_run_up_are_caught(tmp_path):
+def test_import_contracts_find_upward_imports(tmp_path):
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -91,7 +91,7 @@ def test_imports_that_run_up_are_caught(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["orchestrator", "trainables"])
-def test_no_part_of_a_package_is_outside_the_layers(package):
+def test_every_part_of_a_package_is_in_a_layer(package):
     linter = project()["tool"]["importlinter"]
     assert set(linter["root_packages"]) == set(PACKAGES)
     (layers,) = [
@@ -108,18 +108,18 @@ def test_no_part_of_a_package_is_outside_the_layers(package):
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
-def test_a_library_is_imported_where_it_belongs_only(library):
+def test_library_is_imported_only_in_its_files(library):
     users = [str(path) for path in packaged() if library in imported(path)]
     strays = [user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])]
     assert not strays
-    assert users, f"{library} is a dependency that nobody imports"
+    assert users, f"the dependency {library} must be imported"
 
 
-def test_every_import_is_of_a_dependency():
-    """What only comes along with something else may go away with it."""
+def test_every_imported_library_is_a_dependency():
+    """A package that is installed only by another dependency may disappear with it."""
     shown = project()["project"]
     extras = [each for name in ("flash", "integrations") for each in shown["optional-dependencies"][name]]
-    plugin = ["pytest"]  # whoever runs tests has it
+    plugin = ["pytest"]  # every test run has it
     names = {
         re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + extras
     }
@@ -129,14 +129,14 @@ def test_every_import_is_of_a_dependency():
 
 
 def test_no_star_and_no_relative_imports():
-    imports = found(ast.ImportFrom)
+    imports = nodes_of_kind(ast.ImportFrom)
     assert not [
         place for place, node in imports if node.level or any(each.name == "*" for each in node.names)
     ]
 
 
 def loaded_by(code, cwd):
-    """Modules in memory after `code` ran in a process of its own."""
+    """Return the modules in memory after a new process has run `code`."""
     script = f"import sys\n{code}\nimport json\nsys.stderr.write('\\n' + json.dumps(sorted(sys.modules)))"
     command_line = [sys.executable, "-c", script]
     done = subprocess.run(
@@ -147,7 +147,7 @@ def loaded_by(code, cwd):
 
 
 def command(*arguments):
-    """Code that runs a command to a successful end."""
+    """Return code that runs a command to a successful end."""
     return (
         "from orchestrator.cli.main import run\n"
         f"try: run({list(arguments)})\n"
@@ -174,32 +174,34 @@ def folder(tmp_path_factory):
     ],
     ids=["packages", "command", "plugin", "help", "help of launch"],
 )
-def test_help_comes_at_once(folder, code):
+def test_help_imports_nothing_heavy(folder, code):
     assert not loaded_by(code, folder) & ALL_HEAVY
 
 
 @pytest.mark.slow
-def test_plans_load_torch_and_optuna_alone(folder):
+def test_plan_imports_only_torch_and_optuna(folder):
     loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
     assert loaded & HEAVY == {"torch", "optuna"}
     assert "sqlalchemy" not in loaded
-    assert "torch._dynamo" not in loaded, "steps were taken, and PyTorch's compiler loads for two seconds"
+    assert "torch._dynamo" not in loaded, (
+        "a plan must not take steps, which import PyTorch's compiler for two seconds"
+    )
 
 
-def test_a_file_that_is_no_spec_is_refused_before_anything_is_loaded(folder):
+def test_invalid_file_is_refused_before_heavy_imports(folder):
     (folder / "no.yaml").write_text("- a list\n")
     code = command("check", "no.yaml", "/dev/null").replace("assert not end.code", "assert end.code == 2")
     assert not loaded_by(code, folder) & ALL_HEAVY
 
 
 @pytest.mark.slow
-def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
+def test_plan_without_a_search_does_not_import_optuna(folder):
     loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
     assert loaded & HEAVY == {"torch"}
 
 
-def test_reading_loads_no_framework(folder):
-    """Launching without Ray, and reading a sweep, cost what they need."""
+def test_reading_a_sweep_imports_no_framework(folder):
+    """Launching without Ray, and reading a sweep, import only necessary libraries."""
     code = "import orchestrator.execution.sweep.launch, orchestrator.execution.inline"
     code += ", orchestrator.cli.stored_sweep"
     code += ", orchestrator.report.results.summary, orchestrator.report.writers.tables"
@@ -208,14 +210,14 @@ def test_reading_loads_no_framework(folder):
 
 
 @pytest.mark.slow
-def test_trainables_know_no_orchestration(folder):
+def test_trainables_do_not_import_the_orchestrator(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
     loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
     assert not loaded & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
     assert "torch" in loaded
 
 
-def test_search_spaces_know_nothing(folder):
+def test_search_spaces_import_nothing_heavy(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "search_spaces"]
     loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
     assert not loaded & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})

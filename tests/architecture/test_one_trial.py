@@ -1,4 +1,4 @@
-"""CONTRIBUTING's way of one trial from `launch` to its first optimiser step is the one it really takes."""
+"""CONTRIBUTING's path of one trial, from `launch` to its first optimiser step, is the real one."""
 
 import ast
 import re
@@ -21,31 +21,31 @@ confirm: {seeds: [1]}
 """
 
 
-def way():
-    """Files and functions of both tables, those for inline first."""
+def steps_of_a_trial():
+    """Return files and functions of both tables, those of the inline driver first."""
     found = ROW.findall(text(ROOT / "CONTRIBUTING.md"))
     return found[:9], found[9:]
 
 
-def test_a_reader_opens_nine_files_inline_and_eleven_on_ray():
-    inline, ray = way()
+def test_path_has_nine_files_inline_and_eleven_on_ray():
+    inline, ray = steps_of_a_trial()
     assert len(inline) == 9
     assert len(inline) - 1 + len(ray) == 11
 
 
-@pytest.mark.parametrize(("path", "name"), [row for table in way() for row in table])
-def test_what_is_to_be_looked_for_is_there(path, name):
+@pytest.mark.parametrize(("path", "name"), [row for table in steps_of_a_trial() for row in table])
+def test_functions_of_the_path_exist(path, name):
     nodes = ast.walk(ast.parse(text(ROOT / path)))
     assert name in {getattr(node, "name", None) for node in nodes}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--pdb"]])
-def test_a_trial_takes_this_way(haltsweep, tmp_path, options):
+def test_trial_follows_the_path(haltsweep, tmp_path, options):
     in_child = {"worker.py", "workload.py", "step.py"}
     slot = {"trial_process.py"}
     left_out = slot if options else in_child  # with --pdb a trial runs in this process, else in a child
-    steps = [(path, name) for path, name in way()[0] if path.rpartition("/")[2] not in left_out]
+    steps = [(path, name) for path, name in steps_of_a_trial()[0] if path.rpartition("/")[2] not in left_out]
     wanted = {(str(ROOT / path), name): number for number, (path, name) in enumerate(steps)}
     seen: list[int] = []
 

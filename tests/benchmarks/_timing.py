@@ -1,4 +1,4 @@
-"""What benchmarks of models share: a fair clock, options, and how results are told."""
+"""Shared by benchmarks of models: a clock, options, and output of results."""
 
 import argparse
 import json
@@ -13,15 +13,17 @@ import torch
 
 
 def parser(about: str | None, **defaults: int) -> argparse.ArgumentParser:
-    """Options that all have, and an integer for each of `defaults`."""
-    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    """Return a parser with the common options, and an integer option for each of `defaults`."""
+    argument_parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
     for name, default in {"threads": 1, "warm_up": 1, **defaults}.items():
-        found.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
-    return found
+        argument_parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    return argument_parser
 
 
 def timed(steps: dict[str, Callable[[], object]], options: argparse.Namespace) -> dict[str, float]:
-    """Median seconds of a call of each. They take turns; on a CPU the clock counts processor time."""
+    """Return the median seconds of a call of each step, called in turns; on a CPU, processor time."""
     clock = time.perf_counter if options.device == "cuda" else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(options.warm_up + options.repeats):
@@ -41,7 +43,7 @@ def _wait(device: str) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
+    """Return a Markdown table."""
     heads = list(rows[0])
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     lines += ["| " + " | ".join(_cell(row[head]) for head in heads) + " |" for row in rows]
@@ -52,8 +54,8 @@ def _cell(value: float | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def tell(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Print the table, or JSON if asked for, with all that a reader must know of the run."""
+def print_results(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Print the table, or JSON on request, with all facts about the run."""
     cuda = options.device == "cuda"
     device = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
     about = vars(options) | {"device name": device, "torch": torch.__version__, "load": os.getloadavg()[0]}

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.early_exit [--json] [--device cuda] [--width 128] [--batch 64] ...
 
-For each bound: the three early-exit modes, and beside them a straightforward implementation that works on
-padded tensors and breaks when the whole batch has halted. Halting is set so that sequences keep a few layers,
-a few all: the same weights and inputs in every column, so all columns compute the same result. Figures are
-median seconds a step, on a CPU of processor time, so that a busy machine blurs them less.
+For each bound, the table has the three early-exit modes and a straightforward implementation. The latter
+works on padded tensors and stops when the whole batch has halted. Halting is set so that some sequences run a
+few layers and some run all. All columns have the same weights and inputs, and so the same results. Figures
+are median seconds a step; on a CPU of processor time, which other processes disturb less.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from trainables.types import Batch, Encoded, TaskShape
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
 MODES = ("none", "batch", "compact")
 SPREAD, SHIFT = 12.0, 1.5
-"""What the halting logit's weights are multiplied by, and what is added to its bias."""
+"""Factor of the weights of the halting logit, and the number added to its bias."""
 
 
 class Straightforward(nn.Module):
-    """GUT as one would first write it: padded, every layer on the whole batch, break when all halted."""
+    """GUT in the simplest form: padded, every layer on the whole batch, until all sequences have halted."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def _xpos(x: Tensor, sign: int) -> Tensor:
 
 
 def build(options: argparse.Namespace, bound: int, mode: str) -> nn.Module:
-    """GUT, its halting livelier than at initialisation."""
+    """Build GUT with halting that varies more than at initialisation."""
     raw = {
         "name": "universal",
         "width": options.width,
@@ -118,7 +118,7 @@ def build(options: argparse.Namespace, bound: int, mode: str) -> nn.Module:
 
 
 def batches(options: argparse.Namespace) -> Batch:
-    """Sequences of 10 to 100 tokens, evenly."""
+    """Return a batch of sequences of 10 to 100 tokens, uniformly distributed."""
     stream = torch.Generator().manual_seed(1)
     lengths = torch.randint(10, 101, (options.batch,), generator=stream)
     tokens = torch.randint(0, 15, (options.batch, int(lengths.max())), generator=stream)
@@ -128,11 +128,12 @@ def batches(options: argparse.Namespace) -> Batch:
 
 
 def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
-    """One row of the table."""
+    """Return one row of the table."""
     batch = batches(options)
     models = {mode: build(options, bound, mode) for mode in MODES}
     steps = {
-        mode: training_step(model, lambda model=model: ours(model, batch)) for mode, model in models.items()
+        mode: training_step(model, lambda model=model: training_objective(model, batch))
+        for mode, model in models.items()
     }
     plain = Straightforward(build(options, bound, "batch"))
     steps["straightforward"] = training_step(plain, lambda: sum(plain(batch)))
@@ -148,15 +149,15 @@ def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
     }
 
 
-def ours(model: nn.Module, batch: Batch) -> Tensor:
-    """The training objective, dropout on."""
+def training_objective(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the training objective, with dropout."""
     set_dropout_context(model, seed=0, step=0)
     output = model(batch)
     return output.loss + 0.1 * output.encoded.ponder
 
 
 def training_step(model: nn.Module, objective: Callable[[], Tensor]) -> Callable[[], None]:
-    """Forward, backward, AdamW; at a learning rate of zero, so that every step is the same."""
+    """Return a step: forward, backward, AdamW with a learning rate of zero, so that all steps are equal."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
 
     def step() -> None:
@@ -168,11 +169,11 @@ def training_step(model: nn.Module, objective: Callable[[], Tensor]) -> Callable
 
 
 def check(options: argparse.Namespace) -> None:
-    """The straightforward implementation computes what the model computes."""
+    """Check that the straightforward implementation computes the same as the model."""
     model, batch = build(options, 10, "compact").eval(), batches(options)
-    ours, (loss, ponder) = model(batch), Straightforward(model).eval()(batch)
-    torch.testing.assert_close(ours.loss, loss, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(ours.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
+    training_objective, (loss, ponder) = model(batch), Straightforward(model).eval()(batch)
+    torch.testing.assert_close(training_objective.loss, loss, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(training_objective.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
 
 
 def main() -> None:
@@ -183,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     check(options)
-    _timing.tell([measure(options, bound) for bound in options.bounds], options)
+    _timing.print_results([measure(options, bound) for bound in options.bounds], options)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     python -m tests.benchmarks.experts [--json] [--device cuda] [--width 128] [--tokens 2048] ...
 
-For each number of experts, at the same number of active ones: forward and backward through a mixture of
-feed-forwards; through all of its experts on all tokens, most of whose results are thrown away; and through
-one feed-forward as wide as the active experts. Then the same of a whole layer of the Sparse Universal
-Transformer, dense beside sparse. Columns take turns, and on a CPU the clock counts processor time, so that a
-busy machine blurs the figures less. What counts are ratios to the dense part.
+For each number of experts, with the same number of active ones, the table compares a mixture of
+feed-forwards, the same mixture with all experts on all tokens, and one feed-forward as wide as the active
+experts. The same comparison follows for a whole layer of the Sparse Universal Transformer. Columns take
+turns, and on a CPU the clock counts processor time. Read the ratios to the dense part.
 """
 
 import argparse
@@ -29,7 +28,7 @@ HEADS, HEAD_WIDTH = 2, 32
 
 
 class EveryExpert(nn.Module):
-    """A mixture as one would first write it: all experts run on all tokens, gates of zero for most."""
+    """A mixture in the simplest form: all experts run on all tokens, with gates of zero for most."""
 
     def __init__(self, mixture: ExpertFeedForward) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class EveryExpert(nn.Module):
 
 
 def batch(options: argparse.Namespace) -> tuple[Tensor, Tokens]:
-    """Rows of 32 tokens without padding."""
+    """Return rows of 32 tokens without padding."""
     rows = options.tokens // LENGTH
     stream = torch.Generator().manual_seed(0)
     x = torch.randn(rows * LENGTH, options.width, generator=stream).to(options.device).requires_grad_()
@@ -53,19 +52,19 @@ def batch(options: argparse.Namespace) -> tuple[Tensor, Tokens]:
     return x, Tokens.unrotated(packing, x.dtype)
 
 
-def built(part: nn.Module, options: argparse.Namespace) -> nn.Module:
-    """With weights, without dropout."""
+def initialised(part: nn.Module, options: argparse.Namespace) -> nn.Module:
+    """Initialise a module, without dropout."""
     initialise(part, 1)
     return part.to(options.device).eval()
 
 
 def feedforward(options: argparse.Namespace, experts: int, active: int, inner: int) -> nn.Module:
     mixture = FeedforwardSettings(experts=experts, active=active, width=inner)
-    return built(ExpertFeedForward(options.width, mixture, 0.0, 0.0), options)
+    return initialised(ExpertFeedForward(options.width, mixture, 0.0, 0.0), options)
 
 
 def layer(options: argparse.Namespace, experts: int, active: int, times: int) -> nn.Module:
-    """`times` as many heads, and as wide a hidden layer, in each expert."""
+    """Return a layer with `times` as many heads and as wide a hidden layer in each expert."""
     sizes = {"experts": experts, "active": active}
     config = Config.model_validate(
         {
@@ -74,7 +73,7 @@ def layer(options: argparse.Namespace, experts: int, active: int, times: int) ->
             "feedforward": sizes | {"width": times * options.inner},
         }
     )
-    return built(SparseLayer(config), options)
+    return initialised(SparseLayer(config), options)
 
 
 def run_layer(part: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
@@ -82,7 +81,7 @@ def run_layer(part: nn.Module, x: Tensor, tokens: Tokens) -> Tensor:
 
 
 def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:
-    """One row of the table: dense seconds, all others as ratios to them."""
+    """Return one row of the table: dense seconds, and other times as ratios to them."""
     x, tokens = batch(options)
     active = options.active
     sparse, every = (feedforward(options, experts, active, options.inner) for _ in range(2))
@@ -90,14 +89,14 @@ def measure(options: argparse.Namespace, experts: int) -> dict[str, float]:
     thick, thin = layer(options, experts, active, 1), layer(options, 1, 1, active)
     naive = EveryExpert(every)
     torch.testing.assert_close(sparse(x, tokens)[0], naive(x, tokens), rtol=1e-3, atol=1e-4)
-    made: dict[str, Callable[[], Tensor]] = {
+    functions: dict[str, Callable[[], Tensor]] = {
         "dense": lambda: dense(x, tokens)[0],
         "sparse": lambda: sparse(x, tokens)[0],
         "every expert": lambda: naive(x, tokens),
         "dense layer": lambda: run_layer(thin, x, tokens),
         "sparse layer": lambda: run_layer(thick, x, tokens),
     }
-    steps = {name: lambda part=part: part().square().mean().backward() for name, part in made.items()}
+    steps = {name: lambda part=part: part().square().mean().backward() for name, part in functions.items()}
     seconds = _timing.timed(steps, options)
     return {
         "experts": experts,
@@ -116,7 +115,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    _timing.tell([measure(options, experts) for experts in options.experts], options)
+    _timing.print_results([measure(options, experts) for experts in options.experts], options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every system on a GPU: training step and inference, halting that saves work, flash-attn beside SDPA.
+"""Every model on a GPU: training step and inference, work saved by halting, flash-attn compared with SDPA.
 
     python -m tests.benchmarks.gpu [--only gut crvnn] [--width 512] [--batch 64] [--length 200] ...
 
@@ -27,8 +27,8 @@ REFUSAL = "nothing was measured: this needs a CUDA device; on a CPU run `python 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def in_16_bits(call: Callable[[], Any], options: argparse.Namespace) -> Callable[[], Any]:
-    """`call` under autocast."""
+def with_autocast(call: Callable[[], Any], options: argparse.Namespace) -> Callable[[], Any]:
+    """Return `call` under autocast."""
 
     def run() -> Any:
         with torch.autocast(options.device, dtype=PRECISIONS[options.precision]):
@@ -38,24 +38,24 @@ def in_16_bits(call: Callable[[], Any], options: argparse.Namespace) -> Callable
 
 
 def steps_of(model: nn.Module, batch: Batch, options: argparse.Namespace) -> Callable[[], None]:
-    """A training step of a system or a yardstick."""
-    return training_step(model, in_16_bits(systems.objective(model, batch), options))
+    """Return a training step of a model or a yardstick."""
+    return training_step(model, with_autocast(systems.objective(model, batch), options))
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     batch = systems.batches(options)
     fields = catalog.load("models", raw["name"]).Config.model_fields
     kernel = next((field for field in ("kernel", "attention") if field in fields), None)
     full = systems.settings(raw, options, **({kernel: "sdpa"} if kernel else {}))
     model = systems.build(full, options.device)
     set_dropout_context(model, seed=0, step=0)
-    encoded = in_16_bits(lambda: model(batch).encoded, options)()
+    encoded = with_autocast(lambda: model(batch).encoded, options)()
     plain = systems.yardstick(raw, options, round(float(encoded.computed.max())))
     steps = {
         "ours": steps_of(model, batch, options),
         "plain": steps_of(plain, batch, options),
-        "inference": in_16_bits(systems.inference(model, batch), options),
+        "inference": with_autocast(systems.inference(model, batch), options),
     }
     if systems.early_exit(full) is not None:
         slow = systems.build(full | {"early_exit": "none"}, options.device)
@@ -93,7 +93,7 @@ def main() -> None:
         return
     options.flash = bool(flash_kernels())
     rows = [measure(label, raw, options) for label, raw in systems.chosen(options).items()]
-    _timing.tell(rows, options)
+    _timing.print_results(rows, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the host does in one training step of every system, at sizes where kernels take next to nothing.
+"""Work of the host in one training step of every model, at sizes whose kernels take almost no time.
 
     python -m tests.benchmarks.host_time [--only gut crvnn] [--width 16] [--repeats 60] [--json] ...
 
@@ -23,11 +23,11 @@ from trainables.types import Batch
 
 SIZES = {"width": 16, "heads": 2, "batch": 4, "length": 12, "bound": 10, "repeats": 60}
 WARM_UP = 4
-"""Steps before anything is counted: they fill what is made once for several steps."""
+"""Steps before the measurement: they fill caches that last for several steps."""
 
 
-def stepped(model: nn.Module, batch: Batch) -> Callable[[], None]:
-    """Forward and backward pass, gradients made anew."""
+def forward_and_backward(model: nn.Module, batch: Batch) -> Callable[[], None]:
+    """Return a function that runs forward and backward pass with new gradients."""
     weights, passes = list(model.parameters()), kernels.passes(model, batch)
 
     def step() -> None:
@@ -39,7 +39,7 @@ def stepped(model: nn.Module, batch: Batch) -> Callable[[], None]:
 
 
 def calls(step: Callable[[], None]) -> int:
-    """Of functions in one step, the step itself among them."""
+    """Return the number of function calls in one step, including the step."""
     profile = cProfile.Profile()
     profile.enable()
     step()
@@ -48,47 +48,47 @@ def calls(step: Callable[[], None]) -> int:
 
 
 def milliseconds(step: Callable[[], None], options: argparse.Namespace) -> list[float]:
-    """Of each of the repeats."""
+    """Return the milliseconds of each repeat."""
     clock = time.perf_counter if options.device == "cuda" else time.process_time
-    found = []
+    durations = []
     for _ in range(options.repeats):
         begin = clock()
         step()
         if options.device == "cuda":
             torch.cuda.synchronize()
-        found.append(1e3 * (clock() - begin))
-    return sorted(found)
+        durations.append(1e3 * (clock() - begin))
+    return sorted(durations)
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one system."""
+    """Return the rows of one model."""
     batch, rows = systems.batches(options), []
     for (dropout, mode), full in kernels.cases(raw, options).items():
         if dropout == "off":
             continue
         model = systems.build(full, options.device).train()
-        step, layers = stepped(model, batch), kernels.layers_run(model, batch)
+        step, layers = forward_and_backward(model, batch), kernels.layers_run(model, batch)
         for _ in range(WARM_UP):
             step()
         row: dict[str, Any] = {"system": label, "early exit": mode, "layers": layers, "calls": calls(step)}
         if options.repeats:
-            found = milliseconds(step, options)
-            row |= {"ms, fastest": found[0], "ms, median": found[len(found) // 2]}
+            durations = milliseconds(step, options)
+            row |= {"ms, fastest": durations[0], "ms, median": durations[len(durations) // 2]}
         rows.append(row)
     return rows
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    found = _timing.parser(__doc__, **SIZES)
-    found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
-    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    found.add_argument("--json", action="store_true")
-    return found
+    """Return the parser of this script's options."""
+    argument_parser = _timing.parser(__doc__, **SIZES)
+    argument_parser.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    argument_parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    argument_parser.add_argument("--json", action="store_true")
+    return argument_parser
 
 
 def main() -> None:
-    kernels.tell(parser().parse_args(), measure)
+    kernels.print_measurements(parser().parse_args(), measure)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import ours
-from tests.support.numerics.kernel_count import DeviceCounts, counted
+from tests.benchmarks.early_exit import training_objective
+from tests.support.numerics.kernel_count import DeviceCounts, count_kernels
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
@@ -31,15 +31,15 @@ from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 
 DEPTHS = ("max_layers", "layers", "test_layers", "loops")
-"""Fields that bound the layers; what a model has of them is set."""
+"""Fields that bound the layers; each field that a model has is set."""
 EXIT = "early_exit"
 STACKED = ("looped", "tlb")
-"""Models whose `layers` are a stack that is repeated."""
+"""Models whose `layers` are a repeated stack."""
 SIZES = {"width": 64, "heads": 4, "batch": 32, "length": 100, "bound": 10}
 
 
 def bounded(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
-    """Settings of a system under the bound, everything else its default."""
+    """Return the settings of a model under the bound, with defaults for all other fields."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     depths = [each for each in DEPTHS if each != "layers" or raw["name"] not in STACKED]
     equal = {"width": options.width, "heads": options.heads, **dict.fromkeys(depths, options.bound)}
@@ -47,48 +47,48 @@ def bounded(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> di
 
 
 def without_dropout(raw: dict[str, Any]) -> dict[str, Any]:
-    """The same settings with every rate of dropout at zero."""
+    """Return the settings with all rates of dropout at zero."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     return raw | {name: 0.0 for name in fields if name.endswith("dropout")}
 
 
 def cases(raw: dict[str, Any], options: argparse.Namespace) -> dict[tuple[str, str], dict[str, Any]]:
-    """Dropout and early exit to settings."""
-    found = {}
+    """Return settings by dropout and early exit."""
+    settings_by_case = {}
     for dropout, change in {"on": dict, "off": without_dropout}.items():
         full = change(bounded(raw, options))
         modes = modes_of(model_config(full)) if systems.early_exit(full) is not None else ()
         for mode in modes or ("",):
-            found[dropout, mode or "-"] = full | ({"early_exit": mode} if mode else {})
-    return found
+            settings_by_case[dropout, mode or "-"] = full | ({"early_exit": mode} if mode else {})
+    return settings_by_case
 
 
-def built(raw: dict[str, Any]) -> nn.Module:
-    """The system as it is before training."""
+def build_for_training(raw: dict[str, Any]) -> nn.Module:
+    """Build the model in training mode."""
     return build_model(raw, systems.SHAPE, seed=0)
 
 
 def passes(model: nn.Module, batch: Batch) -> Callable[[], None]:
-    """Forward and backward pass of the training objective."""
-    return lambda: ours(model, batch).mean().backward()
+    """Return a function that runs forward and backward pass of the training objective."""
+    return lambda: training_objective(model, batch).mean().backward()
 
 
 def update(model: nn.Module, batch: Batch) -> DeviceCounts:
-    """What clipping and the update of the weights ask for; the second time, since the first makes room."""
+    """Count the work of clipping and weight update, in the second step, because the first one allocates."""
     learner = Learner(model, train_config({"steps": 2}), seed=0)
     one_step(learner, batch, 0)
     passes(model, batch)()
-    return counted(lambda: step._update(learner, 1))
+    return count_kernels(lambda: step._update(learner, 1))
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one system."""
+    """Return the rows of one model."""
     batch, rows = systems.batches(options), []
     for (dropout, mode), full in cases(raw, options).items():
-        model = built(full)
+        model = build_for_training(full)
         passes(model, batch)()
         model.zero_grad()
-        counts = counted(passes(model, batch))
+        counts = count_kernels(passes(model, batch))
         layers = layers_run(model, batch)
         rows.append(
             {
@@ -113,37 +113,39 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
 
 
 def layers_run(model: nn.Module, batch: Batch) -> float:
-    """By the slowest sequence."""
-    seen: list[torch.Tensor] = []
-    hook = model.encoder.register_forward_hook(lambda *made: seen.append(made[2].computed))
+    """Return the number of layers that the slowest sequence runs."""
+    depths: list[torch.Tensor] = []
+    hook = model.encoder.register_forward_hook(lambda *made: depths.append(made[2].computed))
     passes(model, batch)()
     hook.remove()
     model.zero_grad()
-    return float(seen[0].max())
+    return float(depths[0].max())
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    found = _timing.parser(__doc__, **SIZES)
-    found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
-    found.add_argument("--names", nargs="+", choices=sorted(systems.systems()), help="tell kernels by name")
-    found.set_defaults(device="cpu")
-    return found
+    """Return the parser of this script's options."""
+    argument_parser = _timing.parser(__doc__, **SIZES)
+    argument_parser.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    argument_parser.add_argument(
+        "--names", nargs="+", choices=sorted(systems.systems()), help="tell kernels by name"
+    )
+    argument_parser.set_defaults(device="cpu")
+    return argument_parser
 
 
 Measure = Callable[[str, dict[str, Any], argparse.Namespace], list[dict[str, Any]]]
 
 
-def tell(options: argparse.Namespace, measure: Measure) -> None:
-    """Print what is measured of every system that was asked for."""
+def print_measurements(options: argparse.Namespace, measure: Measure) -> None:
+    """Print the measurements of every selected model."""
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
-    _timing.tell(rows, options)
+    _timing.print_results(rows, options)
 
 
 def main() -> None:
-    tell(parser().parse_args(), measure)
+    print_measurements(parser().parse_args(), measure)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Orchestration seconds per trial, beside Ray Tune alone and beside what a careful user writes without us.
+"""Orchestration seconds per trial, compared with Ray Tune alone and with what a careful user writes.
 
     python -m tests.benchmarks.orchestration [--trials 200] [--naive-trials 24] [--rounds 2] [--json]
 
-All three run in one go, each in a process of its own, two trials at a time, five reports a trial and no other
-work, so the time is all orchestration. Floor and ours take turns, the least of the rounds counts.
+All three run in one call, each in a new process, with two trials at a time, five reports a trial and no other
+work, so the whole time is orchestration. Floor and haltsweep take turns, and the least of all rounds counts.
 
 * floor: Ray Tune with a class trainable on reused actors; no Optuna, no MLflow, only what Tune itself writes.
 * naive: Ray Tune, OptunaSearch and MLflowLoggerCallback with a function trainable that imports torch.
@@ -35,7 +35,7 @@ MOST_FLOOR, LEAST_NAIVE = 3.0, 20.0
 
 
 def floor(trials: int, folder: Path) -> dict[str, Any]:
-    """Ray Tune alone."""
+    """Run trials with Ray Tune alone."""
     import ray
     from ray import tune
 
@@ -73,7 +73,7 @@ def floor(trials: int, folder: Path) -> dict[str, Any]:
 
 
 def naive(trials: int, folder: Path) -> dict[str, Any]:
-    """Ray Tune, Optuna and MLflow by the book."""
+    """Run trials with Ray Tune, Optuna and MLflow as their documentation shows."""
     import optuna
     import ray
     from ray import tune
@@ -107,7 +107,7 @@ def naive(trials: int, folder: Path) -> dict[str, Any]:
 
 
 def ours(trials: int, folder: Path) -> dict[str, Any]:
-    """Everything on."""
+    """Run trials with haltsweep and all of its features."""
     from orchestrator.execution.ray.driver import RayDriver
     from orchestrator.execution.sweep import launch
     from orchestrator.execution.sweep.launch_folder import Setup
@@ -133,7 +133,7 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
 
     RayDriver.receive = note_first_call  # type: ignore[method-assign]
     Follower.drain = _timed(Follower.drain, spans, "drain_s")  # type: ignore[method-assign]
-    # The working folder of each trial has what lies in the launch folder: here nothing, as for the others.
+    # The launch folder is empty, like those of the other contestants, because each trial gets its files.
     launch_folder = folder / "study"
     launch_folder.mkdir()
     tracking = f"sqlite:///{folder}/mlflow.db"
@@ -166,7 +166,7 @@ CONTESTANTS = {each.__name__: each for each in (floor, naive, ours)}
 
 
 def measure(name: str, trials: int) -> dict[str, Any]:
-    """One contestant in a process of its own."""
+    """Run one contestant in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tests.benchmarks.orchestration", "--contestant", name]
         command += ["--trials", str(trials), "--folder", folder]
@@ -180,12 +180,12 @@ def measure(name: str, trials: int) -> dict[str, Any]:
 
 
 def _least(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """What else the machine does only ever adds."""
+    """Return the least value, because other load of the machine only adds time."""
     return min((row for row in rows if row["what"] == name), key=lambda row: row["s_per_trial"])
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
+    """Return a Markdown table."""
     by_name = {row["what"]: row["s_per_trial"] for row in rows}
     lines = ["| | trials | s per trial | x floor | naive / this |", "|---|---:|---:|---:|---:|"]
     for row in rows:
@@ -198,7 +198,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """0 if ours is at most 3 x the floor and at least 20 x less than naive, else 1."""
+    """Return 0 if haltsweep takes at most 3 x the floor and at least 20 x less than naive, else 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--naive-trials", type=int, default=24)

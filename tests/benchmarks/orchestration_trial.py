@@ -1,4 +1,4 @@
-"""The trial that the benchmark of orchestration runs: no work, but torch is loaded, as in every real one."""
+"""The trial of the benchmark of orchestration: no work, but torch is imported, as in every real trial."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ class Quadratic:
     """A workload of `train.steps` reports."""
 
     def __init__(self, job: Job) -> None:
-        assert torch.__version__, "torch is loaded, not used"
+        assert torch.__version__, "the trial must import torch"
         self._x = job.settings["model"]["x"]
         self._steps = job.settings["train"]["steps"]
         self._step = 0

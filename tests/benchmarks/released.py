@@ -1,4 +1,4 @@
-"""Training steps of the authors' released code beside ours, in turns in one process.
+"""Training steps of the authors' released code compared with those of haltsweep, in turns in one process.
 
     python -m tests.benchmarks.released --code FOLDER [--only gut tlb] [--width 128] [--short] ...
 
@@ -26,7 +26,7 @@ from tests.benchmarks.early_exit import training_step
 from trainables.types import Batch
 
 NEVER = -30.0
-"""Bias of a halting function that halts nothing."""
+"""Bias of a halting gate that never halts."""
 DROPOUT = 0.1
 SYSTEMS = {
     "transformer": ("Transformer_config", {"name": "transformer", "pooling": "mean"}),
@@ -35,7 +35,7 @@ SYSTEMS = {
     "tlb": ("TLB_config", {"name": "tlb"}),
     "gutlb": ("GUTLB_config", systems.SYSTEMS["gutlb"]),
 }
-"""Label to the released configuration and our settings."""
+"""By label: the released configuration and the settings of haltsweep."""
 LAYERS = {"transformer": 4, "ut": 10, "gut": 10, "tlb": 2, "gutlb": 5}
 
 
@@ -59,11 +59,11 @@ class Released(nn.Module):
                 nn.init.constant_(parameter, NEVER)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Losses with ponder costs."""
+        """Return losses with ponder costs."""
         x = F.dropout(self.embedding(batch.tokens), DROPOUT, self.training)
-        found = self.encoder(x, batch.mask.float())
-        loss = F.cross_entropy(self.readout(found["global_state"]), batch.labels, reduction="none")
-        return loss if found["aux_loss"] is None else loss + found["aux_loss"]
+        encoded = self.encoder(x, batch.mask.float())
+        loss = F.cross_entropy(self.readout(encoded["global_state"]), batch.labels, reduction="none")
+        return loss if encoded["aux_loss"] is None else loss + encoded["aux_loss"]
 
 
 def fused(
@@ -89,15 +89,15 @@ def explicit(
     query_padding_mask: Tensor,
     key_padding_mask: Tensor,
 ) -> Tensor:
-    """The same by the explicit product."""
+    """Compute the released attention by the explicit product."""
     k, v = kv.unbind(2)
     logits = torch.einsum("nqhe,nkhe->nhqk", q, k) * attention.scaling
     logits = logits.masked_fill(~key_padding_mask.bool()[:, None, None], float("-inf"))
     return torch.einsum("nhqk,nkhe->nqhe", attention.dropout(logits.softmax(-1)), v)
 
 
-def loaded(folder: Path) -> ModuleType:
-    """The released code: its `configs`, `encoders`, and the class `FlashMHA`."""
+def load_released_code(folder: Path) -> ModuleType:
+    """Return the released code: `configs`, `encoders`, and the class `FlashMHA`."""
     flash = ModuleType("flash_attn")
     flash.flash_attn_varlen_kvpacked_func = None  # type: ignore[attr-defined]
     sys.modules["flash_attn"] = flash
@@ -110,8 +110,8 @@ def loaded(folder: Path) -> ModuleType:
     return code
 
 
-def ours(label: str, options: argparse.Namespace) -> nn.Module:
-    """Our system of the same sizes."""
+def build_haltsweep_model(label: str, options: argparse.Namespace) -> nn.Module:
+    """Build haltsweep's model of the same sizes."""
     raw = SYSTEMS[label][1]
     depth = "layers" if raw["name"] in systems.UNSHARED else "max_layers"
     rates = {"dropout": DROPOUT, "attention_dropout": DROPOUT, depth: LAYERS[label]}
@@ -125,7 +125,7 @@ def ours(label: str, options: argparse.Namespace) -> nn.Module:
 def with_kernel(
     step: Callable[[], None], code: ModuleType, kernel: Callable[..., Tensor]
 ) -> Callable[[], None]:
-    """`step` of released code whose attention runs by `kernel`."""
+    """Return `step` of released code with attention by `kernel`."""
 
     def run() -> None:
         code.FlashMHA.flash = kernel
@@ -135,8 +135,8 @@ def with_kernel(
 
 
 def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table."""
-    batch, mine = systems.batches(options), ours(label, options)
+    """Return one row of the table."""
+    batch, mine = systems.batches(options), build_haltsweep_model(label, options)
     theirs = Released(label, code, options).to(options.device)
     theirs_step = training_step(theirs, lambda: theirs(batch))
     steps = {
@@ -164,8 +164,8 @@ def main() -> None:
     systems.add_short(found)
     options = found.parse_args()
     torch.set_num_threads(options.threads)
-    code = loaded(options.code)
-    _timing.tell([measure(label, code, options) for label in options.only], options)
+    code = load_released_code(options.code)
+    _timing.print_results([measure(label, code, options) for label in options.only], options)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What a report of many trials costs: processor time and memory of `haltsweep report`, from the ledger on.
+"""Cost of a report of many trials: processor time and memory of `haltsweep report`, including the ledger.
 
     python -m tests.benchmarks.report_page [--trials 10000] [--arms 5]
 
 Targets: under 20 s and 1 GB for 10,000 trials, and a page under 5 MB. The yardstick is a single read of the
-ledger into records, in a process of its own as well.
+ledger into records, also in a new process.
 """
 
 import argparse
@@ -46,12 +46,12 @@ def main() -> None:
     parser.add_argument("--arms", type=int, default=5)
     parser.add_argument("--runs", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--part", choices=("read", "report"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.part:
-        _measure(given.runs, given.part)
+    options = parser.parse_args()
+    if options.part:
+        _measure(options.runs, options.part)
         return
     with tempfile.TemporaryDirectory() as place:
-        runs = _made(Path(place), given.trials, given.arms)
+        runs = _create_finished_sweep(Path(place), options.trials, options.arms)
         print("| part | processor seconds | seconds | peak MB | page MB |\n|---|---|---|---|---|", flush=True)
         for part in ("read", "report"):
             command = [
@@ -80,8 +80,8 @@ def _measure(runs: Path, part: str) -> None:
     print(f"| {part} | {time.process_time():.1f} | {took:.1f} | {peak:.0f} | {size:.2f} |")
 
 
-def _made(root: Path, trials: int, arms: int) -> Path:
-    """Folder of a finished sweep of about so many trials."""
+def _create_finished_sweep(root: Path, trials: int, arms: int) -> Path:
+    """Create a finished sweep of about so many trials, and return its folder."""
     named = [make_arm(f"arm-{place}", SPACE) for place in range(arms)]
     plan = make_plan(named, trials_per_arm=trials // arms - len(SEEDS), seeds=SEEDS)
     folder = launched(root, plan)

@@ -56,7 +56,7 @@ from tests.support.sweeps.workloads import PATH
 REPORTS = 5
 LONG_REPORTS = 1000
 EVENTS_A_TRIAL = REPORTS + 3
-"""Asked, started and ended beside its reports."""
+"""Events of a trial without reports: asked, started and ended."""
 WINDOW = 1000
 STATUS_EVERY_S = 5.0
 REPEATS = 3
@@ -81,13 +81,13 @@ def main() -> None:
         if args.virtual_trials:
             virtual(Path(folder), args)
         if args.ray_trials:
-            through_ray(Path(folder), "short", args.ray_trials, REPORTS)
+            run_with_ray(Path(folder), "short", args.ray_trials, REPORTS)
         if args.long_trials:
-            through_ray(Path(folder), "long", args.long_trials, LONG_REPORTS)
+            run_with_ray(Path(folder), "long", args.long_trials, LONG_REPORTS)
 
 
 def search_plan(name: str, trials: int, arms: int, sampler: str, reports: int) -> Plan:
-    """A search and nothing else."""
+    """Return a plan that consists of a search."""
     made = [make_arm(f"arm-{number}", steps=reports) for number in range(arms)]
     resources = Resources(cpus=1, checkpoint_seconds=30.0)
     plan = make_plan(made, trials_per_arm=trials // arms, sampler=sampler, seeds=(), resources=resources)
@@ -95,7 +95,7 @@ def search_plan(name: str, trials: int, arms: int, sampler: str, reports: int) -
 
 
 def virtual(root: Path, args: argparse.Namespace) -> None:
-    """Every trial of the plan, a fixed number in flight, in the order in which their turns come."""
+    """Run every trial of the plan, a fixed number at a time, round robin."""
     plan = search_plan("virtual", args.virtual_trials, args.arms, args.sampler, REPORTS)
     folder = SweepFolder(root / "virtual")
     folder.root.mkdir()
@@ -109,7 +109,7 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         assert recorder.finished, "every trial must have ended"
         recorder.close()
         ledger.release(lease)
-    show(
+    print_figures(
         "virtual",
         trials=len(plan.trials),
         in_flight=args.in_flight,
@@ -128,21 +128,21 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         outputs = [subprocess.check_output([*filter(None, command)], text=True) for _ in range(REPEATS)]
         found = [json.loads(each) for each in outputs]
         medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
-        show("reopened from events" if how else "reopened from a snapshot", **medians)
+        print_figures("reopened from events" if how else "reopened from a snapshot", **medians)
 
 
 def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
-    """Seconds of every decision and of every report."""
+    """Return the seconds of every decision and of every report."""
     decisions: list[float] = []
     reports: list[float] = []
     running: deque[tuple[Attempt, int]] = deque()
-    more = True
-    while more or running:
-        while more and len(running) < in_flight:
+    has_trials = True
+    while has_trials or running:
+        while has_trials and len(running) < in_flight:
             began = time.perf_counter()
             attempt = recorder.ask()
             decisions.append(time.perf_counter() - began)
-            more = attempt is not None
+            has_trials = attempt is not None
             if attempt is not None:
                 running.append((attempt, 1))
         if not running:
@@ -177,16 +177,16 @@ def measure_reopening(folder: SweepFolder, *, from_events: bool) -> None:
     print(json.dumps({"seconds": took, "cpu_s": cpu_s, "peak_mib": peak_mib}))
 
 
-def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
-    """The whole way, with everything that a launch keeps but MLflow."""
+def run_with_ray(root: Path, name: str, trials: int, reports: int) -> None:
+    """Run a launch through Ray, with all storage except MLflow."""
     plan = search_plan(name, trials, 5, "random", reports)
     folder = SweepFolder(root / name)
-    with Watching(folder) as watching:
+    with StatusWatch(folder) as watching:
         began = time.perf_counter()
         finish = run_sweep(plan, folder, Setup(root / "data", PATH), f"name: {name}\n")
         took = time.perf_counter() - began
     assert not finish.left, "every trial must have ended"
-    show(
+    print_figures(
         "ray",
         trials=len(plan.trials),
         reports=reports,
@@ -200,17 +200,17 @@ def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
     )
 
 
-class Watching:
-    """Runs `haltsweep status` again and again while it is open."""
+class StatusWatch:
+    """Runs `haltsweep status` repeatedly during the block."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self.took: list[float] = []
-        """Seconds of each."""
+        """Seconds of each call."""
         self._folder = folder
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "Watching":
+    def __enter__(self) -> "StatusWatch":
         self._thread.start()
         return self
 
@@ -224,12 +224,12 @@ class Watching:
         while not self._ended.wait(STATUS_EVERY_S):
             began = time.perf_counter()
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:  # not before the sweep is there
+            if done.returncode == 0:  # the command fails before the sweep exists
                 self.took.append(time.perf_counter() - began)
 
 
-def show(what: str, **figures: Any) -> None:
-    """One line of JSON."""
+def print_figures(what: str, **figures: Any) -> None:
+    """Print one line of JSON."""
     shown = {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
     print(json.dumps({"what": what, **shown, "load": round(os.getloadavg()[0], 1)}), flush=True)
 

@@ -1,4 +1,4 @@
-"""What `confirm.stop: decided` saves on published effects: seeds run and verdicts reached.
+"""Savings of `confirm.stop: decided` on published effects: seeds run and verdicts reached.
 
 Each row of a published table, that is one split of one task, is a study: one system is the baseline, the
 others are its arms. Published means and standard deviations are taken for the truth, and seeds are drawn
@@ -37,7 +37,7 @@ TABLES = {
     "p000_table4_lra.csv": "GUT",
     "p002_table4_cfq.csv": "UT with halting",
 }
-"""Table and its baseline."""
+"""By table: its baseline."""
 SEEDS, NAIVE = 8, 3
 MARGIN = 1.0
 """Points of accuracy."""
@@ -51,12 +51,12 @@ class Row:
     table: str
     split: str
     means: Array
-    """Of the baseline and the arms."""
+    """Means or standard deviations of the baseline and the arms."""
     spreads: Array
 
 
 def rows() -> Iterator[Row]:
-    """All rows with a baseline and at least one arm."""
+    """Yield all rows with a baseline and at least one arm."""
     for table, baseline in TABLES.items():
         with (PUBLISHED / table).open(encoding="utf-8", newline="") as file:
             known = [each for each in csv.DictReader(file) if float(each["std"] or 0) > 0]
@@ -82,28 +82,28 @@ def _is_baseline(row: dict[str, str], baseline: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
-    """Of one row, means over studies and arms."""
+class StudyResult:
+    """Means over studies and arms of one row."""
 
     arms: int
     seeds_of_arms: float
     seeds: float
-    """With those of the baseline."""
+    """Seeds run, including those of the baseline."""
     reached: float
-    """Share of verdicts that are not undecided, with all seeds."""
+    """Share of decided verdicts with all seeds."""
     reached_with_looks: float
     same: float
     """Share of verdicts that are the same with looks as with all seeds."""
     wrong: float
-    """Share that names the wrong direction, or no difference larger than the margin where there is one."""
+    """Share of verdicts with the wrong direction, or that miss a difference larger than the margin."""
     wrong_with_looks: float
     wrong_naive: float
     overstated_naive: float
     """Share of arms within the margin of the baseline that naive practice calls better or worse."""
 
 
-def study(row: Row) -> Found:
-    """All three designs on the same seeds."""
+def study(row: Row) -> StudyResult:
+    """Simulate all three designs on the same seeds."""
     rng = np.random.default_rng(list(row.split.encode()))
     shape = (STUDIES, SEEDS, len(row.means))
     values = np.clip(rng.normal(size=shape) * row.spreads + row.means, 0.0, 100.0)
@@ -119,7 +119,7 @@ def study(row: Row) -> Found:
     best = values[:, :NAIVE].max(1)
     naive = np.sign(best[:, 1:] - best[:, :1])
     small = np.abs(truth) <= MARGIN
-    return Found(
+    return StudyResult(
         arms=len(truth),
         seeds_of_arms=float(used.mean() / SEEDS),
         seeds=float((used.sum(1) + SEEDS).mean() / (SEEDS * (1 + len(truth)))),
@@ -134,7 +134,7 @@ def study(row: Row) -> Found:
 
 
 UNDECIDED, SAME = 0.0, 2.0
-"""Beside 1, better, and -1, worse."""
+"""Codes of verdicts, in addition to 1 for better and -1 for worse."""
 
 
 def _verdict(means: Array, shown: Array, same: Array) -> Array:
@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def _pooled(row: Row) -> Array:
-    """Root mean square of the spreads of arm and baseline."""
+    """Return the root mean square of the standard deviations of arm and baseline."""
     pooled: Array = np.sqrt((row.spreads[1:] ** 2 + row.spreads[0] ** 2) / 2)
     return pooled
 

@@ -1,4 +1,4 @@
-"""Time of a training step of every system: and what dropout takes of it.
+"""Time of a training step of every model, and the share of dropout.
 
     python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] ...
 
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import ours, training_step
+from tests.benchmarks.early_exit import training_objective, training_step
 from trainables import catalog
 from trainables.types import Batch
 
@@ -23,7 +23,7 @@ ATTENTION = "attention_dropout"
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one system."""
+    """Return the row of one model."""
     batch = systems.batches(options)
     rates = _rates(raw)
     full = systems.settings(raw, options, **rates)
@@ -32,38 +32,40 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         variants["without attention's"] = full | {ATTENTION: 0.0}
     steps = {name: _step(each, batch, options) for name, each in variants.items()}
     seconds = _timing.timed(steps, options)
-    whole = seconds["all"]
+    total = seconds["all"]
     shares = {
-        "attention dropout": 1 - seconds["without attention's"] / whole if ATTENTION in rates else "-",
-        "dropout": 1 - seconds["none"] / whole,
+        "attention dropout": 1 - seconds["without attention's"] / total if ATTENTION in rates else "-",
+        "dropout": 1 - seconds["none"] / total,
     }
-    return {"system": label, "step ms": 1e3 * whole, **shares}
+    return {"system": label, "step ms": 1e3 * total, **shares}
 
 
 def _rates(raw: dict[str, Any]) -> dict[str, float]:
-    """Rates of dropout of a model at their defaults, by field."""
+    """Return the default rates of dropout of a model, by field."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     return {name: field.default for name, field in fields.items() if name.endswith("dropout")}
 
 
 def _step(full: dict[str, Any], batch: Batch, options: argparse.Namespace) -> Callable[[], None]:
     model = systems.build(full, options.device)
-    return training_step(model, lambda: ours(model, batch))
+    return training_step(model, lambda: training_objective(model, batch))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
-    found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
-    systems.add_short(found)
-    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    return found
+    """Return the parser of this script's options."""
+    argument_parser = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
+    argument_parser.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    systems.add_short(argument_parser)
+    argument_parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    return argument_parser
 
 
 def main() -> None:
     options = parser().parse_args()
     torch.set_num_threads(options.threads)
-    _timing.tell([measure(label, raw, options) for label, raw in systems.chosen(options).items()], options)
+    _timing.print_results(
+        [measure(label, raw, options) for label, raw in systems.chosen(options).items()], options
+    )
 
 
 if __name__ == "__main__":

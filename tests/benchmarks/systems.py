@@ -1,4 +1,4 @@
-"""Every system at equal width, batch and length: training step, inference, memory, FLOPs, what halting saves.
+"""All models at equal width, batch and length: training step, inference, memory, FLOPs, savings of halting.
 
     python -m tests.benchmarks.systems [--quick] [--only gut crvnn] [--width 128] [--batch 32] ...
 
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.benchmarks import _timing
-from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, training_step
+from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, training_objective, training_step
 from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
@@ -51,34 +51,34 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "feedforward": {"experts": 8, "active": 2, "width": 64},
     },
 }
-"""Systems whose settings are not their model's defaults, or of which a model is more than one."""
+"""Models whose settings differ from the defaults, or that have several variants."""
 QUICK = {"width": 32, "batch": 8, "length": 32, "repeats": 3}
 UNSHARED = ("transformer", "tlb")
 MEBI, GIGA = 1 << 20, 1e9
 
 
 def systems() -> dict[str, dict[str, Any]]:
-    """Label to settings; every model file at least once."""
+    """Return settings by label, with every model file at least once."""
     known = {raw["name"] for raw in SYSTEMS.values()}
     return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in known}
 
 
 def chosen(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """The systems that were asked for."""
+    """Return the selected models."""
     return {label: raw for label, raw in systems().items() if label in (options.only or systems())}
 
 
 def settings(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
-    """All settings of a system: equal sizes, and attention weights that all stay, for the fused kernel."""
+    """Return all settings of a model: equal sizes, and no attention dropout, for the fused kernel."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     equal = {"width": options.width, "heads": options.heads, "attention_dropout": 0.0}
     return {name: value for name, value in equal.items() if name in fields} | raw | more
 
 
 def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
-    """A system under a classifier, its halting livelier than at initialisation."""
+    """Build a model with a classifier, and with halting that varies more than at initialisation."""
     if device == "cuda":
-        plan_no_shapes()  # as trials do
+        plan_no_shapes()  # trials call it too
     model = build_model(raw, SHAPE, seed=0, device=device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -90,7 +90,7 @@ def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
 
 
 def batches(options: argparse.Namespace) -> Batch:
-    """Sequences of a tenth of the length to all of it, evenly; with `--short` of the lengths of ListOps-O."""
+    """Return sequences of a tenth to all of the length, or with `--short` of the lengths of ListOps-O."""
     stream = torch.Generator().manual_seed(1)
     if getattr(options, "short", False):
         real = listops_lengths()
@@ -110,14 +110,14 @@ def batches(options: argparse.Namespace) -> Batch:
 
 @cache
 def listops_lengths() -> Tensor:
-    """Tokens of 2,000 training inputs of ListOps-O."""
+    """Return the lengths of 2,000 training inputs of ListOps-O."""
     config = listops.Config(near_iid_examples=2_500, valid_examples=1)
     lengths = np.array([len(each) for each in listops.build(config, "near-iid")["tokens"].to_pylist()])
     return torch.from_numpy(lengths[lengths <= config.train_length_max][:2_000])
 
 
-class Plain(nn.Module):
-    """PyTorch's own encoder layers, between an embedding and the same readout."""
+class PytorchEncoder(nn.Module):
+    """PyTorch's encoder layers between an embedding and the same readout."""
 
     def __init__(self, options: argparse.Namespace, depth: int, *, shared: bool) -> None:
         super().__init__()
@@ -143,30 +143,30 @@ class Plain(nn.Module):
 
 
 def yardstick(raw: dict[str, Any], options: argparse.Namespace, depth: int) -> nn.Module:
-    """What one would write in PyTorch in an afternoon."""
+    """Build a model of comparable size from PyTorch's own layers."""
     if raw["name"] == "universal" and raw.get("gate", True):
         return Straightforward(build(settings(raw, options, early_exit="batch"), options.device))
-    return Plain(options, depth, shared=raw["name"] not in UNSHARED).to(options.device)
+    return PytorchEncoder(options, depth, shared=raw["name"] not in UNSHARED).to(options.device)
 
 
 def objective(model: nn.Module, batch: Batch) -> Callable[[], Tensor]:
-    """What a training step of a system or a yardstick minimises."""
-    if isinstance(model, Plain):
+    """Return the training objective of a model or a yardstick."""
+    if isinstance(model, PytorchEncoder):
         return lambda: model(batch)
     if isinstance(model, Straightforward):
         return lambda: sum(model(batch))
-    return lambda: ours(model, batch)
+    return lambda: training_objective(model, batch)
 
 
 def counted_flops(step: Callable[[], None]) -> float:
-    """Forward and backward FLOPs as PyTorch counts them."""
+    """Return forward and backward FLOPs as PyTorch counts them."""
     with FlopCounterMode(display=False) as counter:
         step()
     return float(counter.get_total_flops())
 
 
 def inference(model: nn.Module, batch: Batch) -> Callable[[], None]:
-    """One forward pass that keeps nothing; leaves the model as it was."""
+    """Return a forward pass without gradients; the mode of the model is restored."""
 
     def run() -> None:
         training = model.training
@@ -178,7 +178,7 @@ def inference(model: nn.Module, batch: Batch) -> Callable[[], None]:
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     batch, full = batches(options), settings(raw, options)
     model = build(full, options.device)
     set_dropout_context(model, seed=0, step=0)
@@ -220,23 +220,25 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
 
 
 def early_exit(raw: dict[str, Any]) -> str | None:
-    """How the system saves work, None if nothing in it halts."""
+    """Return the early-exit mode of the model, or None if nothing in it halts."""
     config = model_config(raw)
     return None if getattr(config, "halt", None) is None else getattr(config, "early_exit", None)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
-    found.add_argument("--quick", action="store_true", help="small sizes, three rounds, under a minute")
-    found.add_argument("--only", nargs="+", choices=sorted(systems()))
-    add_short(found)
-    found.set_defaults(device="cpu")
-    return found
+    """Return the parser of this script's options."""
+    argument_parser = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
+    argument_parser.add_argument(
+        "--quick", action="store_true", help="small sizes, three rounds, under a minute"
+    )
+    argument_parser.add_argument("--only", nargs="+", choices=sorted(systems()))
+    add_short(argument_parser)
+    argument_parser.set_defaults(device="cpu")
+    return argument_parser
 
 
 def add_short(parser: argparse.ArgumentParser) -> None:
-    """Add the option for lengths of a real task."""
+    """Add the option for lengths of ListOps-O."""
     parser.add_argument("--short", action="store_true", help="lengths of ListOps-O, 22 tokens on average")
 
 
@@ -245,7 +247,7 @@ def main() -> None:
     if options.quick:
         vars(options).update(QUICK)
     torch.set_num_threads(options.threads)
-    _timing.tell([measure(label, raw, options) for label, raw in chosen(options).items()], options)
+    _timing.print_results([measure(label, raw, options) for label, raw in chosen(options).items()], options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Every model, head and way to decode keeps to one device, and waits for a GPU no oftener than it must.
+"""Models, heads and decoding keep all tensors on one device, and do not make the host wait unnecessarily.
 
-On a pretended GPU, since this is what a machine without one would never show.
+A pretended GPU finds such faults on a machine without a GPU.
 """
 
 from collections import Counter
@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.numerics.pretended_gpu import GPU, PretendedGpu, back, on_gpu
-from tests.support.specs.box import built, every, one
+from tests.support.numerics.pretended_gpu import GPU, PretendedGpu, on_gpu, to_cpu
+from tests.support.specs.box import all_arms, built, single_change
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.search import answers
@@ -23,9 +23,9 @@ from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output, TaskShape
 
-ARMS, EXITS, WRITERS = every("arm"), every("exiting"), every("writing")
+ARMS, EXITS, WRITERS = all_arms("arm"), all_arms("exiting"), all_arms("writing")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
-"""Dropout in attention with masks that need no generator of the device."""
+"""Settings with attention dropout whose masks need no generator of the device."""
 HEADS = {
     "classify": SHAPE,
     "pair": TaskShape("pair", 7, 5, pad_id=6, length_max=20, separator_id=5),
@@ -35,35 +35,35 @@ HEADS = {
 TRAIN = {"steps": 2, "ema": 0.9, "clip": 1.0}
 
 
-def moved(given: Batch) -> Batch:
-    steps = None if given.steps is None else on_gpu(given.steps)
-    return Batch(on_gpu(given.tokens), on_gpu(given.mask), on_gpu(given.labels), steps)
+def to_pretended_gpu(batch_: Batch) -> Batch:
+    steps = None if batch_.steps is None else on_gpu(batch_.steps)
+    return Batch(on_gpu(batch_.tokens), on_gpu(batch_.mask), on_gpu(batch_.labels), steps)
 
 
-def returned(encoded: Encoded) -> Encoded:
+def to_host(encoded: Encoded) -> Encoded:
     values = {name: getattr(encoded, name) for name in Encoded.__dataclass_fields__}
-    return Encoded(**{name: None if value is None else back(value) for name, value in values.items()})
+    return Encoded(**{name: None if value is None else to_cpu(value) for name, value in values.items()})
 
 
-def passed(raw: dict[str, Any], given: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
+def run_pass(raw: dict[str, Any], batch_: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
     with PretendedGpu() as gpu:
-        output, gradients = trained(on_gpu(built(raw)), moved(given))
+        output, gradients = trained(on_gpu(built(raw)), to_pretended_gpu(batch_))
         assert output.loss.device == GPU
         assert {gradient.device for gradient in gradients.values()} == {GPU}
     return output, gradients, gpu.waits
 
 
 @pytest.mark.parametrize("raw", ARMS.values(), ids=ARMS)
-def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
-    raw, given = having(raw, **EXACT), batch(LENGTHS)
-    expected, gradients = trained(built(raw), given)
-    found, other_gradients, _ = passed(raw, given)
-    torch.testing.assert_close(back(found.loss), expected.loss.detach())
-    # How work is saved, and so how much is run, may depend on the device.
-    check_same(returned(found.encoded), returned(expected.encoded), "on a GPU", without=("computed",))
+def test_training_pass_keeps_tensors_on_the_device(raw: dict[str, Any]) -> None:
+    raw, batch_ = having(raw, **EXACT), batch(LENGTHS)
+    expected, gradients = trained(built(raw), batch_)
+    found, other_gradients, _ = run_pass(raw, batch_)
+    torch.testing.assert_close(to_cpu(found.loss), expected.loss.detach())
+    # The way to save work, and so the number of computed layers, may depend on the device.
+    check_same(to_host(found.encoded), to_host(expected.encoded), "on a GPU", without=("computed",))
     assert gradients.keys() == other_gradients.keys()
     for name, gradient in gradients.items():
-        torch.testing.assert_close(back(other_gradients[name]), gradient)
+        torch.testing.assert_close(to_cpu(other_gradients[name]), gradient)
 
 
 @pytest.mark.parametrize(
@@ -73,54 +73,56 @@ def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
         for number, (label, raw) in enumerate(EXITS.items())
     ],
 )
-def test_other_ways_to_save_work_keep_to_it(raw: dict[str, Any], early_exit: str) -> None:
-    raw, given = having(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
-    expected, _ = trained(built(raw), given)
-    torch.testing.assert_close(back(passed(raw, given)[0].loss), expected.loss.detach())
+def test_early_exit_modes_keep_tensors_on_the_device(raw: dict[str, Any], early_exit: str) -> None:
+    raw, batch_ = having(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
+    expected, _ = trained(built(raw), batch_)
+    torch.testing.assert_close(to_cpu(run_pass(raw, batch_)[0].loss), expected.loss.detach())
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_training_and_measuring_keep_to_their_device(head: str) -> None:
-    """A step of training with clipping and a moving average, then a validation, of every kind of head."""
+def test_training_and_evaluation_keep_tensors_on_the_device(head: str) -> None:
+    """Every head runs a training step with clipping and a moving average, and a validation."""
     shape = HEADS[head]
     raw = having(ARMS["transformer, small"], **EXACT, causal=shape.causal)
-    given = synthetic_batch(shape, n=3, length=9, seed=SEED)
-    expected = measured(Learner(build_model(raw, shape, SEED), train_config(TRAIN), seed=SEED), given)
+    batch_ = synthetic_batch(shape, n=3, length=9, seed=SEED)
+    expected = evaluate_on_gpu(Learner(build_model(raw, shape, SEED), train_config(TRAIN), seed=SEED), batch_)
     with PretendedGpu():
         learner = Learner(on_gpu(build_model(raw, shape, SEED)), train_config(TRAIN), seed=SEED)
         assert learner.device == GPU
-        found = measured(learner, moved(given))
+        found = evaluate_on_gpu(learner, to_pretended_gpu(batch_))
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def measured(learner: Learner, given: Batch) -> dict[str, float]:
-    step = one_step(learner, given, 0)
-    return {"training_loss": float(step.loss), "norm": float(step.gradient_norm)} | evaluate(learner, [given])
+def evaluate_on_gpu(learner: Learner, batch_: Batch) -> dict[str, float]:
+    step = one_step(learner, batch_, 0)
+    return {"training_loss": float(step.loss), "norm": float(step.gradient_norm)} | evaluate(
+        learner, [batch_]
+    )
 
 
 @pytest.mark.parametrize(
     ("raw", "beam"),
     [pytest.param(raw, 1 + number % 2, id=label) for number, (label, raw) in enumerate(WRITERS.items())],
 )
-def test_writing_keeps_to_its_device(raw: dict[str, Any], beam: int) -> None:
-    given = synthetic_batch(WRITTEN, n=3, length=6, seed=SEED)
+def test_decoding_keeps_tensors_on_the_device(raw: dict[str, Any], beam: int) -> None:
+    batch_ = synthetic_batch(WRITTEN, n=3, length=6, seed=SEED)
     model = built(raw, WRITTEN).eval()
     config = train_config({"steps": 1, "beam_size": beam, "decode_length_max": 5})
-    expected = answers(model, given, config)
+    expected = answers(model, batch_, config)
     with PretendedGpu(), torch.inference_mode():
-        assert answers(on_gpu(model), moved(given), config) == expected
+        assert answers(on_gpu(model), to_pretended_gpu(batch_), config) == expected
 
 
 DEEP = ("universal", "universal, halt.unit=token", "gutlb")
 
 
 @pytest.mark.parametrize("which", DEEP)
-def test_nothing_waits_layer_by_layer_where_no_work_is_saved(which: str) -> None:
+def test_layers_without_early_exit_add_no_host_waits(which: str) -> None:
     """Each wait is a gap in the work of a GPU."""
     name, _, label = which.partition(", ")
-    given, raw = batch(LENGTHS), one(name, label)
+    batch_, raw = batch(LENGTHS), single_change(name, label)
 
     def waits(layers: int) -> Counter[str]:
-        return +passed(having(raw, **EXACT, early_exit="none", max_layers=layers), given)[2]
+        return +run_pass(having(raw, **EXACT, early_exit="none", max_layers=layers), batch_)[2]
 
     assert waits(3) == waits(9)

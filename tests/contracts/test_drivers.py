@@ -1,7 +1,7 @@
-"""What every driver must do. A new driver is one more entry in `DRIVERS`.
+"""Contract of drivers: a new driver is one more entry in `DRIVERS`.
 
-All sweeps run one trial at a time on a real ledger, so what two drivers write can be compared by event.
-Those of Ray have fewer sessions: each starts a worker, which takes seconds.
+All sweeps run one trial at a time on a real ledger, so the events of two drivers are comparable. Sweeps on
+Ray have fewer sessions, because starting a worker takes seconds.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ FAULTS = {
 
 
 class Driver(Protocol):
-    """Runs the recorder's sweep, one trial at a time."""
+    """Runs the sweep of the recorder, one trial at a time."""
 
     def __call__(
         self,
@@ -72,13 +72,13 @@ def inline(
 def ray(
     recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
 ) -> None:
-    """On the Ray that `driver` has started."""
+    """Run trials on the Ray cluster that the fixture `driver` has started."""
     from orchestrator.execution.ray.tune import run_session
 
-    asked = plan.resources
-    orders = JobEncoder(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
+    resources = plan.resources
+    orders = JobEncoder(PATH, resources.checkpoint_seconds, resources.cpus, resources.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        session = Session(recorder, stop, on_change, silence_s=silence_limit(asked))
+        session = Session(recorder, stop, on_change, silence_s=silence_limit(resources))
         run_session(session, orders, Path(scratch), lambda: 1)
 
 
@@ -97,10 +97,10 @@ class Sweep:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, *, stop_after: int | None = None) -> "Sweep":
-        """One session, asked to stop after so many changes."""
+        """Run one session, interrupted after so many changes if given."""
         self.changes, self.stop = 0, threading.Event()
 
-        def changed() -> None:
+        def count_change() -> None:
             self.changes += 1
             if self.changes == stop_after:
                 self.stop.set()
@@ -110,37 +110,37 @@ class Sweep:
         with Ledger.open(folder.ledger_url, self.plan.name, create=True) as ledger:
             lease = ledger.claim(Holder.current())
             recorder = Recorder(self.plan, ledger, lease, folder)
-            self.driver(recorder, self.plan, self.root / "data", on_change=changed, stop=self.stop)
+            self.driver(recorder, self.plan, self.root / "data", on_change=count_change, stop=self.stop)
             recorder.close()
             ledger.release(lease)
         return self
 
     def events(self, kind: EventKind | None = None) -> list[Event]:
-        """The log, or its events of one kind."""
+        """Return the log, or its events of one kind."""
         with Ledger.open(SweepFolder(self.root).ledger_url, self.plan.name) as ledger:
             return [each for each in ledger.events() if kind in {None, each.kind}]
 
     def endings(self) -> dict[str, tuple[OutcomeKind, str]]:
-        """Kind and reason of every final end."""
+        """Return kind and reason of every final end."""
         ends = [
             (each.trial_id or "", (OutcomeKind(each.payload["kind"]), each.payload["reason"]))
             for each in self.events(EventKind.ENDED)
         ]
         finals = [(trial_id, end) for trial_id, end in ends if end[0].final]
-        assert len(finals) == len(dict(finals)), "a trial ends once"
+        assert len(finals) == len(dict(finals)), "a trial must end once"
         return dict(finals)
 
 
 def whole_plan() -> Plan:
-    """Every phase and every ending: a search by model, an early stopper, every fault."""
+    """Return a plan with every phase and ending: a model-based search, early stopping, every fault."""
     arms = [make_arm("baseline", tally=True), make_arm("twin", tally=True)]
     arms += [make_arm(f"always-{fault}", fault=fault, fault_at=1) for fault in FAULTS]
     sampler = {"name": "tpe", "n_startup_trials": 2}
     return make_plan(arms, trials_per_arm=4, sampler=sampler, stopper=ASHA, posthoc=({"model.shift": 0.5},))
 
 
-def sparing_plan() -> Plan:
-    """Searches that end early, and an arm that a look decides."""
+def early_ending_plan() -> Plan:
+    """Return a plan whose searches end early, and with an arm that a look decides."""
     arms = [make_arm("baseline"), make_arm("short", steps=1), make_arm("twin", label="twin")]
     return make_plan(
         arms,
@@ -165,42 +165,42 @@ def driver(request):
 
 
 @pytest.fixture(scope="module")
-def whole(driver, tmp_path_factory):
+def finished_sweep(driver, tmp_path_factory):
     """A sweep run without interruption."""
     return Sweep(driver, whole_plan(), tmp_path_factory.mktemp("whole") / "sweep with a space").run()
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The same by the driver all others are compared with."""
+    """The same sweep, run by the inline driver, with which other drivers are compared."""
     return Sweep(inline, whole_plan(), tmp_path_factory.mktemp("reference") / "sweep").run()
 
 
 def stoppable_plan() -> Plan:
-    """Saved by a stop alone."""
+    """Return a plan whose trials write checkpoints only when they are stopped."""
     arms = [make_arm(name, tally=True) for name in ("a", "b")]
     return make_plan(arms, trials_per_arm=2, seeds=(7,), resources=Resources(checkpoint_seconds=1e6))
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory):
-    """What is stopped elsewhere, run without interruption by the driver all others are compared with."""
+def uninterrupted_sweep(tmp_path_factory):
+    """A sweep of `stoppable_plan`, run by the inline driver without interruption."""
     return Sweep(inline, stoppable_plan(), tmp_path_factory.mktemp("straight")).run()
 
 
 class TestDriver:
-    """The contract."""
+    """Contract of every driver."""
 
-    def test_every_planned_trial_ends_once(self, whole):
-        assert whole.endings().keys() == {each.trial_id for each in whole.plan.trials}
+    def test_every_planned_trial_ends_once(self, finished_sweep):
+        assert finished_sweep.endings().keys() == {each.trial_id for each in finished_sweep.plan.trials}
 
-    def test_it_says_that_it_is_done(self, whole):
-        (closed,) = whole.events(EventKind.CLOSED)
+    def test_driver_closes_the_sweep_as_done(self, finished_sweep):
+        (closed,) = finished_sweep.events(EventKind.CLOSED)
         assert closed.payload == {"reason": "done"}
 
-    def test_every_kind_of_ending_is_recorded_with_its_reason(self, whole):
-        endings = whole.endings()
-        for trial in whole.plan.trials:
+    def test_every_kind_of_ending_is_recorded_with_its_reason(self, finished_sweep):
+        endings = finished_sweep.endings()
+        for trial in finished_sweep.plan.trials:
             kind, reason = endings[trial.trial_id]
             if trial.phase == "search" and trial.arm.startswith("always-"):
                 expected, text = FAULTS[trial.arm.removeprefix("always-")]
@@ -211,26 +211,28 @@ class TestDriver:
             elif trial.phase != "search":
                 assert (kind, reason) == (OutcomeKind.FINISHED, "ran to step 4")
 
-    def test_budgets_and_looks_spare_the_same_trials_interrupted_or_not(self, driver, tmp_path):
-        plan = sparing_plan()
-        whole = Sweep(inline, plan, tmp_path / "whole").run().endings()
-        spared = [each for each in plan.trials if whole[each.trial_id][0] is OutcomeKind.SKIPPED]
+    def test_interruptions_do_not_change_the_skipped_trials(self, driver, tmp_path):
+        plan = early_ending_plan()
+        finished_sweep = Sweep(inline, plan, tmp_path / "whole").run().endings()
+        spared = [each for each in plan.trials if finished_sweep[each.trial_id][0] is OutcomeKind.SKIPPED]
         assert {each.phase for each in spared} == {"search", "confirm", "posthoc"}
         sweep = Sweep(driver, plan, tmp_path / "sweep")
         for stop_after in (*((40,) if driver is ray else (5, 40)), None):
             sweep.run(stop_after=stop_after)
-        assert sweep.endings() == whole
+        assert sweep.endings() == finished_sweep
 
-    def test_the_early_stopper_ends_trials_at_a_rung(self, whole):
-        pruned = {trial_id for trial_id, (kind, _) in whole.endings().items() if kind is OutcomeKind.PRUNED}
+    def test_early_stopper_ends_trials_at_a_rung(self, finished_sweep):
+        pruned = {
+            trial_id for trial_id, (kind, _) in finished_sweep.endings().items() if kind is OutcomeKind.PRUNED
+        }
         assert pruned
-        histories = content(whole.events())
+        histories = content(finished_sweep.events())
         for trial_id in pruned:
             assert histories[trial_id].measured[-1]["step"] in {1, 2}
 
-    def test_seeds_are_paired_across_arms(self, whole):
-        """Confirm trials of two arms with one seed draw the same stream."""
-        histories = content(whole.events()).values()
+    def test_seeds_are_paired_across_arms(self, finished_sweep):
+        """Confirm trials of two arms with one seed use the same random stream."""
+        histories = content(finished_sweep.events()).values()
         confirmed = [each for each in histories if each.asked["phase"] == "confirm" and each.measured]
         chains = {
             (each.asked["arm"], each.asked["seed"]): [
@@ -240,14 +242,14 @@ class TestDriver:
         }
         assert chains["baseline", 101] == chains["twin", 101] != chains["twin", 102]
 
-    def test_only_trials_after_the_search_read_the_test_split(self, whole):
-        for history in content(whole.events()).values():
+    def test_only_trials_after_the_search_use_the_test_split(self, finished_sweep):
+        for history in content(finished_sweep.events()).values():
             read = any("test/score" in each["metrics"] for each in history.measured)
             finished = history.ended["kind"] == "finished"
             assert read == (finished and history.asked["phase"] != "search")
 
-    def test_a_reread_continues_from_the_confirmed_state(self, whole):
-        histories = content(whole.events())
+    def test_re_evaluation_starts_from_the_confirmed_checkpoint(self, finished_sweep):
+        histories = content(finished_sweep.events())
         rereads = [each for each in histories.values() if each.asked["phase"] == "posthoc" and each.measured]
         assert len(rereads) == 4
         for each in rereads:
@@ -255,26 +257,26 @@ class TestDriver:
             assert again["step"] == source["step"]
             assert again["metrics"]["valid/score"] == pytest.approx(source["metrics"]["valid/score"] + 0.5)
 
-    def test_it_writes_what_the_reference_writes(self, whole, reference):
-        ours, theirs = content(whole.events()), content(reference.events())
-        assert list(ours) == list(theirs), "trials in the same order"
+    def test_driver_writes_the_same_events_as_the_inline_driver(self, finished_sweep, reference):
+        ours, theirs = content(finished_sweep.events()), content(reference.events())
+        assert list(ours) == list(theirs), "trials must start in the same order"
         for trial_id, history in ours.items():
             assert (history.asked, history.measured) == (theirs[trial_id].asked, theirs[trial_id].measured)
-        assert {each: kind for each, (kind, _) in whole.endings().items()} == {
+        assert {each: kind for each, (kind, _) in finished_sweep.endings().items()} == {
             each: kind for each, (kind, _) in reference.endings().items()
         }
 
-    def test_checkpoints_stay_for_confirmed_trials_alone(self, whole):
-        left = {each.name for each in SweepFolder(whole.root).checkpoints.iterdir()}
-        endings = whole.endings()
-        confirmed = {each.trial_id for each in whole.plan.trials if each.phase == "confirm"}
+    def test_only_confirmed_trials_keep_their_checkpoints(self, finished_sweep):
+        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoints.iterdir()}
+        endings = finished_sweep.endings()
+        confirmed = {each.trial_id for each in finished_sweep.plan.trials if each.phase == "confirm"}
         assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}
 
-    def test_changes_are_announced(self, whole):
-        assert whole.changes >= len(whole.plan.trials)
+    def test_changes_are_announced(self, finished_sweep):
+        assert finished_sweep.changes >= len(finished_sweep.plan.trials)
 
-    def test_a_trial_over_its_time_limit_has_timed_out(self, driver, tmp_path):
-        # The synthetic workload says half a second a step: the limit is passed at step 3 of 4.
+    def test_trial_over_its_time_limit_times_out(self, driver, tmp_path):
+        # The synthetic workload reports half a second a step, so step 3 of 4 exceeds the limit.
         resources = Resources(minutes=1.2 / 60)
         plan = make_plan(1, trials_per_arm=1, seeds=(), resources=resources)
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
@@ -282,7 +284,7 @@ class TestDriver:
         assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
 
     @pytest.mark.slow
-    def test_a_trial_that_hangs_has_timed_out_and_others_go_on(self, driver, tmp_path, monkeypatch):
+    def test_hanging_trial_times_out_and_others_continue(self, driver, tmp_path, monkeypatch):
         monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 0.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3, sleep_s=0.1), make_arm("sound")]
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
@@ -292,28 +294,24 @@ class TestDriver:
         assert endings["sound"][0] is OutcomeKind.FINISHED
         stuck = next(trial.trial_id for trial in plan.trials if trial.arm == "stuck")
         steps = [each.payload["step"] for each in sweep.events(EventKind.MEASURED) if each.trial_id == stuck]
-        assert steps == [1, 2], "what was reported is kept"
+        assert steps == [1, 2], "earlier reports must stay in the log"
 
-    def test_a_sweep_stopped_again_and_again_is_continued_without_doing_work_twice(
-        self, driver, straight, tmp_path
-    ):
-        check_continued(driver, straight, tmp_path, (2, 9) if driver is ray else (1, 2, 4, 9))
+    def test_repeatedly_interrupted_sweep_repeats_no_step(self, driver, uninterrupted_sweep, tmp_path):
+        assert_continued(driver, uninterrupted_sweep, tmp_path, (2, 9) if driver is ray else (1, 2, 4, 9))
 
-    def test_a_finished_sweep_has_nothing_left_to_do(self, driver, tmp_path):
+    def test_finished_sweep_starts_no_trial(self, driver, tmp_path):
         sweep = Sweep(driver, make_plan(1, trials_per_arm=1, seeds=()), tmp_path / "sweep").run()
         before = len(sweep.events(EventKind.STARTED))
         assert len(sweep.run().events(EventKind.STARTED)) == before
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
-def test_inline_a_sweep_stopped_anywhere_is_continued_without_doing_work_twice(
-    straight, tmp_path, stop_after
-):
-    check_continued(inline, straight, tmp_path, (stop_after,))
+def test_inline_sweep_interrupted_anywhere_repeats_no_step(uninterrupted_sweep, tmp_path, stop_after):
+    assert_continued(inline, uninterrupted_sweep, tmp_path, (stop_after,))
 
 
-def check_continued(driver, straight, tmp_path, stops):
-    """Sessions that are asked to stop after so many changes each, and one that is not."""
+def assert_continued(driver, uninterrupted_sweep, tmp_path, stops):
+    """Run sessions that are interrupted after so many changes each, and one that is not."""
     plan = stoppable_plan()
     sweep, reasons = Sweep(driver, plan, tmp_path / "stopped"), []
     for stop_after in stops:
@@ -322,7 +320,7 @@ def check_continued(driver, straight, tmp_path, stops):
     if len(stops) > 1:
         assert set(reasons) == {"interrupted"}
     resumed = sweep.run()
-    assert content(resumed.events()) == content(straight.events())
+    assert content(resumed.events()) == content(uninterrupted_sweep.events())
     steps = (sweep.root / "data/steps.txt").read_text().splitlines()
-    assert len(steps) == len(set(steps)), "work that was stopped is continued, not repeated"
+    assert len(steps) == len(set(steps)), "a resumed trial must not repeat a step"
     assert [each.payload["reason"] for each in sweep.events(EventKind.CLOSED)] == [*reasons, "done"]

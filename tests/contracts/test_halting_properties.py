@@ -1,4 +1,4 @@
-"""Whatever the shapes, thresholds and arms: leaving a batch early changes nothing but the work."""
+"""Early exit changes only the amount of work, for all shapes, thresholds and arms."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from tests.support.specs.examples import examples
 from trainables.assembly import build_model
 from trainables.testing.cases import SHAPE, batch, check_same, enliven, trained
 
-AT_ONCE = 1e-6
+IMMEDIATE_THRESHOLD = 1e-6
 """A threshold that the first halting probability reaches."""
 lengths = st.lists(st.integers(1, 8), min_size=1, max_size=5)
-thresholds = st.sampled_from((AT_ONCE, 0.3, 0.6, 0.9, 0.999, 1.0))
+thresholds = st.sampled_from((IMMEDIATE_THRESHOLD, 0.3, 0.6, 0.9, 0.999, 1.0))
 
 
 @st.composite
 def universal(draw: st.DrawFn) -> dict[str, Any]:
-    """Any arm of the universal family, alone or in chunks."""
+    """Return settings of any arm of the universal family, without or with chunks."""
     halt = {
         "unit": draw(st.sampled_from(("sequence", "token"))),
         "transition": draw(st.booleans()),
@@ -45,7 +45,7 @@ def universal(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def composing(draw: st.DrawFn) -> dict[str, Any]:
-    """Any latent arm of the continuous recursive network that halts."""
+    """Return settings of any latent arm of the continuous recursive network with halting."""
     return {
         "name": "crvnn",
         "width": 4,
@@ -54,7 +54,7 @@ def composing(draw: st.DrawFn) -> dict[str, Any]:
         "window": draw(st.sampled_from((1, 3, 5))),
         "modulated": draw(st.booleans()),
         "halt": {
-            "threshold": draw(st.sampled_from((AT_ONCE, 0.1, 0.5, 0.9))),
+            "threshold": draw(st.sampled_from((IMMEDIATE_THRESHOLD, 0.1, 0.5, 0.9))),
             "penalty": draw(st.booleans()),
         },
     }
@@ -62,7 +62,7 @@ def composing(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def sparse(draw: st.DrawFn) -> dict[str, Any]:
-    """Any arm of the sparse universal Transformer that halts."""
+    """Return settings of any arm of the sparse universal Transformer with halting."""
     mixtures = []
     for _ in range(2):
         experts = draw(st.integers(1, 4))
@@ -98,7 +98,7 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
         torch.testing.assert_close(other.loss, output.loss)
         check_same(other.encoded, output.encoded, mode, without=("computed",))
         assert (other.encoded.computed <= output.encoded.computed + 1e-9).all()
-        # Where nothing was run on anything, a parameter has no gradient instead of a zero one.
+        # A parameter that no computation uses has no gradient instead of a zero gradient.
         for name, gradient in gradients.items():
             torch.testing.assert_close(other_gradients.get(name, torch.zeros_like(gradient)), gradient)
         assert other_gradients.keys() <= gradients.keys()
@@ -106,29 +106,33 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
 
 @examples(12)
 @given(raw=universal(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
-def test_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
+def test_early_exit_of_universal_models_changes_no_result(
+    raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float
+) -> None:
     check(raw, sizes, seed, liveliness)
 
 
 @examples(10)
 @given(raw=sparse(), sizes=lengths, seed=st.integers(0, 99))
-def test_sparse_recursion_over_depth(raw: dict[str, Any], sizes: list[int], seed: int) -> None:
+def test_early_exit_of_sparse_models_changes_no_result(
+    raw: dict[str, Any], sizes: list[int], seed: int
+) -> None:
     check(raw, sizes, seed, 1.0)
 
 
 @examples(6)
 @given(raw=composing(), sizes=lengths, seed=st.integers(0, 99), liveliness=st.sampled_from((1.0, 20.0)))
-def test_composition(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -> None:
+def test_early_exit_of_recursive_networks_changes_no_result(
+    raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float
+) -> None:
     check(raw, sizes, seed, liveliness)
 
 
 @given(sizes=lengths, token=st.booleans(), causal=st.booleans())
 @examples(10)
-def test_a_threshold_reached_at_once_undoes_the_first_step(
-    sizes: list[int], token: bool, causal: bool
-) -> None:
-    """No layer is kept: what comes out are the embeddings, in every row however short."""
-    halt = {"unit": "token" if token else "sequence", "threshold": AT_ONCE}
+def test_threshold_reached_at_once_undoes_the_first_step(sizes: list[int], token: bool, causal: bool) -> None:
+    """No layer counts, so the outputs are the embeddings, in rows of every length."""
+    halt = {"unit": "token" if token else "sequence", "threshold": IMMEDIATE_THRESHOLD}
     raw = {"name": "universal", "width": 4, "heads": 1, "max_layers": 3, "causal": causal, "halt": halt}
     model = build_model(raw, SHAPE, 1).double().eval()
     given_batch = batch(sizes)

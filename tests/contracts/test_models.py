@@ -1,31 +1,31 @@
-"""What every model of the box promises: each file in `trainables/models`, each system of each experiment."""
+"""Contract of the built-in models: each file in `trainables/models`, each model of each experiment."""
 
 from typing import Any
 
 import pytest
 
-from tests.support.specs.box import MODELS, built, every
+from tests.support.specs.box import MODELS, all_arms, built
 from trainables.testing.cases import batch, enliven
 from trainables.testing.causality import LIVELIER, inputs
 
 globals().update({f"Test{name.capitalize()}": contract for name, contract in MODELS.items()})
 
-MOST = 0.6
-"""Share of the arms of a model that must halt at different depths, for contracts to prove much of halting."""
+MIN_SHARE = 0.6
+"""Share of a model's arms that must halt at different depths, so that contracts test halting."""
 
 
 def halting(argument: str) -> dict[str, list[dict[str, Any]]]:
-    """By model, its arms that halt."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for raw in every(argument).values():
+    """Return the halting arms of each model."""
+    arms_by_model: dict[str, list[dict[str, Any]]] = {}
+    for raw in all_arms(argument).values():
         if raw.get("halt") is not None:
-            found.setdefault(raw["name"], []).append(raw)
-    return found
+            arms_by_model.setdefault(raw["name"], []).append(raw)
+    return arms_by_model
 
 
-def test_there_are_models_of_all_kinds() -> None:
+def test_models_of_all_kinds_exist() -> None:
     assert MODELS.keys() >= {"transformer", "universal", "sut", "looped"}
-    assert {raw["name"] for raw in every("writing").values()} >= {"transformer", "universal", "sut"}
+    assert {raw["name"] for raw in all_arms("writing").values()} >= {"transformer", "universal", "sut"}
 
 
 @pytest.mark.parametrize("name", halting("exiting"))
@@ -34,16 +34,18 @@ def test_inputs_halt_at_different_depths(name: str) -> None:
         built(raw).eval()(batch([5, 1, 9, 3, 8, 2])).encoded.depth.unique().numel() > 1
         for raw in halting("exiting")[name]
     ]
-    assert sum(differ) >= MOST * len(differ)
+    assert sum(differ) >= MIN_SHARE * len(differ)
 
 
 @pytest.mark.parametrize("name", halting("causal"))
-def test_positions_halt_at_depths_of_their_own(name: str) -> None:
+def test_positions_halt_at_different_depths(name: str) -> None:
     differ = []
     for raw in halting("causal")[name]:
         model = built(raw).eval()
         enliven(model, LIVELIER)
         x, mask = inputs(model)
-        depths = [model.encoder(x[:, :seen], mask[:, :seen]).depth.sum().item() / seen for seen in (1, 4, 9)]
+        depths = [
+            model.encoder(x[:, :length], mask[:, :length]).depth.sum().item() / length for length in (1, 4, 9)
+        ]
         differ.append(len({round(depth, 6) for depth in depths}) > 1)
-    assert sum(differ) >= MOST * len(differ)
+    assert sum(differ) >= MIN_SHARE * len(differ)

@@ -1,4 +1,4 @@
-"""What is refused of a size before any model's code is loaded is what no task, model or training can have."""
+"""Sizes that are refused before a model's code is imported are impossible for all code."""
 
 from typing import Annotated, Any, get_args
 
@@ -17,7 +17,7 @@ ROOTS = {"models": "model", "tasks": "task"}
 
 
 def fields(config, above=""):
-    """Every field of `config` and of the settings inside it, by path."""
+    """Yield every field of `config` and of nested settings, by path."""
     for name, field in config.model_fields.items():
         yield f"{above}{name}", field
         for inner in settings_in(field.annotation):
@@ -32,7 +32,7 @@ def settings_in(kind: Any):
 
 
 def accepts(field, value):
-    """Whether the field alone could have `value`, which the rule on whole numbers is no part of."""
+    """Return whether the field accepts `value`, without the rule on whole numbers."""
     try:
         TypeAdapter(Annotated[field.annotation, field]).validate_python(value, strict=True)
     except ValidationError:
@@ -40,8 +40,8 @@ def accepts(field, value):
     return True
 
 
-def refused(root, path, value):
-    """What is told of a spec with `value` at this path and nothing else."""
+def error_message(root, path, value):
+    """Return the message about a spec that contains only `value` at this path."""
     inner: Any = value
     for part in reversed(path.split(".")):
         inner = {part: inner}
@@ -50,44 +50,44 @@ def refused(root, path, value):
 
 
 @pytest.mark.parametrize(("kind", "name"), NAMED)
-def test_a_field_of_the_box_holds_no_more_than_is_told_without_its_code(kind, name):
+def test_built_in_fields_have_the_limits_that_are_checked_without_code(kind, name):
     root = ROOTS[kind]
     for path, field in fields(catalog.config_class(kind, name)):
-        assert not accepts(field, float(MOST) * 2), f"{path} is no whole number and has no largest value"
+        assert not accepts(field, float(MOST) * 2), f"{path} must be a whole number or have a largest value"
         counts = accepts(field, MOST + 1) and not path.endswith("seed")
-        assert not counts or refused(root, path, MOST + 1), path
+        assert not counts or error_message(root, path, MOST + 1), path
         is_depth = DEPTH in field.metadata
-        assert is_depth == (root == "model" and path in DEPTHS), f"{path}: {DEPTHS=} names every depth"
+        assert is_depth == (root == "model" and path in DEPTHS), f"{path}: {DEPTHS=} must name every depth"
         if is_depth:
             assert not accepts(field, MOST_SHARED + 1)
-            assert refused(root, path, MOST_SHARED + 1)
-            assert not refused(root, path, MOST_SHARED)
+            assert error_message(root, path, MOST_SHARED + 1)
+            assert not error_message(root, path, MOST_SHARED)
         else:
-            assert not refused(root, path, MOST)
+            assert not error_message(root, path, MOST)
 
 
-def test_some_model_has_the_largest_depth():
+def test_greatest_depth_is_that_of_a_model():
     models = [catalog.config_class("models", name) for name in catalog.names("models")]
     depths = [(path, field) for model in models for path, field in fields(model) if path in DEPTHS]
     assert {path for path, _ in depths} == DEPTHS
     assert any(accepts(field, MOST_SHARED) for _, field in depths)
 
 
-def test_training_has_whole_numbers_with_a_largest_value_and_others_without():
-    assert not refused("train", "steps", MOST)
-    shown = {path for path, field in fields(TrainConfig) if refused("train", path, MOST + 1)}
+def test_only_whole_numbers_of_training_have_a_largest_value():
+    assert not error_message("train", "steps", MOST)
+    refused_paths = {path for path, field in fields(TrainConfig) if error_message("train", path, MOST + 1)}
     for path, field in fields(TrainConfig):
-        # What is exempt here and has a largest value is refused by its own type.
-        assert (path in shown) == (not holds_fractions(field)), path
-    assert "lr" not in shown
-    assert {"batch_size", "steps", "halve_after", "beam_size"} <= shown
+        # The types of exempt fields refuse values above their largest one.
+        assert (path in refused_paths) == (not holds_fractions(field)), path
+    assert "lr" not in refused_paths
+    assert {"batch_size", "steps", "halve_after", "beam_size"} <= refused_paths
 
 
 def holds_fractions(field):
     return "float" in str(field.annotation)
 
 
-def test_the_planner_refuses_the_same_whole_numbers():
+def test_planner_refuses_the_same_whole_numbers():
     train = {"steps": MOST, "batch_size": MOST, "lr": MOST * 10}
     raw = {"task": {"name": "listops"}, "model": {"name": "universal"}, "train": train}
     assert not isinstance(checked(raw), list)

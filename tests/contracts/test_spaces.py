@@ -1,4 +1,4 @@
-"""What every ready-made search space must be. A new file in search_spaces is picked up by its name."""
+"""Contract of the built-in search spaces: a new file in search_spaces is included by its name."""
 
 import random
 from collections.abc import Iterator
@@ -14,43 +14,43 @@ DRAWS = 200
 
 
 @pytest.mark.parametrize("name", catalog.full_names())
-def test_every_range_says_where_it_comes_from(name: str) -> None:
+def test_every_range_has_a_source(name: str) -> None:
     space = catalog.load(name)
-    assert space.dimensions, f"{name} varies nothing"
+    assert space.dimensions, f"{name} must have a dimension"
     assert [one.path for one in space.dimensions if not one.source] == []
     assert catalog.describe(name)
 
 
 @pytest.mark.parametrize("name", catalog.full_names())
-def test_order_is_that_of_dependence(name: str) -> None:
+def test_dimensions_are_in_the_order_of_dependence(name: str) -> None:
     space = catalog.load(name)
     assert order_dimensions(space.dimensions) == space.dimensions
 
 
 @pytest.mark.parametrize("name", catalog.full_names())
-def test_a_spec_could_have_written_it(name: str) -> None:
+def test_space_can_be_written_in_a_spec(name: str) -> None:
     space = catalog.load(name)
-    found, problems = parse_space(render_space(space.dimensions))
+    dimensions, problems = parse_space(render_space(space.dimensions))
     assert problems == ()
-    assert [(one.path, one.domain, one.when) for one in found] == [
+    assert [(one.path, one.domain, one.when) for one in dimensions] == [
         (one.path, one.domain, one.when) for one in space.dimensions
     ]
 
 
 @pytest.mark.parametrize("name", catalog.full_names())
-def test_draws_exist_are_inside_and_some_are_admitted(name: str) -> None:
+def test_random_params_are_valid_and_some_satisfy_the_constraints(name: str) -> None:
     space, rng = catalog.load(name), random.Random(0)
     drawn = [_draw(space, rng) for _ in range(DRAWS)]
     assert any(all(admits(one, assignment, {}) for one in space.constraints) for assignment in drawn)
     for dimension in space.dimensions:
         values = [assignment[dimension.path] for assignment in drawn if dimension.path in assignment]
-        # A condition that no draw of 200 meets: odds of 2^-200 with two values a parent.
+        # With two values a parent, 200 draws miss a condition with a probability of 2^-200.
         assert values or any(not _is_own(space, condition.path) for condition in dimension.when)
         assert all(contains(dimension.domain, value) for value in values)
 
 
 @pytest.mark.parametrize("name", catalog.names())
-def test_wide_contains_published(name: str) -> None:
+def test_wide_space_contains_the_published_one(name: str) -> None:
     published, wide = catalog.load(name), catalog.load(f"{name}.wide")
     assert wide.paths == published.paths
     assert wide.constraints == published.constraints
@@ -60,7 +60,7 @@ def test_wide_contains_published(name: str) -> None:
         assert [value for value in values if not contains(wide[narrow.path].domain, value)] == []
 
 
-def test_all_spaces_go_together() -> None:
+def test_all_spaces_can_be_combined() -> None:
     merged = merge(*map(catalog.load, catalog.full_names()))
     assert set(merged.paths) == {path for name in catalog.names() for path in catalog.load(name).paths}
 

@@ -1,9 +1,10 @@
-"""What every task of the box promises. One is found by its file name and brings
-`tests/oracles/<name>_solver.py` with
+"""Contract of the built-in tasks, which are found by file name.
 
-SMALL      settings of a small version, every split built in a second or so
-RESEEDED   the same with other data
-VARIANTS   further forms, if there are any: by name, what is set otherwise
+Each task has a module `tests/oracles/solvers/<name>_solver.py` with
+
+SMALL      settings of a small version, all of whose splits are built in about a second
+RESEEDED   the same settings with other data
+VARIANTS   further forms, if any: by name, the changed settings
 solve      as `trainables.testing.TaskContract` describes it
 """
 
@@ -34,12 +35,12 @@ def oracle(name: str) -> ModuleType:
 
 
 class BoxContract(TaskContract):
-    """Another process is asked once for all tasks; what is more than a promise to users is tested too."""
+    """The contract of user tasks and further tests; one other process rebuilds the splits of all tasks."""
 
     test_another_process_builds_equal_bytes = None  # type: ignore[assignment]
 
     def every_rebuilt(self) -> dict[str, Raw]:
-        """One a task: what this process and another make of any form is compared with what is recorded."""
+        """Return one form a task, because the recorded hashes cover all forms and another process."""
         return {"small": self.every_form()["small"]}
 
     def test_equal_settings_build_equal_bytes(self, rebuilt: Raw) -> None:  # type: ignore[override]
@@ -49,7 +50,7 @@ class BoxContract(TaskContract):
         module = task_catalog.task_module(self.task)
         assert get_args(module.Config.model_fields["name"].annotation) == (self.task,)
 
-    def test_splits_of_the_full_size_are_told(self) -> None:
+    def test_splits_have_their_full_sizes(self) -> None:
         infos = task_catalog.splits(task_catalog.task_config({"name": self.task}))
         assert len({info.name for info in infos}) == len(infos)
         assert [info.role for info in infos].count("train") == 1
@@ -64,18 +65,18 @@ class BoxContract(TaskContract):
             if info.role == "train" and shape.end_id is None:
                 assert set(split.label_histogram) == set(range(shape.num_classes))
 
-    def test_bytes_are_those_recorded(self, form: Raw) -> None:
-        """Whatever the machine and the versions of Python, NumPy and PyArrow.
+    def test_bytes_equal_the_recorded_hashes(self, form: Raw) -> None:
+        """Hashes are the same on all machines and with all versions of Python, NumPy and PyArrow.
 
-        If this fails without a change on purpose, a library changed what a generator makes. After one on
-        purpose: raise the task's VERSION, so that no old copy is taken for the new data; then, as for a new
-        task, `python -m tests.contracts.test_tasks`, and read the diff.
+        If this fails without an intended change, a library has changed the output of a generator. After an
+        intended change, raise the task's VERSION, so that old stored data is not reused. Then, as for a new
+        task, run `python -m tests.contracts.test_tasks` and read the diff.
         """
         (label,) = [label for label, raw in self.every_form().items() if raw == form]
-        assert json.loads(HASHES.read_text()).get(named(self.task, label)) == recorded(form)
+        assert json.loads(HASHES.read_text()).get(form_key(self.task, label)) == hashes_of(form)
 
-    def test_what_reads_files_can_tell_whether_they_are_there(self) -> None:
-        """Without reading them: a task with nothing to read has neither function."""
+    def test_tasks_that_read_files_can_check_them(self) -> None:
+        """The check does not read the files; a task without files has neither function."""
         module, config = task_catalog.task_module(self.task), self.every_form()["small"]
         assert hasattr(module, "require_files") == hasattr(module, "source_digest")
         task_catalog.require_files(task_catalog.task_config(config))
@@ -98,12 +99,12 @@ globals().update({f"Test{name.title().replace('_', '')}": each for name, each in
 
 
 @pytest.mark.slow
-def test_bytes_are_those_recorded_in_another_process_too() -> None:
-    """Where sets have another order, the last task is built first, and of each its last split."""
+def test_another_process_builds_the_same_bytes() -> None:
+    """The other process has another hash seed, and builds the tasks and splits in reverse order."""
     code = (
-        "import json; from tests.contracts.test_tasks import CONTRACTS, named;"
+        "import json; from tests.contracts.test_tasks import CONTRACTS, form_key;"
         "from trainables.testing.task import contents;"
-        "print(json.dumps({named(name, form): contents(raw) for name, each in reversed(CONTRACTS.items())"
+        "print(json.dumps({form_key(name, form): contents(raw) for name, each in reversed(CONTRACTS.items())"
         " for form, raw in each().every_form().items()}))"
     )
     answer = subprocess.run(
@@ -114,50 +115,50 @@ def test_bytes_are_those_recorded_in_another_process_too() -> None:
         text=True,
         check=True,
     )
-    kept = json.loads(HASHES.read_text())
-    found = json.loads(answer.stdout)
-    assert found.keys() == kept.keys()
-    for name, splits in found.items():
-        of_splits = {split: kept[name]["hashes"].get(split) for split in splits}
+    recorded_hashes = json.loads(HASHES.read_text())
+    built_hashes = json.loads(answer.stdout)
+    assert built_hashes.keys() == recorded_hashes.keys()
+    for name, splits in built_hashes.items():
+        of_splits = {split: recorded_hashes[name]["hashes"].get(split) for split in splits}
         assert splits == of_splits, name
 
 
-def named(task: str, form: str) -> str:
-    """Key of a form in the recorded hashes."""
+def form_key(task: str, form: str) -> str:
+    """Return the key of a form in the recorded hashes."""
     return task if form == "small" else f"{task}, {form}"
 
 
-def recorded(raw: Raw) -> dict[str, object]:
-    """What tells whether the small version of a task is still the same, byte for byte."""
+def hashes_of(raw: Raw) -> dict[str, object]:
+    """Return the hashes that identify all data of a form, byte for byte."""
     config = task_catalog.task_config(raw)
-    found = {info.name: split.content_hash for info, split in stored(raw).items()}
+    hashes = {info.name: split.content_hash for info, split in stored(raw).items()}
     for info in task_catalog.splits(config):
         for seed, step in DRAWN if info.streamed else ():
             batch = task_catalog.stream(config, 16, seed, step)
-            found[f"{info.name}, seed {seed}, step {step}"] = digest(batch)
-    return {"version": task_catalog.task_module(raw["name"]).VERSION, "hashes": found}
+            hashes[f"{info.name}, seed {seed}, step {step}"] = digest(batch)
+    return {"version": task_catalog.task_module(raw["name"]).VERSION, "hashes": hashes}
 
 
 def digest(batch: Batch) -> str:
-    """Hash of a batch, the same on every machine."""
-    found = hashlib.blake2b(digest_size=16)
+    """Return the hash of a batch, the same on every machine."""
+    digest_ = hashlib.blake2b(digest_size=16)
     for part in (batch.tokens, batch.mask.long(), batch.labels):
-        found.update(f"{tuple(part.shape)}".encode() + part.numpy().astype("<i8").tobytes())
-    return found.hexdigest()
+        digest_.update(f"{tuple(part.shape)}".encode() + part.numpy().astype("<i8").tobytes())
+    return digest_.hexdigest()
 
 
-def everything_recorded() -> dict[str, Any]:
+def all_hashes() -> dict[str, Any]:
     return {
-        named(name, form): recorded(raw)
+        form_key(name, form): hashes_of(raw)
         for name, each in CONTRACTS.items()
         for form, raw in each().every_form().items()
     }
 
 
-def test_nothing_is_recorded_that_is_not_there() -> None:
-    forms = {named(name, form) for name, each in CONTRACTS.items() for form in each().every_form()}
+def test_recorded_hashes_have_only_existing_forms() -> None:
+    forms = {form_key(name, form) for name, each in CONTRACTS.items() for form in each().every_form()}
     assert set(json.loads(HASHES.read_text())) == forms
 
 
 if __name__ == "__main__":
-    HASHES.write_text(json.dumps(everything_recorded(), indent=2) + "\n")
+    HASHES.write_text(json.dumps(all_hashes(), indent=2) + "\n")

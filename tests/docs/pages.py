@@ -1,4 +1,4 @@
-"""The code blocks of README and docs, each with what the comment above it says of it.
+"""The code blocks of README and docs, each with the directive of the comment above it.
 
 A comment directly above a block says what a test does with it:
 
@@ -22,7 +22,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 RUN = ("python", "sh", "yaml")
-"""Languages of blocks that a test must run, unless a comment says that it cannot."""
+"""Languages of blocks that a test must run, unless a directive excludes them."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CodeBlock:
     language: str
     body: str
     does: str
-    """`file`, `added to`, `not run`, or empty."""
+    """Directive: `file`, `added to`, `not run`, or empty."""
     what: str
 
     @property
@@ -44,14 +44,14 @@ class CodeBlock:
 
 
 def pages() -> list[Path]:
-    """README and all pages of docs, relative to the root."""
+    """Return README and all pages of docs, relative to the root."""
     return [path for path in tracked() if path.suffix == ".md" and (path.parts[0] in ("README.md", "docs"))]
 
 
 def blocks(page: Path) -> Iterator[CodeBlock]:
-    """The blocks of a page in their order."""
+    """Yield the blocks of a page in order."""
     text = (ROOT / page).read_text("utf-8")
-    for found in BLOCK.finditer(text):
-        line = text.count("\n", 0, found.start("language")) + 1
-        parts = (found[name] or "" for name in ("language", "body", "does", "what"))
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("language")) + 1
+        parts = (match[name] or "" for name in ("language", "body", "does", "what"))
         yield CodeBlock(page, line, *parts)

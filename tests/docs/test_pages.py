@@ -1,4 +1,4 @@
-"""The code of README and docs does what the pages say: it is run, in an empty folder for each page."""
+"""The code of README and docs runs, in an empty folder for each page."""
 
 import runpy
 import shlex
@@ -17,10 +17,10 @@ from tests.support.processes.forks import Forked
 
 PAGES = pages()
 README = Path("README.md")
-"""Its code is that of the first tutorial: `test_same_code`."""
-MOST_NOT_RUN = 0.2
+"""Page whose code equals that of the first tutorial, see `test_same_code`."""
+MAX_SHARE_NOT_RUN = 0.2
 """Greatest share of blocks of code that a page may leave out because no test can run them."""
-SHORT = {"train.steps": 2, "train.report_every": 2, "train.batch_size": 4, "train.warmup_steps": 0}
+SHORT_TRAINING = {"train.steps": 2, "train.report_every": 2, "train.batch_size": 4, "train.warmup_steps": 0}
 """Settings of built-in training that make a launch short."""
 
 
@@ -33,15 +33,15 @@ def test_blocks_are_closed_and_have_a_language(page: Path) -> None:
     assert [block.place for block in blocks(page) if not block.language] == []
 
 
-def test_few_blocks_are_left_out() -> None:
+def test_few_blocks_are_not_run() -> None:
     code = [block for page in PAGES for block in runs(page)]
     left_out = [block.place for block in code if block.does == "not run"]
-    assert len(left_out) <= MOST_NOT_RUN * len(code), left_out
+    assert len(left_out) <= MAX_SHARE_NOT_RUN * len(code), left_out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if page != README and runs(page)], ids=str)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "folder", tmp_path / "home")
     shell.folder.mkdir()
     shell.home.mkdir()
@@ -68,7 +68,7 @@ def check(block: CodeBlock, shell: Shell) -> None:
 
 
 def add(block: CodeBlock, shell: Shell) -> None:
-    """A part of a spec is checked in the spec that it is a part of; the file stays as it is."""
+    """Check a part of a spec inside the spec to which it belongs; the file does not change."""
     spec = yaml.safe_load((shell.folder / block.what).read_text("utf-8"))
     for key, value in yaml.safe_load(block.body).items():
         both = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
@@ -90,7 +90,7 @@ def execute(block: CodeBlock, shell: Shell) -> None:
 
 
 def run_file(file: Path) -> None:
-    """In a process of its own: as `python FILE`."""
+    """Run a file as `python FILE` does."""
     sys.path.insert(0, str(Path.cwd()))
     sys.argv = [str(file)]
     runpy.run_path(str(file), run_name="__main__")
@@ -123,7 +123,7 @@ def command(block: CodeBlock, shell: Shell) -> None:
 
 
 def shortened(arguments: list[str], shell: Shell) -> list[str]:
-    """Further arguments of a launch, with which it takes seconds."""
+    """Return further arguments that make a launch take seconds."""
     if arguments[0] in ("resume", "extend") and "--dry-run" not in arguments:
         return ["--driver", "inline"]
     if arguments[0] != "launch":
@@ -133,5 +133,5 @@ def shortened(arguments: list[str], shell: Shell) -> list[str]:
     if search := spec.get("search"):
         found |= {"search.trials_per_arm": 1} | ({"search.repeats": 1} if "repeats" in search else {})
     if "trainable" not in spec:
-        found |= {f"baseline.{name}": value for name, value in SHORT.items()}
+        found |= {f"baseline.{name}": value for name, value in SHORT_TRAINING.items()}
     return [f"{name}={value}" for name, value in found.items()] + ["--driver", "inline"]

@@ -15,7 +15,7 @@ from orchestrator.report.results.types import Report
 from orchestrator.spec.schema import json_schema
 from orchestrator.trials import OutcomeKind
 from tests.architecture.source import ROOT
-from tests.support.processes.commands import every_command
+from tests.support.processes.commands import commands_by_name
 from trainables.custom.function import FunctionTrial
 from trainables.protocol import Job
 
@@ -47,16 +47,16 @@ def pages() -> ModuleType:
     return module
 
 
-def test_every_command_with_its_options(pages: ModuleType) -> None:
+def test_reference_has_every_command_with_its_options(pages: ModuleType) -> None:
     text = pages.commands()
-    for name, command in every_command(typer.main.get_command(app)).items():
+    for name, command in commands_by_name(typer.main.get_command(app)).items():
         _, _, section = text.partition(f"# `haltsweep {name}`\n")
         section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]
         options = {each for param in command.params for each in param.opts if each.startswith("--")}
         assert options <= set(re.findall(r"--[a-z-]+", section)), name
 
 
-def test_every_key_of_a_spec_has_a_meaning(pages: ModuleType) -> None:
+def test_reference_explains_every_key_of_a_spec(pages: ModuleType) -> None:
     text = pages.spec()
     whole = text.partition("## `")[0]
     keys = json_schema()["$defs"]["built-in"]["properties"]
@@ -74,7 +74,7 @@ def split_row(line: str) -> list[str]:
     return re.split(r"(?<!\\)\|", line)
 
 
-def test_every_error_and_outcome(pages: ModuleType) -> None:
+def test_reference_has_every_error_and_outcome(pages: ModuleType) -> None:
     text = pages.exit_codes()
     raised = {
         each.__name__
@@ -87,7 +87,7 @@ def test_every_error_and_outcome(pages: ModuleType) -> None:
     assert "| `InputError` | `invalid-input` | 2 |" in text
 
 
-def test_every_key_of_report_json(pages: ModuleType) -> None:
+def test_reference_has_every_key_of_report_json(pages: ModuleType) -> None:
     text = pages.report_json()
     assert {each.name for each in dataclasses.fields(Report) if f"| `{each.name}` | " not in text} == set()
     described = pages.attribute_docstrings(Example)
@@ -103,7 +103,7 @@ def test_files_are_rewritten_only_if_their_text_changed(pages: ModuleType, tmp_p
     assert (file.read_text(), file.stat().st_mtime_ns) == ("1", before)
 
 
-def test_the_page_of_the_api_has_all_that_a_trial_offers() -> None:
+def test_api_page_has_every_member_of_trial() -> None:
     trial = FunctionTrial(Job({}, 1), ROOT, lambda _step, _metrics: None)
     offered = {name for name in dir(trial) if not name.startswith("_")}
     page = (ROOT / "docs" / "reference" / "python-api.md").read_text("utf-8")

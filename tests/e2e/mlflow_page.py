@@ -1,4 +1,4 @@
-"""Drives the MLflow UI in a headless Chromium as a person would, and reads the comparison off the page."""
+"""Drive the MLflow UI in a headless Chromium as a person would, and read the comparison off the page."""
 
 import re
 import shutil
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
 WIDTH, HEIGHT = 1560, 1000
-PATIENCE_MS = 60_000
-"""For one thing to appear, on a machine that is busy with other tests."""
-ROW = 45
+TIMEOUT_MS = 60_000
+"""Timeout of one element's appearance, on a machine that is busy with other tests."""
+ROW_HEIGHT = 45
 """Height of a row of the table of metrics, in pixels."""
-SCROLL = 5 * ROW
-"""Pixels a time, fewer than the table of metrics is high: it holds only the rows on view."""
+SCROLL = 5 * ROW_HEIGHT
+"""Pixels of one scroll step, less than the table's height, because the table holds only visible rows."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Comparison:
     metrics: dict[str, dict[str, str]]
 
 
-def missing() -> str:
-    """What is not installed that a browser needs; empty if all is there."""
+def missing_dependency() -> str:
+    """Return the missing dependency of a browser, or an empty string."""
     if find_spec("playwright") is None:
         return "Playwright is not installed"
     return "" if _chromium() else "Chromium is not installed"
@@ -55,26 +55,26 @@ def new_browser() -> Iterator["Browser"]:
 
 @contextmanager
 def new_page(browser: "Browser", width: int = WIDTH, **settings: Any) -> Iterator["Page"]:
-    """A page that knows nothing of others; `settings` are Playwright's."""
+    """Open a page with a fresh context; `settings` are Playwright's."""
     with browser.new_page(viewport={"width": width, "height": HEIGHT}, **settings) as page:
-        page.set_default_timeout(PATIENCE_MS)
+        page.set_default_timeout(TIMEOUT_MS)
         yield page
 
 
 def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
-    """Open the list of arms and put away what MLflow opens beside it."""
+    """Open the list of arms and close the assistant that MLflow opens."""
     page.goto(url, wait_until="commit")
     for arm in arms:
         page.get_by_role("link", name=arm, exact=True).wait_for()
-    put_away_assistant(page)
+    close_assistant(page)
 
 
 def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
-    """Open an experiment from MLflow's list, then what its description links to: a tab of its own."""
+    """Open an experiment from MLflow's list, then the link in its description; return the new tab."""
     page.goto(f"{server}/#/experiments", wait_until="commit")
     page.get_by_role("link", name=experiment, exact=True).first.click()
-    # Neither by its role nor by the mouse: sooner or later MLflow greets a new browser with a window in front
-    # of all else, which then has no role any more.
+    # Click by JavaScript: MLflow greets a new browser with a window that covers the page and removes
+    # the link's role.
     link = page.locator("a", has_text=re.compile(r"^open$")).first
     link.wait_for(state="attached")
     with page.context.expect_page() as opened:
@@ -82,8 +82,8 @@ def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
     return opened.value
 
 
-def put_away_assistant(page: "Page") -> None:
-    """Close the chat that a new browser is greeted with."""
+def close_assistant(page: "Page") -> None:
+    """Close the chat that greets a new browser."""
     close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
     close.click()
     close.wait_for(state="hidden")
@@ -97,7 +97,7 @@ def compare_all(page: "Page") -> None:
 
 
 def wait_for_comparison(page: "Page") -> None:
-    """Until the page that compares is there."""
+    """Wait until the comparison is loaded."""
     page.get_by_text(re.compile(r"^Comparing \d+ Runs")).wait_for()
     _grids(page)[1].locator("span").first.wait_for()
 
@@ -110,7 +110,7 @@ def show_differences_only(page: "Page") -> None:
 
 
 def read(page: "Page") -> Comparison:
-    """Everything the page shows of parameters and metrics."""
+    """Read all parameters and metrics of the comparison."""
     details, params = page.locator("table.mlflow-compare-table").all()[:2]
     runs = tuple(_table(details)["Run Name:"])
     return Comparison(
@@ -131,13 +131,13 @@ def _table(table: "Locator") -> dict[str, list[str]]:
 
 
 def _grids(page: "Page") -> tuple["Locator", "Locator"]:
-    """The table of metrics: names, and values beside them."""
+    """Return the grids of the metrics table: names, and values."""
     grids = page.get_by_role("grid")
     return grids.nth(0), grids.nth(1)
 
 
 def _metrics(page: "Page") -> dict[str, list[str]]:
-    """All rows, scrolled into view part by part."""
+    """Read all rows, scrolled into view part by part."""
     names: dict[float, str] = {}
     values: dict[float, dict[float, str]] = {}
     lowest = _grids(page)[1].evaluate("grid => grid.scrollHeight - grid.clientHeight")
@@ -152,20 +152,20 @@ def _metrics(page: "Page") -> dict[str, list[str]]:
 
 
 def _scroll(page: "Page", top: int) -> None:
-    """Scroll the table of metrics to `top` pixels and wait until the rows that come into view are made.
+    """Scroll the table of metrics to `top` pixels and wait until MLflow has drawn the visible rows.
 
     In MLflow 3.17 the names follow one scroll event late, so the last of them moves by a single pixel.
     """
     names, values = (grid.element_handle() for grid in _grids(page))
-    for each in (top - 1 if top else 1, top):
-        reached = values.evaluate("(grid, top) => { grid.scrollTop = top; return grid.scrollTop }", each)
+    for position in (top - 1 if top else 1, top):
+        reached = values.evaluate("(grid, top) => { grid.scrollTop = top; return grid.scrollTop }", position)
         page.wait_for_timeout(100)
-    followed = "([names, top]) => Math.abs(names.scrollTop - top) <= 1"
-    page.wait_for_function(followed, arg=[names, reached])
+    names_follow = "([names, top]) => Math.abs(names.scrollTop - top) <= 1"
+    page.wait_for_function(names_follow, arg=[names, reached])
 
 
 def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
-    """Left, top and text of the cells that are there."""
+    """Return left, top and text of the drawn cells."""
     found: list[tuple[float, float, str]] = grid.evaluate(
         """grid => [...grid.firstElementChild.children].map(
             cell => [parseFloat(cell.style.left), parseFloat(cell.style.top), cell.innerText.trim()])"""
@@ -193,5 +193,5 @@ def take_comparison(page: "Page", metric: str) -> bytes:
     assert box is not None
     page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})
     page.wait_for_timeout(500)  # until the page has settled into its new size
-    _scroll(page, position * ROW)
+    _scroll(page, position * ROW_HEIGHT)
     return page.screenshot()

@@ -1,6 +1,6 @@
-"""Pictures that tests take of what they open: in a folder of their own, or where README and notes show them.
+"""Pictures of pages that tests open, written to a temporary folder or to the documentation's figures.
 
-`pytest --retake-pictures` has the tests run studies of the box, look at those, and keep the pictures.
+With `pytest --retake-pictures` the tests run example sweeps, open their pages and replace the figures.
 """
 
 import io
@@ -24,87 +24,87 @@ if TYPE_CHECKING:
 
 FIGURES = Path("experiments/figures")
 WIDTH, HEIGHT = 1000, 1500
-"""Pixels of a picture of the report: the window's, and of a picture at most."""
+"""Pixels: size of the window that shows the report, and greatest size of a picture."""
 COLOURS = 128
-"""Of a picture: files stay small."""
-BOX = Path("experiments/quickstart.yaml")
-STUDY = (
+"""Colours of a picture; few, so that files stay small."""
+EXAMPLE_SPEC = Path("experiments/quickstart.yaml")
+EXAMPLE_CHANGES = (
     *("baseline.train.steps=120", "baseline.model.width=32", "baseline.task.trees=4000"),
     *("baseline.train.report_every=40", "search.trials_per_arm=6", "search.repeats=3"),
     "confirm.halting_examples=4",
     "posthoc={model.halt.threshold: [0.3, 0.6, 0.9]}",
 )
-"""What is changed of it: it trains for less long, and has something to show in every section."""
-EXPERTS = "{experts: 6, active: 2, heads: 2, head_width: 16, window: 1}"
+"""Overrides of the example spec: shorter training, and content for every section of the report."""
+EXPERT_ATTENTION = "{experts: 6, active: 2, heads: 2, head_width: 16, window: 1}"
 SPARSE_MODEL = (
     "{name: sut, width: 32, max_layers: 4, halt: {threshold: 0.999}, dropout: 0.0, attention_dropout: 0.0, "
-    f"attention: {EXPERTS}, feedforward: {{experts: 6, active: 2, width: 64}}}}"
+    f"attention: {EXPERT_ATTENTION}, feedforward: {{experts: 6, active: 2, width: 64}}}}"
 )
-SPARSE = (
+EXPERTS_CHANGES = (
     *("name=experts", "arms={}", "search=null", "answer=null", f"baseline.model={SPARSE_MODEL}"),
     "confirm={seeds: [101], splits: [near-iid], halting_examples: 2}",
 )
-"""The same task for a model that has experts."""
-PARTS: Mapping[str, tuple[str, str]] = {
+"""Overrides of the example spec that select a model with experts."""
+HALTING_PARTS: Mapping[str, tuple[str, str]] = {
     "halting": ("depth-1", "depth-1"),
     "depth-by-length": ("tokens-1", "operators-1"),
     "experts": ("experts-1", "experts-1"),
     "halting-maps": ("map-1-1", "map-1-1"),
 }
-"""Of the section on halting, which has several: a picture, and the figures that it begins and ends with."""
-EXTENT = """([first, last]) => {
+"""Pictures of the section on halting, each with the ids of its first and last figure."""
+FIGURE_EXTENT_JS = """([first, last]) => {
   const headings = [...document.querySelectorAll('h2, h3')].map(one => one.getBoundingClientRect());
   const [begin, end] = [first, last].map(id => document.getElementById(id).getBoundingClientRect().top);
   const top = Math.max(...headings.map(one => one.top).filter(each => each < begin));
   const below = headings.map(one => one.top).filter(each => each > end);
   return [top + scrollY, Math.min(document.body.scrollHeight, ...below.map(each => each + scrollY))];
 }"""
-"""From the heading before one figure to the heading behind another, in pixels of the page."""
+"""JavaScript that returns top and bottom, in pixels, from the heading of one figure to the end of another."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Where pictures go, and what they are of."""
+    """Writes pictures to `folder`."""
 
     folder: Path
-    kept: bool
-    """Whether they are shown to others, and taken of a study of the box."""
+    is_published: bool
+    """Whether the pictures go to the documentation, and so must show an example sweep."""
 
-    def keep(self, name: str, png: bytes) -> None:
-        """A picture as a small file, cut where it gets long."""
+    def save(self, name: str, png: bytes) -> None:
+        """Save a picture with few colours, cut to the greatest height."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        taken = Image.open(io.BytesIO(png)).convert("RGB")
-        cut = taken.crop((0, 0, taken.width, min(taken.height, HEIGHT)))
-        # So that rare ones stay: by how many pixels have them, green and orange turn grey.
-        few = cut.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE)
-        few.save(self.folder / f"{name}.png", optimize=True)
+        image = Image.open(io.BytesIO(png)).convert("RGB")
+        cropped = image.crop((0, 0, image.width, min(image.height, HEIGHT)))
+        # MAXCOVERAGE keeps rare colours: by frequency, green and orange would turn grey.
+        reduced = cropped.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE)
+        reduced.save(self.folder / f"{name}.png", optimize=True)
 
 
-def box_study(root: Path, name: str, changes: Iterable[str]) -> Sweep:
-    """The study of the box with `changes`, called `name` by them, launched below `root` as people do."""
+def run_example_sweep(root: Path, name: str, changes: Iterable[str]) -> Sweep:
+    """Run the example sweep with `changes`, which name it `name`, through the command line below `root`."""
     shell = Shell.at(root, tracked=True, drawn=True)
-    (shell.folder / BOX.name).write_text(BOX.read_text(encoding="utf-8"), encoding="utf-8")
-    with shell.started("launch", BOX.name, *changes, "--driver", "inline") as process:
-        _, said = process.communicate()
-    assert process.returncode == 0, said
+    (shell.folder / EXAMPLE_SPEC.name).write_text(EXAMPLE_SPEC.read_text(encoding="utf-8"), encoding="utf-8")
+    with shell.started("launch", EXAMPLE_SPEC.name, *changes, "--driver", "inline") as process:
+        _, errors = process.communicate()
+    assert process.returncode == 0, errors
     runs = shell.folder / "runs"
     folder = SweepFolder(runs / name)
     return Sweep(folder, read_plan(folder), records_of(folder), tracking_uri(None, runs))
 
 
 def records_of(folder: SweepFolder) -> list[Record]:
-    """What the ledger holds of every trial."""
+    """Return the ledger's record of every trial."""
     with opened(folder.name, folder.root.parent) as sweep:
         return sweep.records()
 
 
-def of_sections(pictures: Pictures, page: "Page", names: Iterable[str]) -> None:
-    """One of each section called so, or part of the section on halting; `page` shows the report."""
+def save_sections(pictures: Pictures, page: "Page", names: Iterable[str]) -> None:
+    """Save a picture of each named section of the report in `page`, or of a part of its halting section."""
     for name in names:
-        if name in PARTS:
-            top, bottom = page.evaluate(EXTENT, list(PARTS[name]))
+        if name in HALTING_PARTS:
+            top, bottom = page.evaluate(FIGURE_EXTENT_JS, list(HALTING_PARTS[name]))
             clip = {"x": 0, "y": top, "width": WIDTH, "height": min(bottom - top, HEIGHT)}
             png = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
         else:
             png = page.locator("header" if name == "answer" else f"#{name}").screenshot()
-        pictures.keep(f"report-{name}", png)
+        pictures.save(f"report-{name}", png)

@@ -1,4 +1,4 @@
-"""A finished sweep with several arms: real ledger, recorder and projection, invented results."""
+"""A finished sweep with several arms: real ledger, recorder and tracking, invented results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -45,12 +45,12 @@ class Comparable(Synthetic):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._splits = job.splits
-        self._luck = (job.seed % 7 - 3) / 50
+        self._noise = (job.seed % 7 - 3) / 50
 
     def advance(self) -> Measurement:
-        """Accuracy and depth of the validation split, at the end of every test split too."""
-        measured = super().advance()
-        value = measured.metrics["valid/score"] + self._luck
+        """Return accuracy and depth of the validation split, and at the last step of every test split."""
+        measurement = super().advance()
+        value = measurement.metrics["valid/score"] + self._noise
         metrics = {"valid/accuracy": value, "valid/depth": 4 + 2 * value, "train/loss": 1 - value}
         for position, split in enumerate(self._splits if self.finished else (), start=1):
             metrics |= {
@@ -58,12 +58,12 @@ class Comparable(Synthetic):
                 f"{split}/depth": 4 + value * position,
                 f"{split}/floor": 0.1,
             }
-        return Measurement(measured.step, measured.seconds, metrics)
+        return Measurement(measurement.step, measurement.seconds, metrics)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was made."""
+    """A finished sweep, and the URI of its MLflow store."""
 
     folder: SweepFolder
     plan: Plan
@@ -72,7 +72,7 @@ class Sweep:
 
 
 def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
-    """Searched, confirmed, reported and in MLflow, below `runs`."""
+    """Create a sweep below `runs` that is searched, confirmed, reported and in MLflow."""
     folder = SweepFolder(runs / name)
     folder.root.mkdir(parents=True)
     plan = _plan(name)
@@ -84,22 +84,24 @@ def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
         run_inline(recorder, f"{__name__}:Comparable", data_dir=runs / "data")
         recorder.close()
         ledger.release(lease)
-        made = records(ledger.events(), plan)
-        sync(folder, ledger, uri, ArmSummary(arm_metrics(summarise(plan, made))))
-    return Sweep(folder, plan, made, uri)
+        trial_records = records(ledger.events(), plan)
+        sync(folder, ledger, uri, ArmSummary(arm_metrics(summarise(plan, trial_records))))
+    return Sweep(folder, plan, trial_records, uri)
 
 
 def _plan(name: str) -> Plan:
-    arms = [_arm(label, why, changes) for label, (why, changes) in ARMS.items()]
+    arms = [_arm(label, reason, changes) for label, (reason, changes) in ARMS.items()]
     objectives = (Objective(metric="valid/accuracy", goal="max"),)
-    made = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=objectives)
-    assert made.confirm is not None
+    plan = make_plan(arms, trials_per_arm=2, seeds=SEEDS, objectives=objectives)
+    assert plan.confirm is not None
     answer = AnswerPlan((f"{SPLITS[0]}/accuracy",), None, 0.05, len(arms) - 1)
-    return replace(made, name=name, confirm=replace(made.confirm, splits=SPLITS), answer=answer)
+    return replace(plan, name=name, confirm=replace(plan.confirm, splits=SPLITS), answer=answer)
 
 
-def _arm(name: str, why: str, changes: Mapping[str, Any]) -> Arm:
+def _arm(name: str, reason: str, changes: Mapping[str, Any]) -> Arm:
     settings = {**BASELINE, "model": {**BASELINE["model"], **changes}}
-    shown = tuple(Change(f"model.{key}", BASELINE["model"][key], value) for key, value in changes.items())
+    changed_fields = tuple(
+        Change(f"model.{key}", BASELINE["model"][key], value) for key, value in changes.items()
+    )
     reference = "" if name == "baseline" else "baseline"
-    return Arm(name, why, settings, shown, SPACE, (), digest(name, settings), reference)
+    return Arm(name, reason, settings, changed_fields, SPACE, (), digest(name, settings), reference)

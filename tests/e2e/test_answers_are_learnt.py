@@ -1,4 +1,4 @@
-"""Encoders with decoders learn to reverse and to relate, to the last token of decoded answers."""
+"""Encoders with decoders learn to reverse sequences and to infer relations, measured on decoded answers."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from trainables.training.writing import right_answers
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 EXAMPLES, STEPS, CHECK_EVERY = 12, 250, 40
-SYSTEMS: dict[str, dict[str, Any]] = {
+MODELS: dict[str, dict[str, Any]] = {
     "transformer": {"name": "transformer", "width": 32, "heads": 4, "layers": 2},
     "transformer.tied": {"name": "transformer", "width": 32, "heads": 4, "layers": 2, "tied_output": True},
     "ut": {
@@ -31,7 +31,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     },
 }
 if "sut" in catalog.names("models"):
-    SYSTEMS["sut"] = {
+    MODELS["sut"] = {
         "name": "sut",
         "width": 32,
         "max_layers": 3,
@@ -41,8 +41,8 @@ if "sut" in catalog.names("models"):
     }
 
 
-def reversal() -> tuple[TaskShape, Batch]:
-    """Each answer is its input backwards, in the same words."""
+def reversal_task() -> tuple[TaskShape, Batch]:
+    """Return a batch whose answers are the reversed inputs, in a shared vocabulary."""
     shape = TaskShape(
         "sequence", 8, 8, pad_id=7, length_max=6, end_id=6, answer_length_max=7, shared_vocabulary=True
     )
@@ -57,7 +57,7 @@ def reversal() -> tuple[TaskShape, Batch]:
     return shape, Batch(tokens, tokens != shape.pad_id, labels)
 
 
-def relations() -> tuple[TaskShape, Batch]:
+def relations_task() -> tuple[TaskShape, Batch]:
     config = task_catalog.task_config(SMALL | {"form": "sequence"})
     table, shape = logical_inference.build(config, "operators-1"), logical_inference.shape(config)
     split = Split(table, shape.pad_id, content_hash(table), shape.end_id)
@@ -65,25 +65,25 @@ def relations() -> tuple[TaskShape, Batch]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [reversal, relations])
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_models_fit_a_small_batch_of_answers(system: str, task: Any) -> None:
+@pytest.mark.parametrize("task", [reversal_task, relations_task])
+@pytest.mark.parametrize("model_name", MODELS)
+def test_model_fits_a_small_batch_of_answers(model_name: str, task: Any) -> None:
     shape, batch = task()
-    raw = SYSTEMS[system] | {"dropout": 0.0}
+    raw = MODELS[model_name] | {"dropout": 0.0}
     fields = catalog.load("models", raw["name"]).Config.model_fields
     raw |= {"attention_dropout": 0.0} if "attention_dropout" in fields else {}
     train = {"steps": STEPS, "lr": 3e-3, "weight_decay": 0.0, "ponder_weight": 0.01}
     learner = Learner(build_model(raw, shape, seed=1), train_config(train), seed=1)
-    # What greedy decoding just gets right, beam search may yet find a likelier answer than.
-    ways = [train_config(train | {"beam_size": size, "length_penalty": 0.4}) for size in (1, 4)]
-    right = right_answers(batch)
-    found: list[list[list[int]]] = []
+    # Beam search may still find a likelier wrong answer when greedy decoding is right.
+    decoding_configs = [train_config(train | {"beam_size": size, "length_penalty": 0.4}) for size in (1, 4)]
+    right_tokens = right_answers(batch)
+    decoded: list[list[list[int]]] = []
     for step in range(STEPS):
         one_step(learner, batch, step)
         if (step + 1) % CHECK_EVERY == 0:
             learner.model.eval()
-            found = [answers(learner.model, batch, way) for way in ways]
+            decoded = [answers(learner.model, batch, decoding_config) for decoding_config in decoding_configs]
             learner.model.train()
-            if found == [right, right]:
+            if decoded == [right_tokens, right_tokens]:
                 break
-    assert found == [right, right]
+    assert decoded == [right_tokens, right_tokens]

@@ -9,7 +9,7 @@ from tests.support.processes.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
-OWN = '''"""Accuracy with a planted effect of the gate, and of gate and halt together."""
+TRAINING_CODE = '''"""Accuracy with a planted effect of the gate, and of gate and halt together."""
 
 import random
 
@@ -36,14 +36,14 @@ resources: {cpus: 1}
 
 
 @pytest.mark.slow
-def test_a_sweep_of_combinations_reports_the_effect_of_each_part(haltsweep: Run, tmp_path: Path) -> None:
-    (tmp_path / "parts_code.py").write_text(OWN)
+def test_report_estimates_the_effect_of_each_part(haltsweep: Run, tmp_path: Path) -> None:
+    (tmp_path / "parts_code.py").write_text(TRAINING_CODE)
     (tmp_path / "parts.yaml").write_text(SPEC)
     launched = haltsweep("launch", "parts.yaml", "--driver", "inline")
     assert launched.code == 0, launched.err
-    shown = haltsweep("report", "parts", "--json")
-    found = {tuple(each["components"]): each for each in json.loads(shown.out)["factorial"]}
+    report = haltsweep("report", "parts", "--json")
+    effects = {tuple(effect["components"]): effect for effect in json.loads(report.out)["factorial"]}
     for term, value in {("gate",): 0.06, ("halt",): 0.0, ("gate", "halt"): 0.02}.items():
-        assert found[term]["estimate"]["mean"] == pytest.approx(value, abs=0.004)
-        assert (found[term]["p"] <= 0.05) == (value != 0)
+        assert effects[term]["estimate"]["mean"] == pytest.approx(value, abs=0.004)
+        assert (effects[term]["p"] <= 0.05) == (value != 0)
     assert "gate x halt" in haltsweep("report", "parts").out

@@ -1,4 +1,4 @@
-"""The command line as people use it: the real command, in a process of its own but where it only refuses."""
+"""The command line in a new process, as users run it; refusals run in this process."""
 
 import json
 import os
@@ -48,18 +48,18 @@ def shell(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def launched(shell):
-    """A sweep run to its end, before anything else happens to it."""
-    return caught_up(shell.run("launch", "tiny.yaml", *INLINE, *PLACES), shell)
+    """Result of the command that ran the sweep of `shell` to its end."""
+    return sync_if_needed(shell.run("launch", "tiny.yaml", *INLINE, *PLACES), shell)
 
 
 @pytest.fixture
-def fresh(tmp_path):
+def fresh_shell(tmp_path):
     return Shell.at(tmp_path, tracked=True)
 
 
 @pytest.fixture
-def quick(tmp_path):
-    """Where nobody looks at MLflow."""
+def untracked_shell(tmp_path):
+    """A shell whose launches write no MLflow, for tests that do not read it."""
     return Shell.at(tmp_path)
 
 
@@ -72,7 +72,7 @@ def planned_ids(folder):
 
 
 def events(folder):
-    """The log, of a sweep that may be running; none before it is there."""
+    """Read the log of a sweep that may be running; empty before the ledger exists."""
     try:
         with Ledger.open(folder.ledger_url, folder.name) as ledger:
             return list(ledger.events())
@@ -80,52 +80,54 @@ def events(folder):
         return []
 
 
-def work(folder):
-    """All that trials did."""
+def trial_events(folder):
+    """Return kind, trial and payload of all events of trials."""
     kinds = {EventKind.ASKED, EventKind.STARTED, EventKind.MEASURED, EventKind.ENDED}
     return [(event.kind, event.trial_id, event.payload) for event in events(folder) if event.kind in kinds]
 
 
 def mlflow_runs(shell):
-    """Status by run."""
+    """Return the status of each MLflow run."""
     with sqlite3.connect(shell.folder / RUNS / "mlflow.db") as connection:
         return dict(connection.execute("SELECT run_uuid, status FROM runs"))
 
 
 def assert_plain(answer):
-    """Fit for a log file: no colours, no cursor tricks, no stack of calls."""
+    """Check that the output fits a log file: no colours, no cursor movement, no traceback."""
     assert "\x1b" not in answer.out + answer.err
     assert "\r" not in answer.out + answer.err
     assert "Traceback" not in answer.out + answer.err
 
 
-def caught_up(answer, shell):
-    """An answer; what it says was left to `sync`, as after an outage, no later test finds."""
+def sync_if_needed(answer, shell):
+    """Sync runs that a slow MLflow has left behind, so that no later test sees them; return the result."""
     if "catch up with: " in answer.err:
-        print(answer.err)  # shown with whatever fails next
+        print(answer.err)  # shown if the test fails
         assert shell.run("sync", "tiny", "--runs", RUNS).code == 0
     return answer
 
 
 def assert_finished(folder):
-    """Every planned trial ended once, no step was measured twice."""
-    ended = Counter(trial for kind, trial, payload in work(folder) if kind is EventKind.ENDED
+    """Check that every planned trial ended once and measured each step once."""
+    ended = Counter(trial for kind, trial, payload in trial_events(folder) if kind is EventKind.ENDED
                     and payload["kind"] != "stopped")  # fmt: skip
     assert ended == Counter(planned_ids(folder))
     steps = Counter(
-        (trial, payload["step"]) for kind, trial, payload in work(folder) if kind is EventKind.MEASURED
+        (trial, payload["step"])
+        for kind, trial, payload in trial_events(folder)
+        if kind is EventKind.MEASURED
     )
     assert set(steps.values()) == {1}
 
 
 @pytest.mark.slow
-class TestLaunched:
-    def test_ends_with_the_table_and_what_to_do_next(self, launched, shell):
+class TestFinishedSweep:
+    def test_launch_prints_the_table_and_next_steps(self, launched, shell):
         assert launched.code == 0
         assert_plain(launched)
-        # On a slow machine it is told what takes its time.
-        taking_time = ("waiting for MLflow", "planning: ")
-        assert not [line for line in launched.err.splitlines() if not line.startswith(taking_time)]
+        # On a slow machine the launch also prints what it waits for.
+        waiting_lines = ("waiting for MLflow", "planning: ")
+        assert not [line for line in launched.err.splitlines() if not line.startswith(waiting_lines)]
         assert re.search(r"floor \(most common label\)[^\n]*0\.\d\d\d", launched.out)
         for arm in ("baseline", "minus-gate"):
             assert re.search(rf"│ {arm} +│ 2 +│ 0\.\d\d\d ", launched.out)
@@ -134,7 +136,7 @@ class TestLaunched:
         assert "MLflow UI: haltsweep ui tiny --runs 'my runs'" in launched.out
         assert launched.out.splitlines()[-2].startswith("undecided: minus-gate in ")
 
-    def test_leaves_report_records_and_mlflow(self, launched, shell):
+    def test_launch_writes_report_records_and_mlflow(self, launched, shell):
         folder = sweep_of(shell)
         report = (folder.report / "report.md").read_text()
         assert "Does the gate matter?" in report
@@ -142,43 +144,43 @@ class TestLaunched:
         assert Counter(mlflow_runs(shell).values()) == {"FINISHED": 1 + 2 + 8}  # sweep, arms, trials
         assert_finished(folder)
 
-    def test_keeps_the_spec_as_launched(self, launched, shell):
-        made = shell.run("plan", str(sweep_of(shell).spec.relative_to(shell.folder)), "--json")
-        assert json.loads(made.out) == json.loads(sweep_of(shell).plan.read_text())
+    def test_launch_stores_the_spec_with_its_overrides(self, launched, shell):
+        replanned = shell.run("plan", str(sweep_of(shell).spec.relative_to(shell.folder)), "--json")
+        assert json.loads(replanned.out) == json.loads(sweep_of(shell).plan.read_text())
 
-    def test_says_nothing_twice(self, launched):
+    def test_progress_has_no_repeated_line(self, launched):
         lines = re.findall(r"^\[\d+s\] (.*)$", launched.out, re.MULTILINE)
-        # After the last trial it is told what is waited for.
-        of_trials = [
+        # After the last trial the launch prints further steps.
+        progress_lines = [
             line for line in lines if not line.startswith(("ending Ray", "writing the report", "trials have"))
         ]
-        assert of_trials[-1] == "8/8 ended, 0 running, 0 pruned"
-        assert lines[: len(of_trials)] == of_trials
-        assert len(of_trials) == len(set(of_trials))
+        assert progress_lines[-1] == "8/8 ended, 0 running, 0 pruned"
+        assert lines[: len(progress_lines)] == progress_lines
+        assert len(progress_lines) == len(set(progress_lines))
 
-    def test_is_refused_a_second_time(self, launched, shell):
+    def test_second_launch_is_refused(self, launched, shell):
         before = tree(shell.folder)
-        again = shell.run("launch", "tiny.yaml", *INLINE, *PLACES)
-        assert again.code == 2
+        second_launch = shell.run("launch", "tiny.yaml", *INLINE, *PLACES)
+        assert second_launch.code == 2
         assert tree(shell.folder) == before
-        (remedy,) = re.findall(r"`haltsweep (.*)`", again.err)
-        assert caught_up(shell.run(*shlex.split(remedy), *INLINE), shell).code == 0
+        (remedy,) = re.findall(r"`haltsweep (.*)`", second_launch.err)
+        assert sync_if_needed(shell.run(*shlex.split(remedy), *INLINE), shell).code == 0
 
-    @pytest.mark.parametrize("how", [("resume", "tiny"), ("launch", "tiny.yaml", "--continue")])
-    def test_has_nothing_left_to_resume(self, launched, shell, how):
-        before, runs = work(sweep_of(shell)), mlflow_runs(shell)
-        again = shell.run(*how, *INLINE, *(PLACES if how[0] == "launch" else PLACES[:2]))
-        assert caught_up(again, shell).code == 0, again.err
-        assert "trials: 8 finished" in again.out
-        assert work(sweep_of(shell)) == before
+    @pytest.mark.parametrize("command", [("resume", "tiny"), ("launch", "tiny.yaml", "--continue")])
+    def test_resume_of_a_finished_sweep_runs_no_trial(self, launched, shell, command):
+        before, runs = trial_events(sweep_of(shell)), mlflow_runs(shell)
+        resumed = shell.run(*command, *INLINE, *(PLACES if command[0] == "launch" else PLACES[:2]))
+        assert sync_if_needed(resumed, shell).code == 0, resumed.err
+        assert "trials: 8 finished" in resumed.out
+        assert trial_events(sweep_of(shell)) == before
         assert mlflow_runs(shell) == runs
 
-    def test_is_not_continued_by_another_spec(self, launched, shell):
+    def test_continue_with_another_spec_is_refused(self, launched, shell):
         other = shell.run("launch", "tiny.yaml", "search.seed=1", "--continue", *INLINE, *PLACES)
         assert other.code == 2
         assert "launched from another spec: choose another name" in other.err
 
-    def test_status(self, launched, shell):
+    def test_status_shows_progress_and_verdict(self, launched, shell):
         shown = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
         assert shown.code == 0
         assert_plain(shown)
@@ -186,51 +188,51 @@ class TestLaunched:
         assert re.search(r"│ baseline +│ +4/4 │", shown.out)
         assert "minus-gate: undecided: fewer than 3 seeds (near-iid/accuracy" in shown.out
 
-    def test_status_for_scripts(self, launched, shell):
+    def test_status_json_has_arms_and_trials(self, launched, shell):
         shown = shell.run("status", "tiny", "--runs", RUNS, "--json")
-        found = json.loads(shown.out)
-        assert (found["sweep"], found["state"]) == ("tiny", "finished")
-        assert [(arm["arm"], arm["ended"], arm["planned"]) for arm in found["arms"]] == [
+        status = json.loads(shown.out)
+        assert (status["sweep"], status["state"]) == ("tiny", "finished")
+        assert [(arm["arm"], arm["ended"], arm["planned"]) for arm in status["arms"]] == [
             ("baseline", 4, 4),
             ("minus-gate", 4, 4),
         ]
-        assert {trial["trial_id"] for trial in found["trials"]} == planned_ids(sweep_of(shell))
-        assert {trial["outcome"] for trial in found["trials"]} == {"finished"}
-        assert {trial["step"] for trial in found["trials"]} == {4}
+        assert {trial["trial_id"] for trial in status["trials"]} == planned_ids(sweep_of(shell))
+        assert {trial["outcome"] for trial in status["trials"]} == {"finished"}
+        assert {trial["step"] for trial in status["trials"]} == {4}
 
-    def test_status_of_trials_one_by_one(self, launched, shell):
+    def test_status_trials_shows_every_trial(self, launched, shell):
         shown = shell.run("status", f"{RUNS}/tiny", "--trials")
         for trial_id in planned_ids(sweep_of(shell)):
             assert re.search(rf"│ {trial_id} │ (baseline|minus-gate) +│ (search|confirm) ", shown.out)
 
-    def test_report_for_scripts(self, launched, shell):
-        made = shell.run("report", "tiny", "--runs", RUNS, "--json")
-        assert made.code == 0
-        found = json.loads(made.out)
-        assert found["arms"] == ["baseline", "minus-gate"]
-        assert "near-iid/accuracy" in found["floors"]
-        assert all(set(cell["record_ids"]) <= planned_ids(sweep_of(shell)) for cell in found["cells"])
-        assert all(cell["estimate"]["n"] == len(cell["record_ids"]) == 2 for cell in found["cells"])
-        assert made.out == (sweep_of(shell).report / "report.json").read_text()
+    def test_report_json_has_cells_and_floors(self, launched, shell):
+        printed = shell.run("report", "tiny", "--runs", RUNS, "--json")
+        assert printed.code == 0
+        report = json.loads(printed.out)
+        assert report["arms"] == ["baseline", "minus-gate"]
+        assert "near-iid/accuracy" in report["floors"]
+        assert all(set(cell["record_ids"]) <= planned_ids(sweep_of(shell)) for cell in report["cells"])
+        assert all(cell["estimate"]["n"] == len(cell["record_ids"]) == 2 for cell in report["cells"])
+        assert printed.out == (sweep_of(shell).report / "report.json").read_text()
 
-    def test_report_for_people(self, launched, shell):
-        made = shell.run("report", "tiny", "--runs", RUNS)
-        assert made.code == 0
-        assert_plain(made)
-        assert "minus-gate - baseline" in made.out
-        assert f"written to {RUNS}/tiny/report" in made.out
+    def test_report_prints_the_comparison(self, launched, shell):
+        printed = shell.run("report", "tiny", "--runs", RUNS)
+        assert printed.code == 0
+        assert_plain(printed)
+        assert "minus-gate - baseline" in printed.out
+        assert f"written to {RUNS}/tiny/report" in printed.out
 
-    def test_sync_writes_nothing_when_all_is_there(self, launched, shell):
+    def test_sync_of_a_synced_sweep_writes_nothing(self, launched, shell):
         first = shell.run("sync", "tiny", "--runs", RUNS)
         assert first.code == 0
-        # What a session that ended before left to write is rare, and not what this is about.
+        # Print the leftovers of an earlier session, which are rare and no part of this test.
         print(first.out, (sweep_of(shell).root / "tracking.log").read_text())
         before = mlflow_runs(shell)
-        again = shell.run("sync", "tiny", "--runs", RUNS)
-        assert (again.code, again.out) == (0, "tiny: all was up to date\n")
+        second = shell.run("sync", "tiny", "--runs", RUNS)
+        assert (second.code, second.out) == (0, "tiny: all was up to date\n")
         assert mlflow_runs(shell) == before
 
-    def test_sync_rebuilds_what_was_lost(self, launched, shell):
+    def test_sync_fills_an_empty_store(self, launched, shell):
         other = shell.folder / "other.db"
         uri = ("--tracking", f"sqlite:///{other}")
         first = shell.run("sync", "tiny", "--runs", RUNS, *uri)
@@ -238,45 +240,45 @@ class TestLaunched:
         second = shell.run("sync", "tiny", "--runs", RUNS, *uri)
         assert second.out == "tiny: all was up to date\n"
 
-    def test_unknown_names_get_the_nearest(self, launched, shell):
+    def test_unknown_sweep_suggests_the_nearest_name(self, launched, shell):
         for verb in ("status", "resume", "report", "sync", "ui"):
             shown = shell.run(verb, "tinny", "--runs", RUNS)
             assert shown.code == 2
             assert shown.err == f"no sweep named 'tinny' in {RUNS}. Did you mean 'tiny'? Known: tiny\n"
 
 
-class TestBeforeASweep:
-    def test_check(self, shell):
+class TestPlanning:
+    def test_check_accepts_a_spec_and_its_profiles(self, shell):
         shown = shell.run("check", "tiny.yaml")
         assert (shown.code, shown.out, shown.err) == (0, "tiny.yaml: ok (and with short)\n", "")
 
-    def test_dry_run_is_the_plan_and_writes_nothing(self, quick):
+    def test_dry_run_prints_the_plan_and_writes_nothing(self, untracked_shell):
         options = ("tiny.yaml", "baseline.train.steps=6", "--profile", "short")
-        before = tree(quick.folder), tree(quick.home)
-        plan = quick.run("plan", *options)
-        dry_run = quick.run("launch", *options, "--dry-run", *PLACES)
+        before = tree(untracked_shell.folder), tree(untracked_shell.home)
+        plan = untracked_shell.run("plan", *options)
+        dry_run = untracked_shell.run("launch", *options, "--dry-run", *PLACES)
         assert plan.code == dry_run.code == 0
         assert plan.out == dry_run.out
         assert_plain(plan)
         assert "minus-gate" in plan.out
         assert "train.steps 6" in plan.out
-        assert (tree(quick.folder), tree(quick.home)) == before
+        assert (tree(untracked_shell.folder), tree(untracked_shell.home)) == before
 
-    def test_plan_for_scripts_is_the_same_every_time(self, haltsweep, tmp_path):
+    def test_plan_json_is_reproducible(self, haltsweep, tmp_path):
         (tmp_path / "tiny.yaml").write_text(TINY)
         options = ("tiny.yaml", "--profile", "short", "confirm.seeds=[5, 6, 7]", "--json")
         first = haltsweep("plan", *options)
         assert first.out == haltsweep("plan", *options).out
-        found = json.loads(first.out)
-        assert found["search"] is None
-        assert found["confirm"]["seeds"] == [5, 6, 7]
-        assert len(found["trials"]) == len({trial["trial_id"] for trial in found["trials"]}) == 6
+        plan = json.loads(first.out)
+        assert plan["search"] is None
+        assert plan["confirm"]["seeds"] == [5, 6, 7]
+        assert len(plan["trials"]) == len({trial["trial_id"] for trial in plan["trials"]}) == 6
 
     @pytest.mark.parametrize(
         ("verb", "options"),
         [("check", ()), ("plan", ()), ("launch", (*INLINE, *PLACES)), ("launch", ("--dry-run",))],
     )
-    def test_a_bad_spec_is_told_with_its_line_and_leaves_no_trace(
+    def test_bad_spec_is_reported_with_its_line_and_writes_nothing(
         self, haltsweep, tmp_path, monkeypatch, verb, options
     ):
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -290,7 +292,7 @@ class TestBeforeASweep:
         assert "Did you mean" in shown.err
         assert tree(tmp_path) == before
 
-    def test_bad_options_are_told_like_bad_specs(self, haltsweep, tmp_path):
+    def test_bad_option_is_reported_with_its_field(self, haltsweep, tmp_path):
         (tmp_path / "tiny.yaml").write_text(TINY)
         shown = haltsweep("launch", "tiny.yaml", "--gpus", "-1", *INLINE, *PLACES)
         assert shown.code == 2
@@ -300,44 +302,52 @@ class TestBeforeASweep:
 
 @pytest.mark.slow
 class TestFailures:
-    def test_a_trial_that_diverges_costs_the_exit_code_and_is_explained(self, quick):
-        """Beside it: resources from the command line, and a ledger that is found where it was put."""
-        storage = ("--storage", f"sqlite:///{quick.folder / 'team.db'}")
+    def test_diverged_trial_is_reported_and_sets_the_exit_code(self, untracked_shell):
+        """The sweep also takes resources from the command line and stores its ledger at another place."""
+        storage = ("--storage", f"sqlite:///{untracked_shell.folder / 'team.db'}")
         options = ("--profile", "short", ONE_ARM_DIVERGES, "--cpus", "0.5", "--gpus", "0", *storage)
-        done = quick.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
+        done = untracked_shell.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
         assert done.code == 1, done.err
         assert_plain(done)
         assert "trials: 2 diverged, 4 finished" in done.out
         assert re.search(r"│ too-fast +│ 0 of 2 finished │", done.out)
-        plan = from_json(sweep_of(quick).plan.read_text())
+        plan = from_json(sweep_of(untracked_shell).plan.read_text())
         assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.0)
-        assert not sweep_of(quick).ledger.exists()
-        shown = quick.run("status", "tiny", "--runs", RUNS)
+        assert not sweep_of(untracked_shell).ledger.exists()
+        shown = untracked_shell.run("status", "tiny", "--runs", RUNS)
         assert "tiny: finished; 6/6 ended (2 of them failed), 0 running, 0 pruned" in shown.out
         assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", shown.out)
 
-    def test_an_mlflow_that_is_away_costs_a_line(self, fresh):
+    def test_unreachable_mlflow_is_reported_and_synced_later(self, fresh_shell):
         away = ("--tracking", "http://127.0.0.1:9")
-        done = fresh.run("launch", "tiny.yaml", "--profile", "short", *INLINE, *PLACES, *away)
+        done = fresh_shell.run("launch", "tiny.yaml", "--profile", "short", *INLINE, *PLACES, *away)
         assert done.code == 0, done.err
         assert_plain(done)
         assert "trials: 4 finished" in done.out
         assert "haltsweep sync tiny --runs 'my runs'" in done.err
-        assert_finished(sweep_of(fresh))
-        assert fresh.run("sync", "tiny", "--runs", RUNS).code == 1  # where it was launched to is away still
-        caught_up = fresh.run("sync", "tiny", "--runs", RUNS, "--tracking", f"sqlite:///{RUNS}/mlflow.db")
-        assert caught_up.code == 0, caught_up.err
-        assert Counter(mlflow_runs(fresh).values()) == {"FINISHED": 1 + 2 + 4}
+        assert_finished(sweep_of(fresh_shell))
+        assert (
+            fresh_shell.run("sync", "tiny", "--runs", RUNS).code == 1
+        )  # the URI of the launch is still unreachable
+        sync_if_needed = fresh_shell.run(
+            "sync", "tiny", "--runs", RUNS, "--tracking", f"sqlite:///{RUNS}/mlflow.db"
+        )
+        assert sync_if_needed.code == 0, sync_if_needed.err
+        assert Counter(mlflow_runs(fresh_shell).values()) == {"FINISHED": 1 + 2 + 4}
 
 
 @pytest.mark.slow
-class TestInterrupted:
-    def test_once_saves_the_running_trials_and_resume_ends_them(self, fresh):
-        folder = sweep_of(fresh)
+class TestInterruptedSweep:
+    def test_first_interrupt_writes_checkpoints_that_resume_uses(self, fresh_shell):
+        folder = sweep_of(fresh_shell)
         long = ("baseline.train.steps=300", "baseline.train.report_every=20", "confirm.seeds=[5]")
-        with fresh.started("launch", "tiny.yaml", "--profile", "short", *long, *INLINE, *PLACES) as process:
-            wait_for(lambda: sum(kind is EventKind.MEASURED for kind, *_ in work(folder)) > 2, process)
-            running = json.loads(fresh.run("status", "tiny", "--runs", RUNS, "--json").out)
+        with fresh_shell.started(
+            "launch", "tiny.yaml", "--profile", "short", *long, *INLINE, *PLACES
+        ) as process:
+            wait_for(
+                lambda: sum(kind is EventKind.MEASURED for kind, *_ in trial_events(folder)) > 2, process
+            )
+            running = json.loads(fresh_shell.run("status", "tiny", "--runs", RUNS, "--json").out)
             interrupt(process)
             stopped = answer(process)
 
@@ -352,23 +362,23 @@ class TestInterrupted:
         assert_plain(stopped)
         (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
-        shown = fresh.run("status", "tiny", "--runs", RUNS)
+        shown = fresh_shell.run("status", "tiny", "--runs", RUNS)
         assert "tiny: unfinished; 0/2 ended, 0 running, 0 pruned" in shown.out
         assert "continue with: haltsweep resume tiny --runs 'my runs'" in shown.out
 
         command = shlex.split(shown.out.partition("continue with: ")[2].splitlines()[0])
-        resumed = fresh.run(*command[1:], *INLINE)
+        resumed = fresh_shell.run(*command[1:], *INLINE)
         assert resumed.code == 0, resumed.err
         assert "trials: 2 finished" in resumed.out
         assert_finished(folder)
-        assert Counter(mlflow_runs(fresh).values()) == {"FINISHED": 1 + 2 + 2}
+        assert Counter(mlflow_runs(fresh_shell).values()) == {"FINISHED": 1 + 2 + 2}
 
-    def test_twice_stops_at_once(self, quick):
-        """The trial reports after a million steps: no clean stop could come of it."""
-        folder = sweep_of(quick)
+    def test_second_interrupt_stops_at_once(self, untracked_shell):
+        """The trial would report only after a million steps, so no clean stop is possible."""
+        folder = sweep_of(untracked_shell)
         endless = ("launch", "tiny.yaml", "--profile", "short", *ENDLESS, *INLINE, *PLACES)
-        with quick.started(*endless) as process:
-            wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in work(folder)), process)
+        with untracked_shell.started(*endless) as process:
+            wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in trial_events(folder)), process)
             interrupt(process)
             assert process.stderr is not None
             assert "stopping" in process.stderr.readline()
@@ -376,20 +386,20 @@ class TestInterrupted:
             stopped = answer(process)
         assert stopped.code == 130
         assert_plain(stopped)
-        shown = json.loads(quick.run("status", "tiny", "--runs", RUNS, "--json").out)
+        shown = json.loads(untracked_shell.run("status", "tiny", "--runs", RUNS, "--json").out)
         assert shown["state"] == "unfinished"
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_live_view(quick):
-    """Colours and a table that is drawn again and again, then the same ending as in a log."""
+def test_terminal_shows_a_live_view(untracked_shell):
+    """Show colours and a table that is redrawn, then the same final lines as in a log file."""
     controller, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     command = [COMMAND, "launch", "tiny.yaml", "--profile", "short", *INLINE, *PLACES]
     process = subprocess.Popen(
         command,
-        cwd=quick.folder,
-        env={**quick.environment, "TERM": "xterm-256color"},
+        cwd=untracked_shell.folder,
+        env={**untracked_shell.environment, "TERM": "xterm-256color"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
@@ -413,23 +423,25 @@ def test_a_terminal_gets_a_live_view(quick):
 
 
 @pytest.mark.slow
-def test_ray_runs_the_same_sweep(quick, launched, shell):
-    """The other driver: the same trials, assignments and, on the CPU, the same figures.
+def test_ray_driver_runs_the_same_trials(untracked_shell, launched, shell):
+    """Ray runs trials with the same params and, on the CPU, the same metrics as the inline driver.
 
-    What is not ours lies where Ray and launches keep their own and clear away what killed ones left.
+    Files of other programs, placed where Ray and launches clean up, stay untouched.
     """
     with short_folder() as temporary:  # for the paths of Ray's sockets
-        given = ("--cpus", "1", *PLACES)
-        done, left = launch_among_foreign_names(quick, quick.folder / RUNS, temporary, *given)
-        assert_untouched(*left)
+        options = ("--cpus", "1", *PLACES)
+        done, foreign_files = launch_among_foreign_names(
+            untracked_shell, untracked_shell.folder / RUNS, temporary, *options
+        )
+        assert_untouched(*foreign_files)
     assert_plain(done)
     assert "trials: 8 finished" in done.out
-    assert_finished(sweep_of(quick))
-    assert figures(quick) == figures(shell)
+    assert_finished(sweep_of(untracked_shell))
+    assert deterministic_results(untracked_shell) == deterministic_results(shell)
 
 
-def figures(shell):
-    """By trial: assignment and all metrics that are the same whenever it runs."""
+def deterministic_results(shell):
+    """Return params and deterministic metrics of each trial."""
     shown = json.loads(shell.run("status", "tiny", "--runs", RUNS, "--json").out)
     return {
         trial["trial_id"]: (

@@ -1,4 +1,4 @@
-"""Fixtures for users' own tests of their specs: `sweep_spec`, its snapshots, and `chaos`."""
+"""Fixtures for users' tests of their specs: `sweep_spec` with its snapshots, and `chaos`."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def broken(settings, trial):
 
 @pytest.fixture
 def repository(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder of a user, with a spec and its training code; nothing of ours."""
+    """A user's repository with a spec and its training code."""
     (pytester.path / "walk.py").write_text(WALK)
     write_spec(pytester, "train")
     return pytester
@@ -79,17 +79,17 @@ def write_spec(repository: pytest.Pytester, function: str, *, changed: tuple[str
     return file
 
 
-def run(repository: pytest.Pytester, body: str, *arguments: str, **bodies: str) -> pytest.RunResult:
-    """A test with this body, and more by name, in a process of its own."""
+def run(repository: pytest.Pytester, body: str, *arguments: str, **more_tests: str) -> pytest.RunResult:
+    """Run a test with this body, and further tests by name, in a new process."""
     code = ""
-    for name, each in {"it": body, **bodies}.items():
-        lines = "\n".join(f"    {line}" for line in each.splitlines())
+    for name, test_body in {"it": body, **more_tests}.items():
+        lines = "\n".join(f"    {line}" for line in test_body.splitlines())
         code += f"def test_{name}(sweep_spec, chaos):\n{lines}\n"
     (repository.path / "test_walks.py").write_text(code)
     return run_pytest(repository, "-p", "no:cacheprovider", "-W", "error", *arguments)
 
 
-def test_the_spec_fixture_has_plan_arms_trials_and_estimate(repository: pytest.Pytester) -> None:
+def test_spec_fixture_has_plan_arms_trials_and_estimate(repository: pytest.Pytester) -> None:
     body = """\
 spec = sweep_spec("walks.yaml", {"search.trials_per_arm": 3, "confirm.seeds": [7, 8]})
 assert spec.plan.name == "walks"
@@ -103,43 +103,52 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 
 
 @pytest.mark.slow
-def test_a_faulty_spec_fails_with_the_planner_message(repository: pytest.Pytester) -> None:
+def test_faulty_spec_fails_with_the_message_of_the_planner(repository: pytest.Pytester) -> None:
     write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
     plain, missing = 'sweep_spec("walks.yaml")', 'sweep_spec("walk.yaml")'
     result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
     result.assert_outcomes(failed=3)
-    shown = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
-    away = "*FileNotFoundError: a test of a spec needs a spec, found no*"
+    unknown_field = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
+    missing_spec = "*FileNotFoundError: a test of a spec needs a spec, found no*"
     result.stdout.fnmatch_lines(
-        ["*_ test_it _*", shown, "*_ test_plain _*", shown, "*_ test_missing _*", away]
+        [
+            "*_ test_it _*",
+            unknown_field,
+            "*_ test_plain _*",
+            unknown_field,
+            "*_ test_missing _*",
+            missing_spec,
+        ]
     )
-    result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # where it was asked for is what helps
+    result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # the traceback must end in the user's test
 
 
 @pytest.mark.slow
-def test_an_expansion_is_stored_and_compared(repository: pytest.Pytester) -> None:
+def test_snapshot_stores_and_compares_the_expansion(repository: pytest.Pytester) -> None:
     body = 'sweep_spec("walks.yaml").check_snapshot()'
     first = run(repository, body)
     first.assert_outcomes(failed=1)
     first.stdout.fnmatch_lines(["*the snapshot * does not exist; *pytest --snapshot-update*"])
     written = run(repository, body, "--snapshot-update", twice=f"{body}\n{body}")
     written.assert_outcomes(passed=1, failed=1)
-    kept = repository.path / "snapshots" / "test_walks.test_it.walks.txt"
-    text = kept.read_text()
+    snapshot = repository.path / "snapshots" / "test_walks.test_it.walks.txt"
+    text = snapshot.read_text()
     assert "minus-drift  nothing pulls" in text
     assert "24 trials with the ids" in text
-    again = run(repository, body, twice='spec = sweep_spec("walks.yaml")\n' + "spec.check_snapshot()\n" * 2)
-    again.assert_outcomes(passed=1, failed=1)
-    again.stdout.fnmatch_lines(["*a snapshot must have a name of its own in its test, got 'walks' twice*"])
+    repeated = run(
+        repository, body, twice='spec = sweep_spec("walks.yaml")\n' + "spec.check_snapshot()\n" * 2
+    )
+    repeated.assert_outcomes(passed=1, failed=1)
+    repeated.stdout.fnmatch_lines(["*a snapshot must have a name of its own in its test, got 'walks' twice*"])
     write_spec(repository, "train", changed=("drift: 0.5", "drift: 0.6"))
     changed = run(repository, body)
     changed.assert_outcomes(failed=1)
     changed.stdout.fnmatch_lines(["*the expansion must be that of *", "*-*drift 0.5*", "*+*drift 0.6*"])
-    assert kept.read_text() == text
+    assert snapshot.read_text() == text
 
 
 @pytest.mark.slow
-def test_an_option_of_another_plugin_is_no_conflict(repository: pytest.Pytester) -> None:
+def test_snapshot_option_of_another_plugin_is_used(repository: pytest.Pytester) -> None:
     (repository.path / "other.py").write_text(
         "def pytest_addoption(parser):\n"
         "    parser.getgroup('other').addoption('--snapshot-update', action='store_true', dest='anew')\n"
@@ -150,7 +159,7 @@ def test_an_option_of_another_plugin_is_no_conflict(repository: pytest.Pytester)
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_finds_the_same(repository: pytest.Pytester) -> None:
+def test_killed_and_resumed_sweep_has_the_same_results(repository: pytest.Pytester) -> None:
     write_spec(repository, "timed")
     body = """\
 survived = chaos("walks.yaml", kill_at=(1, 11), ignore=["valid/speed"])
@@ -162,7 +171,7 @@ assert set(survived.outcomes.values()) == {"finished"}
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_differences_between_runs_are_reported(repository: pytest.Pytester) -> None:
+def test_chaos_reports_differences_between_runs(repository: pytest.Pytester) -> None:
     for function in ("timed", "forgetful", "broken"):
         write_spec(repository, function).rename(repository.path / f"{function}.yaml")
     write_spec(repository, "train")
@@ -189,7 +198,7 @@ def test_differences_between_runs_are_reported(repository: pytest.Pytester) -> N
 
 
 @pytest.mark.slow
-def test_a_sweep_that_does_not_end_is_killed(repository: pytest.Pytester) -> None:
+def test_chaos_kills_a_sweep_after_a_timeout(repository: pytest.Pytester) -> None:
     write_spec(repository, "endless")
     result = run(repository, 'chaos("walks.yaml", kill_at=3, timeout_s=8)')
     result.assert_outcomes(failed=1)
@@ -197,7 +206,7 @@ def test_a_sweep_that_does_not_end_is_killed(repository: pytest.Pytester) -> Non
 
 
 @pytest.mark.parametrize(
-    ("sampler", "kept"),
+    ("sampler", "expected_sampler"),
     [
         ("tpe", {"name": "tpe", "n_startup_trials": 1}),
         ("{name: tpe, n_startup_trials: 5, multivariate: true}", None),
@@ -206,8 +215,8 @@ def test_a_sweep_that_does_not_end_is_killed(repository: pytest.Pytester) -> Non
         ("grid", {"name": "bruteforce"}),
     ],
 )
-def test_a_small_sweep_has_the_sampler_of_its_spec(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, kept: dict[str, object] | None
+def test_small_sweep_uses_the_sampler_of_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, expected_sampler: dict[str, object] | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = SPEC.format(function="train").replace("search:", f"search:\n  sampler: {sampler}")
@@ -215,14 +224,14 @@ def test_a_small_sweep_has_the_sampler_of_its_spec(
     (tmp_path / "walks.yaml").write_text(spec)
     (tmp_path / "walk_of_small.py").write_text(WALK)
     with forgotten(tmp_path):
-        made = small(SpecUnderTest(tmp_path / "walks.yaml")).plan
-        assert made.search is not None
-        expected = kept or {"name": "tpe", "n_startup_trials": 1, "multivariate": True}
-        assert dict(made.search.sampler) == expected
+        small_plan = small(SpecUnderTest(tmp_path / "walks.yaml")).plan
+        assert small_plan.search is not None
+        expected = expected_sampler or {"name": "tpe", "n_startup_trials": 1, "multivariate": True}
+        assert dict(small_plan.search.sampler) == expected
 
 
 @pytest.mark.slow
-def test_a_built_in_model_runs_at_small_size(repository: pytest.Pytester) -> None:
+def test_chaos_runs_a_built_in_model(repository: pytest.Pytester) -> None:
     (repository.path / "walks.yaml").write_text(
         """\
 name: gates

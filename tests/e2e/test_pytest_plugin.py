@@ -1,4 +1,4 @@
-"""`pytest --haltsweep`, in repositories that have nothing but specs."""
+"""`pytest --haltsweep` in repositories that contain only specs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.support.processes.forked_pytest import run_pytest
 
 pytest_plugins = ["pytester"]
 
-GOOD = """\
+VALID_SPEC = """\
 name: gates
 question: Does the gate help?
 baseline:
@@ -30,12 +30,12 @@ profiles:
 
 @pytest.fixture
 def repository(pytester: pytest.Pytester) -> pytest.Pytester:
-    """A folder `experiments` with one good spec; no conftest and no settings of ours."""
-    write(pytester, "gates.yaml", GOOD)
+    """A repository with one valid spec in the folder `experiments`, without conftest or settings."""
+    write_spec(pytester, "gates.yaml", VALID_SPEC)
     return pytester
 
 
-def write(repository: pytest.Pytester, name: str, text: str) -> Path:
+def write_spec(repository: pytest.Pytester, name: str, text: str) -> Path:
     file = repository.path / "experiments" / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
@@ -43,30 +43,30 @@ def write(repository: pytest.Pytester, name: str, text: str) -> Path:
 
 
 def run(repository: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """As a user would, in a process of its own."""
+    """Run pytest in a new process, as a user would."""
     return run_pytest(repository, "-p", "no:cacheprovider", *arguments)
 
 
-def test_a_spec_and_its_profiles_are_planned_and_trained(repository: pytest.Pytester) -> None:
+def test_plugin_plans_and_trains_a_spec_and_its_profiles(repository: pytest.Pytester) -> None:
     result = run(repository, "--haltsweep", "experiments", "-v", "-W", "error")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [f"experiments/gates.yaml::{name} PASSED*" for name in ("plan", "small", "wide")]
     )
-    left = {path.name for path in repository.path.iterdir() if path.is_dir()}
-    assert {name for name in left if not name.startswith("runpytest-")} == {"experiments"}
+    folders = {path.name for path in repository.path.iterdir() if path.is_dir()}
+    assert {name for name in folders if not name.startswith("runpytest-")} == {"experiments"}
 
 
-def test_ids_choose_and_collecting_runs_nothing(repository: pytest.Pytester) -> None:
+def test_ids_select_tests_and_collection_runs_nothing(repository: pytest.Pytester) -> None:
     collected = run(repository, "--haltsweep", "--collect-only", "-q", "experiments")
     assert collected.outlines[:3] == [f"experiments/gates.yaml::{name}" for name in ("plan", "small", "wide")]
-    write(repository, "gates.yaml", GOOD.replace("name: gates", "nane: gates"))
+    write_spec(repository, "gates.yaml", VALID_SPEC.replace("name: gates", "nane: gates"))
     run(repository, "--haltsweep", "experiments/gates.yaml::wide").assert_outcomes(failed=1)
     run(repository, "--haltsweep", "experiments", "-k", "small").assert_outcomes(failed=1, deselected=2)
 
 
-def test_a_failure_has_the_planner_message(repository: pytest.Pytester) -> None:
-    write(repository, "a-typo.yaml", GOOD.replace("{model.gate: false}", "{model.gatee: false}"))
+def test_failure_shows_the_message_of_the_planner(repository: pytest.Pytester) -> None:
+    write_spec(repository, "a-typo.yaml", VALID_SPEC.replace("{model.gate: false}", "{model.gatee: false}"))
     result = run(repository, "--haltsweep", "experiments", "-k", "a-typo and plan")
     result.assert_outcomes(failed=1, deselected=5)
     result.stdout.fnmatch_lines(
@@ -75,9 +75,9 @@ def test_a_failure_has_the_planner_message(repository: pytest.Pytester) -> None:
             "experiments/a-typo.yaml:8: arms.minus-gate.set.model.gatee: *'gate'*",
         ]
     )
-    shown = str(result.stdout)
-    assert "Traceback" not in shown
-    assert "planner.py" not in shown
+    output = str(result.stdout)
+    assert "Traceback" not in output
+    assert "planner.py" not in output
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_a_failure_has_the_planner_message(repository: pytest.Pytester) -> None:
         ("", "experiments/broken.yaml:1: must be a mapping *"),
     ],
 )
-def test_a_file_without_a_spec_is_one_failure(repository: pytest.Pytester, text: str, message: str) -> None:
-    write(repository, "broken.yaml", text)
+def test_file_without_a_spec_is_one_failure(repository: pytest.Pytester, text: str, message: str) -> None:
+    write_spec(repository, "broken.yaml", text)
     result = run(repository, "--haltsweep", "experiments/broken.yaml")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([message])
 
 
-def test_other_pytest_runs_are_unaffected(repository: pytest.Pytester) -> None:
+def test_pytest_without_the_option_imports_nothing_heavy(repository: pytest.Pytester) -> None:
     repository.makepyfile(
         """
         import sys
@@ -105,7 +105,7 @@ def test_other_pytest_runs_are_unaffected(repository: pytest.Pytester) -> None:
             assert "orchestrator.pytest_plugin" in sys.modules
         """
     )
-    # Hydra has a plugin too, which imports yaml.
+    # Hydra's plugin imports yaml.
     options = ["-p", "no:cacheprovider", "-p", "no:hydra_pytest", "-W", "error"]
     fresh = repository.runpytest_subprocess(*options)
     fresh.assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: without JavaScript, on a phone, on light and dark, on paper."""
+"""The page of a report in a browser: without JavaScript, on a phone, in light and dark, and in print."""
 
 import re
 import statistics
@@ -13,8 +13,8 @@ from orchestrator.report.writers.page import html_page as page_of
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
-from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
-from tests.e2e.pictures import Pictures, of_sections
+from tests.e2e.pictures import WIDTH as PICTURE_WIDTH
+from tests.e2e.pictures import Pictures, save_sections
 from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
 from tests.orchestrator.report.studies import Study, make_study
@@ -24,18 +24,21 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(mlflow_page.missing()), reason=mlflow_page.missing() or "all there"),
+    pytest.mark.skipif(
+        bool(mlflow_page.missing_dependency()),
+        reason=mlflow_page.missing_dependency() or "no dependency is missing",
+    ),
 ]
-PHONE = 375
-PICTURED = (
+PHONE_WIDTH = 375
+PICTURED_SECTIONS = (
     *("answer", "outcome", "arms", "search", "compute", "curves", "metrics", "provenance", "reading"),
     *("halting", "depth-by-length", "halting-maps"),
 )
-"""Sections and parts of sections of which there is a picture; of experts it is of another study."""
-LONG = "minus-" + "a-very-long-name-of-a-component-" * 3
+"""Sections and parts of sections with a picture; the picture of experts shows another sweep."""
+LONG_NAME = "minus-" + "a-very-long-name-of-a-component-" * 3
 WORDS = [f"[OPERATOR-{place}" if place % 3 else str(place % 10) for place in range(50)]
 RUNNING = [[100, 70, 20, 3, -1, -1][: 2 + place % 5] + [-1] * (4 - place % 5) for place in range(50)]
-KEPT: list[dict[str, Any]] = [
+HALTING_DETAILS: list[dict[str, Any]] = [
     make_example(1, parts=[{"words": WORDS, "length": 312, "running": RUNNING}]),
     make_example(2, target="a long name of a label", answer="another long name of a label"),
     *(
@@ -64,8 +67,8 @@ KEPT: list[dict[str, Any]] = [
         ],
     },
 ]
-"""What a trial keeps of halting."""
-OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+"""Halting details that a trial stores."""
+OVERLAPS_JS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
   const boxes = [...svg.querySelectorAll('text')].map(one => [one.textContent, one.getBoundingClientRect()]);
   const frame = svg.getBoundingClientRect();
   const outside = boxes.filter(([_, box]) => box.left < frame.left - 2 || box.right > frame.right + 2
@@ -80,83 +83,83 @@ OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """For a page of each test's own."""
+    """A browser in which each test opens a page."""
     with mlflow_page.new_browser() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def made() -> Study:
-    """A study with everything in it, and a long name."""
-    return with_examples(make_study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
+def full_study() -> Study:
+    """A study with every section of the report, and a long name of an arm."""
+    return with_examples(make_study(["baseline", "minus-gate", LONG_NAME], 4, 12), lambda *_: HALTING_DETAILS)
 
 
 @pytest.fixture(scope="module")
-def file(made: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its page."""
-    return write_report_folder(made.report(), tmp_path_factory.mktemp("page"), made.details()).with_name(
-        "report.html"
-    )
+def report_page(full_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the report on `full_study`."""
+    return write_report_folder(
+        full_study.report(), tmp_path_factory.mktemp("page"), full_study.details()
+    ).with_name("report.html")
 
 
-def test_pictures_are_taken_of_every_section(
-    browser: "Browser", file: Path, pictures: Pictures, request: pytest.FixtureRequest
+def test_every_section_has_a_picture(
+    browser: "Browser", report_page: Path, pictures: Pictures, request: pytest.FixtureRequest
 ) -> None:
-    pages: dict[Path, tuple[str, ...]] = {file: (*PICTURED, "experts")}
-    if pictures.kept:
+    pages: dict[Path, tuple[str, ...]] = {report_page: (*PICTURED_SECTIONS, "experts")}
+    if pictures.is_published:
         studies: list[Sweep] = [request.getfixturevalue(name) for name in ("compared", "sparse")]
-        shown, sparse = (each.folder.report / "report.html" for each in studies)
-        pages = {shown: PICTURED, sparse: ("experts",)}
-    for place, names in pages.items():
-        sections = re.findall(r'<section id="([^"]+)">', place.read_text(encoding="utf-8"))
-        assert set(sections) <= {*PICTURED}
-        with mlflow_page.new_page(browser, SHOWN_WIDTH, java_script_enabled=False) as page:
-            page.goto(place.as_uri())
-            of_sections(pictures, page, names)
-    for name in (*PICTURED, "experts"):
+        comparison_page, experts_sweep = (sweep.folder.report / "report.html" for sweep in studies)
+        pages = {comparison_page: PICTURED_SECTIONS, experts_sweep: ("experts",)}
+    for page_file, names in pages.items():
+        sections = re.findall(r'<section id="([^"]+)">', page_file.read_text(encoding="utf-8"))
+        assert set(sections) <= {*PICTURED_SECTIONS}
+        with mlflow_page.new_page(browser, PICTURE_WIDTH, java_script_enabled=False) as page:
+            page.goto(page_file.as_uri())
+            save_sections(pictures, page, names)
+    for name in (*PICTURED_SECTIONS, "experts"):
         with Image.open(pictures.folder / f"report-{name}.png") as picture:
             assert picture.width > 900
-            assert len(picture.getcolors() or ()) > 8, "more than an empty page"
+            assert len(picture.getcolors() or ()) > 8, "the picture must not be empty"
 
 
-@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_the_page_shows_the_values_of_the_records(
-    made: Study, browser: "Browser", file: Path, width: int
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
+def test_page_shows_the_values_of_the_records(
+    full_study: Study, browser: "Browser", report_page: Path, width: int
 ) -> None:
     values = {
         arm.name: {
-            each.seed: each.last.metrics["near-iid/accuracy"]
-            for each in made.records
-            if (each.arm, each.phase) == (arm.name, "confirm") and each.last is not None
+            record.seed: record.last.metrics["near-iid/accuracy"]
+            for record in full_study.records
+            if (record.arm, record.phase) == (arm.name, "confirm") and record.last is not None
         }
-        for arm in made.plan.arms
+        for arm in full_study.plan.arms
     }
     baseline = values.pop("baseline")
     with mlflow_page.new_page(browser, width, java_script_enabled=False) as page:
-        page.goto(file.as_uri())
+        page.goto(report_page.as_uri())
         forest = page.locator("#outcome-1 svg text").all_text_contents()
         table = page.get_by_role("region", name=re.compile("primary outcome: mean difference"))
         seeds = page.get_by_role("region", name="near-iid/accuracy, seed by seed")
-        said = page.locator(".verdicts li").all_inner_texts()
-        (of_baseline,) = [line for line in said if line.startswith("baseline:")]
-        assert f"near-iid/accuracy {statistics.fmean(baseline.values()):.3f} [" in of_baseline
-        for arm, own in values.items():
-            mean = statistics.fmean(own.values())
-            difference = statistics.fmean(value - baseline[seed] for seed, value in own.items())
+        verdicts = page.locator(".verdicts li").all_inner_texts()
+        (baseline_verdict,) = [line for line in verdicts if line.startswith("baseline:")]
+        assert f"near-iid/accuracy {statistics.fmean(baseline.values()):.3f} [" in baseline_verdict
+        for arm, arm_values in values.items():
+            mean = statistics.fmean(arm_values.values())
+            difference = statistics.fmean(value - baseline[seed] for seed, value in arm_values.items())
             assert any(text.startswith(f"{mean:.3f} [") for text in forest)
             row = table.get_by_role("row").filter(has_text=f"{arm} - baseline")
             assert f"{difference:+.3f} [" in row.inner_text()
-            assert any(line.startswith(f"{arm}:") and f"{difference:+.3f} [" in line for line in said)
+            assert any(line.startswith(f"{arm}:") and f"{difference:+.3f} [" in line for line in verdicts)
             cells = seeds.get_by_role("row").filter(has_text=arm).get_by_role("cell").all_inner_texts()
-            assert cells == [f"{value:.3f}" for value in own.values()]
+            assert cells == [f"{value:.3f}" for value in arm_values.values()]
 
 
-@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_the_page_needs_no_javascript_and_no_network(browser: "Browser", file: Path, width: int) -> None:
-    asked: list[str] = []
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
+def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page: Path, width: int) -> None:
+    requested_urls: list[str] = []
     with mlflow_page.new_page(browser, width, java_script_enabled=False, offline=True) as page:
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(file.as_uri())
+        page.on("request", lambda request: requested_urls.append(request.url))
+        page.goto(report_page.as_uri())
         assert page.locator("svg").count() > 10
         for line in page.locator(".verdicts li").all():
             assert line.is_visible()
@@ -164,28 +167,28 @@ def test_the_page_needs_no_javascript_and_no_network(browser: "Browser", file: P
         assert page.get_by_role("heading", name="Provenance").is_visible()
         for name in ("map-1-1", "operators-1", "experts-1"):
             assert page.locator(f"#{name} svg").is_visible()
-    assert asked == [file.as_uri()]
+    assert requested_urls == [report_page.as_uri()]
 
 
-@pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_the_page_fits_the_screen_and_texts_do_not_overlap(
-    browser: "Browser", file: Path, width: int
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
+def test_page_fits_the_screen_and_texts_do_not_overlap(
+    browser: "Browser", report_page: Path, width: int
 ) -> None:
-    # A phone shows a page that does not say how wide it is as on a desk, and small.
-    with mlflow_page.new_page(browser, width, is_mobile=width == PHONE) as page:
-        page.goto(file.as_uri())
+    # A phone scales down a page that declares no width.
+    with mlflow_page.new_page(browser, width, is_mobile=width == PHONE_WIDTH) as page:
+        page.goto(report_page.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OVERLAPS) == []
+        assert page.evaluate(OVERLAPS_JS) == []
 
 
 EXTREMES = {
     "many": make_study(16, 16, 3, thresholds=()),
     "one seed": make_study(2, 1, 0, thresholds=()),
-    "names": make_study([LONG, f"{LONG}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "names": make_study([LONG_NAME, f"{LONG_NAME}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
     "nothing": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: None),
     "failures": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: OutcomeKind.DIVERGED),
 }
-CUT = """() => {
+OVERFLOWING_JS = """() => {
   const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')
     && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80));
   const titles = [...document.querySelectorAll('caption span')].filter(one =>
@@ -193,7 +196,8 @@ CUT = """() => {
   return [...wide, ...titles];
 }"""
 
-SCROLLED = """() => [...document.querySelectorAll('.wide')].filter(box => box.scrollWidth > box.clientWidth)
+BROKEN_SCROLLING_JS = """() => [...document.querySelectorAll('.wide')]
+  .filter(box => box.scrollWidth > box.clientWidth)
   .filter(box => {
     box.scrollLeft = 99;
     const seen = box.scrollLeft > 0 && getComputedStyle(box).backgroundAttachment == 'local, scroll'
@@ -201,53 +205,51 @@ SCROLLED = """() => [...document.querySelectorAll('.wide')].filter(box => box.sc
         Math.abs(one.getBoundingClientRect().left - box.getBoundingClientRect().left) < 2);
     return !seen;
   }).map(box => box.getAttribute('aria-label'))"""
-"""Tables wider than their box that do not move in it, show no shadow, or lose the names of their rows."""
-PARTED = """() => [
+"""Wide tables that do not scroll, show no shadow, or lose the names of their rows."""
+BAD_BREAKS_JS = """() => [
   ...[...document.querySelectorAll('.wide, figure, .arm')].filter(one =>
     getComputedStyle(one).breakInside != 'avoid'),
   ...[...document.querySelectorAll('section h2, section h3, section > .aside, section > dl')].filter(one =>
     one.nextElementSibling && getComputedStyle(one).breakAfter != 'avoid'),
 ].map(one => one.outerHTML.slice(0, 80))"""
-"""What a page of paper may end in the middle of, and headings that it may end with."""
+"""Elements in which a printed page may end, and headings that may end a page."""
 
 
-def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(
-    browser: "Browser", tmp_path: Path
-) -> None:
-    places = {name: tmp_path / f"{name}.html" for name in EXTREMES}
-    for name, made in EXTREMES.items():
-        places[name].write_text(page_of(made.report(), made.details()), encoding="utf-8")
-        assert places[name].stat().st_size < 5_000_000, name
+def test_page_of_an_extreme_study_fits_the_width(browser: "Browser", tmp_path: Path) -> None:
+    page_files = {name: tmp_path / f"{name}.html" for name in EXTREMES}
+    for name, full_study in EXTREMES.items():
+        page_files[name].write_text(page_of(full_study.report(), full_study.details()), encoding="utf-8")
+        assert page_files[name].stat().st_size < 5_000_000, name
     for width in (390, 1280):
         with mlflow_page.new_page(browser, width) as page:
-            for name, place in places.items():
-                page.goto(place.as_uri())
+            for name, page_file in page_files.items():
+                page.goto(page_file.as_uri())
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
-                assert page.evaluate(CUT) == [], (name, width)
-                assert page.evaluate(SCROLLED) == [], (name, width)
+                assert page.evaluate(OVERFLOWING_JS) == [], (name, width)
+                assert page.evaluate(BROKEN_SCROLLING_JS) == [], (name, width)
 
 
 @pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])
-def test_figures_take_the_colours_of_the_page(
-    browser: "Browser", file: Path, settings: dict[str, Any]
+def test_figures_use_the_colours_of_the_page(
+    browser: "Browser", report_page: Path, settings: dict[str, Any]
 ) -> None:
     with mlflow_page.new_page(browser, **settings) as page:
-        page.goto(file.as_uri())
+        page.goto(report_page.as_uri())
         paper, ink = page.evaluate(
             "() => [getComputedStyle(document.body).backgroundColor,"
             " getComputedStyle(document.querySelector('svg text')).fill]"
         )
         brightness = [
-            sum(map(int, each.removeprefix("rgb(").removesuffix(")").split(","))) for each in (paper, ink)
+            sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) for colour in (paper, ink)
         ]
         assert abs(brightness[0] - brightness[1]) > 450
         assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
 
 
-def test_the_page_can_be_printed(browser: "Browser", file: Path) -> None:
+def test_page_can_be_printed(browser: "Browser", report_page: Path) -> None:
     with mlflow_page.new_page(browser, color_scheme="dark") as page:
-        page.goto(file.as_uri())
+        page.goto(report_page.as_uri())
         assert page.pdf(format="A4").startswith(b"%PDF")
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert page.evaluate(PARTED) == []
+        assert page.evaluate(BAD_BREAKS_JS) == []

@@ -1,4 +1,4 @@
-"""Search spaces as people write them, from the spec to records, report and the spec of the best trial."""
+"""Search spaces as users write them, from the spec to records, report and the spec of the best trial."""
 
 import csv
 import json
@@ -58,8 +58,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def launched(
-    haltsweep: Run, folder: Path, baseline: dict[str, Any], search: dict[str, Any], **more: Any
+def launch_spec(
+    haltsweep: Run, folder: Path, baseline: dict[str, Any], search: dict[str, Any], **extra_keys: Any
 ) -> str:
     spec = {
         "name": "one",
@@ -68,19 +68,19 @@ def launched(
         "baseline": baseline,
         "search": {"objectives": OBJECTIVES, **search},
     }
-    (folder / "one.yaml").write_text(yaml.safe_dump(spec | more, sort_keys=False, allow_unicode=True))
-    found = haltsweep("launch", "one.yaml", "--driver", "inline")
-    assert found.code == 0, found
-    return found.err
+    (folder / "one.yaml").write_text(yaml.safe_dump(spec | extra_keys, sort_keys=False, allow_unicode=True))
+    result = haltsweep("launch", "one.yaml", "--driver", "inline")
+    assert result.code == 0, result
+    return result.err
 
 
-def rows(haltsweep: Run) -> list[dict[str, str]]:
-    found = haltsweep("records", "one")
-    assert found.code == 0, found
-    return list(csv.DictReader(StringIO(found.out)))
+def record_rows(haltsweep: Run) -> list[dict[str, str]]:
+    result = haltsweep("records", "one")
+    assert result.code == 0, result
+    return list(csv.DictReader(StringIO(result.out)))
 
 
-def test_fields_and_arms_are_named_as_people_name_them(haltsweep: Run, folder: Path) -> None:
+def test_fields_and_arms_accept_names_with_special_characters(haltsweep: Run, folder: Path) -> None:
     baseline = {
         "weight-decay": 0.1,
         "learning rate": 0.1,
@@ -99,10 +99,10 @@ def test_fields_and_arms_are_named_as_people_name_them(haltsweep: Run, folder: P
     }
     also = {"weight-decay": {"float": [0, 1]}, "layers.1.size": {"int": [4, 64], "step": "x2"}}
     search = {"also": also, "trials_per_arm": 2, "constraints": ["`weight-decay` <= 0.5"]}
-    launched(haltsweep, folder, baseline, search, arms=arms)
-    found = rows(haltsweep)
-    assert {each["arm"] for each in found} == {"baseline", *arms}
-    for row in found:
+    launch_spec(haltsweep, folder, baseline, search, arms=arms)
+    records = record_rows(haltsweep)
+    assert {each["arm"] for each in records} == {"baseline", *arms}
+    for row in records:
         settings, arm = json.loads(row["settings"]), arms.get(row["arm"], {"set": {}})
         assert settings.keys() == baseline.keys()
         assert settings["layers"][1]["size"] == int(row["assignment.layers.1.size"]) in (4, 8, 16, 32, 64)
@@ -121,7 +121,7 @@ def test_fields_and_arms_are_named_as_people_name_them(haltsweep: Run, folder: P
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "grid", "qmc"])
-def test_lists_mappings_and_null_are_choices(haltsweep: Run, folder: Path, sampler: str) -> None:
+def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path, sampler: str) -> None:
     hidden = [[64], [64, 32], [128, 64]]
     optimizers = [{"name": "adam", "betas": [0.9, 0.99]}, {"name": "sgd", "betas": None}]
     also = {
@@ -132,20 +132,20 @@ def test_lists_mappings_and_null_are_choices(haltsweep: Run, folder: Path, sampl
     baseline = {"hidden": [64], "optimizer": optimizers[0], "dropout": None}
     first = [{"hidden": [128, 64]}]
     search = {"also": also, "trials_per_arm": 12, "sampler": sampler, "first": first}
-    launched(haltsweep, folder, baseline, search)
-    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
-    assert found[0] == {**baseline, "hidden": [128, 64]}
+    launch_spec(haltsweep, folder, baseline, search)
+    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
+    assert settings[0] == {**baseline, "hidden": [128, 64]}
     for name, values in (("hidden", hidden), ("optimizer", optimizers), ("dropout", [None, 0.5])):
-        assert all(each[name] in values for each in found)
-        assert len({json.dumps(each[name]) for each in found}) == len(values)
+        assert all(each[name] in values for each in settings)
+        assert len({json.dumps(each[name]) for each in settings}) == len(values)
     if sampler == "grid":
-        assert len({json.dumps(each, sort_keys=True) for each in found}) == 12
-    assert yaml.safe_load(haltsweep("best", "one").out)["baseline"] == found[0]
+        assert len({json.dumps(each, sort_keys=True) for each in settings}) == 12
+    assert yaml.safe_load(haltsweep("best", "one").out)["baseline"] == settings[0]
     (folder / "again.yaml").write_text((folder / "one.yaml").read_text().replace("name: one", "name: two"))
-    again = haltsweep("plan", "again.yaml", "search.first=[{from: one}]")
-    assert again.code == 0, again
+    plan = haltsweep("plan", "again.yaml", "search.first=[{from: one}]")
+    assert plan.code == 0, plan
     assert "tries first hidden [128, 64], optimizer name adam, betas [0.9, 0.99]" in " ".join(
-        again.out.split()
+        plan.out.split()
     )
 
 
@@ -153,38 +153,38 @@ def test_lists_mappings_and_null_are_choices(haltsweep: Run, folder: Path, sampl
     "constraints",
     [["width % heads == 0", "width * heads <= 400"], ["spaces_job:fits"], ["spaces_job:Fits", "heads > 1"]],
 )
-def test_params_that_violate_a_constraint_are_never_run(
+def test_search_never_runs_params_that_violate_a_constraint(
     haltsweep: Run, folder: Path, constraints: list[str]
 ) -> None:
     search = {"also": HEADS, "constraints": constraints, "trials_per_arm": 12}
-    launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
-    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
-    assert len(found) == 12
-    assert all(each["width"] % each["heads"] == 0 for each in found)
+    launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search)
+    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
+    assert len(settings) == 12
+    assert all(each["width"] % each["heads"] == 0 for each in settings)
     if "width * heads <= 400" in constraints:
-        assert all(each["width"] * each["heads"] <= 400 for each in found)
+        assert all(each["width"] * each["heads"] <= 400 for each in settings)
 
 
-def test_params_that_a_config_refuses_are_drawn_again(haltsweep: Run, folder: Path) -> None:
+def test_sampler_replaces_params_that_a_config_refuses(haltsweep: Run, folder: Path) -> None:
     (folder / "spaces_job.py").write_text(CODE + '\n\nhaltsweep = {"config": Fits}\n')
     search = {"also": HEADS, "trials_per_arm": 12}
-    told = launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
+    output = launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search)
     pairs = [(width, heads) for width in range(16, 97, 8) for heads in HEADS["heads"]["choice"]]
     refused = sum(width % heads > 0 for width, heads in pairs)
-    assert told.count(f"refuses {refused} of {len(pairs)} combinations") == 1
-    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
-    assert len(found) == 12
-    assert all(each["width"] % each["heads"] == 0 for each in found)
+    assert output.count(f"refuses {refused} of {len(pairs)} combinations") == 1
+    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
+    assert len(settings) == 12
+    assert all(each["width"] % each["heads"] == 0 for each in settings)
 
 
-def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: Path) -> None:
-    asked = {"also": HEADS, "trials_per_arm": 12, "sampler": "random"}
-    launched(haltsweep, folder, {"width": 64, "heads": 4}, asked, trainable="spaces_job:narrow")
-    found = rows(haltsweep)
-    ended = [each["outcome"] for each in found]
-    assert ended.count("finished") == 12
-    assert ended.count("infeasible") == len(found) - 12 > 0
-    reasons = [each["reason"] for each in found if each["outcome"] == "infeasible"]
+def test_infeasible_trials_are_reported_and_not_counted(haltsweep: Run, folder: Path) -> None:
+    search_section = {"also": HEADS, "trials_per_arm": 12, "sampler": "random"}
+    launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search_section, trainable="spaces_job:narrow")
+    records = record_rows(haltsweep)
+    outcomes = [each["outcome"] for each in records]
+    assert outcomes.count("finished") == 12
+    assert outcomes.count("infeasible") == len(records) - 12 > 0
+    reasons = [each["reason"] for each in records if each["outcome"] == "infeasible"]
     assert all(each.startswith("width ") for each in reasons)
     status = haltsweep("status", "one")
     assert status.code == 0
@@ -193,12 +193,12 @@ def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: P
     assert f"infeasible: {reasons[0]}" in status.out
     (search,) = json.loads(haltsweep("report", "one", "--json").out)["page"]["searches"]
     assert search["outcomes"] == {"finished": 12, "infeasible": len(reasons)}
-    number = next(each["number"] for each in found if int(each["number"]) >= 12)
+    number = next(each["number"] for each in records if int(each["number"]) >= 12)
     assert haltsweep("logs", "one", f"baseline/search/{number}").code == 0
     assert haltsweep("verify", "one").code == 0
-    again = haltsweep("resume", "one")
-    assert again.code == 0
-    assert len(rows(haltsweep)) == len(found)
+    resumed = haltsweep("resume", "one")
+    assert resumed.code == 0
+    assert len(record_rows(haltsweep)) == len(records)
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,7 @@ def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: P
         ("mode * width < 3", "mode * width < 3 cannot be decided, got mode = 'slow', width = 16"),
     ],
 )
-def test_unsatisfiable_constraints_are_refused(
-    haltsweep: Run, folder: Path, constraint: str, message: str
-) -> None:
+def test_plan_refuses_wrong_constraints(haltsweep: Run, folder: Path, constraint: str, message: str) -> None:
     spec = {
         "name": "one",
         "question": "Which is best?",
@@ -225,13 +223,13 @@ def test_unsatisfiable_constraints_are_refused(
         "search": {"also": HEADS, "constraints": [constraint], "trials_per_arm": 3, "objectives": OBJECTIVES},
     }
     (folder / "one.yaml").write_text(yaml.safe_dump(spec))
-    found = haltsweep("plan", "one.yaml")
-    assert found.code == 2
-    assert message in " ".join(found.err.split())
+    result = haltsweep("plan", "one.yaml")
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
-def test_a_launch_warns_of_repeated_params(haltsweep: Run, folder: Path) -> None:
+def test_launch_warns_of_repeated_params(haltsweep: Run, folder: Path) -> None:
     search = {"also": {"width": {"int": [16, 64], "step": "x2"}}, "trials_per_arm": 5}
-    told = launched(haltsweep, folder, {"width": 64}, search)
-    assert "there are fewer points than trials of the search: baseline 3 for 5" in " ".join(told.split())
-    assert math.isclose(float(rows(haltsweep)[0]["metric.valid/loss"]), 1.0)
+    output = launch_spec(haltsweep, folder, {"width": 64}, search)
+    assert "there are fewer points than trials of the search: baseline 3 for 5" in " ".join(output.split())
+    assert math.isclose(float(record_rows(haltsweep)[0]["metric.valid/loss"]), 1.0)

@@ -1,4 +1,4 @@
-"""Specs whose tasks read published files run to their end, from where the specs say the files are."""
+"""Specs whose tasks read published files run to their end, with files in the folder that the spec names."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.oracles.solvers import lra_image_solver, lra_retrieval_solver, lra_te
 from tests.support.processes.commands import Shell
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-SHORT = (
+SHORT_TRAINING = (
     "baseline.train.steps=2",
     "baseline.train.warmup_steps=1",
     "baseline.train.report_every=1",
@@ -20,37 +20,37 @@ SHORT = (
 )
 
 
-def pictures(folder: Path) -> None:
-    lra_image_solver.written(folder, 3, "python 2")
+def write_images(folder: Path) -> None:
+    lra_image_solver.write_files(folder, 3, "python 2")
 
 
-def papers(folder: Path) -> None:
-    lra_retrieval_solver.written(folder, 3)
+def write_papers(folder: Path) -> None:
+    lra_retrieval_solver.write_files(folder, 3)
 
 
-def reviews(folder: Path) -> None:
-    lra_text_solver.written(folder, 3)
+def write_reviews(folder: Path) -> None:
+    lra_text_solver.write_files(folder, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "files", "overrides"),
+    ("name", "write_files", "overrides"),
     [
-        ("lra-image", pictures, ()),
-        ("lra-retrieval", papers, ()),
-        ("lra-text", reviews, ("baseline.task.valid_examples=10",)),  # the files have 40 reviews
+        ("lra-image", write_images, ()),
+        ("lra-retrieval", write_papers, ()),
+        ("lra-text", write_reviews, ("baseline.task.valid_examples=10",)),  # the files have 40 reviews
     ],
 )
-def test_a_spec_of_published_files_runs_to_its_report(
-    name: str, files: Callable[[Path], None], overrides: tuple[str, ...], tmp_path: Path
+def test_spec_of_published_files_runs_to_its_report(
+    name: str, write_files: Callable[[Path], None], overrides: tuple[str, ...], tmp_path: Path
 ) -> None:
     shell = Shell.at(tmp_path)
     spec = load_spec(EXPERIMENTS / f"{name}.yaml", profile="small")
-    place = shell.folder / spec.baseline.task["folder"]
-    place.parent.mkdir()
-    files(place)
+    data_folder = shell.folder / spec.baseline.task["folder"]
+    data_folder.parent.mkdir()
+    write_files(data_folder)
     launched = shell.run(
-        *("launch", str(EXPERIMENTS / f"{name}.yaml"), *SHORT, *overrides),
+        *("launch", str(EXPERIMENTS / f"{name}.yaml"), *SHORT_TRAINING, *overrides),
         *("--profile", "small", "--driver", "inline"),
     )
     assert launched.code == 0, launched.err

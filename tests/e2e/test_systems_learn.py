@@ -1,4 +1,4 @@
-"""Every system fits a small batch of each task it was made for, to the last answer."""
+"""Every model fits a small batch of each task that it is made for, to the last answer."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,22 +40,22 @@ STACK = {
     "injection": False,
     "final_norm": "end",
 }
-"""As many blocks, with weights of their own."""
+"""A stack of as many blocks as the loops, with separate weights."""
 UT = {"gate": False, "halt": {"unit": "token", "transition": False}}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A system as settings of its model, and what it is to learn by heart."""
+    """Settings of a model, and the task that it must learn by heart."""
 
     label: str
     task: str
     model: dict[str, Any] = field(default_factory=dict)
     steps: int = 200
-    """Optimiser steps it may take; a few times as many as it needs."""
+    """Greatest number of optimiser steps; a few times as many as the model needs."""
 
 
-SYSTEMS: dict[str, tuple[Case, ...]] = {
+MODELS: dict[str, tuple[Case, ...]] = {
     "crvnn": (
         Case("crvnn", "listops", {"cell_width": 64}),
         Case(
@@ -105,30 +105,32 @@ SYSTEMS: dict[str, tuple[Case, ...]] = {
         Case("ut.causal", "flipflop", ATTENTION | UT | {"max_layers": 4, "causal": True}),
     ),
 }
-"""Model file to systems in sizes and steps at which each learns by heart: found by trying, stated nowhere
-else. A model that is not here learns ListOps in its small version."""
+"""By model file: variants with sizes and steps at which each learns by heart, found by trial.
+
+A model without an entry learns the small version of ListOps.
+"""
 EXAMPLES = 8
 
 
-def small(name: str) -> dict[str, Any]:
-    """Settings of the small version of a model, but for its width and its rates of dropout."""
+def small_settings(name: str) -> dict[str, Any]:
+    """Return the settings of the small version of a model, without its width and its rates of dropout."""
     raw: dict[str, Any] = model_contract(name)().every_arm()["small"]
     sizes = raw.keys() - {"name", "width"}
     return {field: raw[field] for field in raw if field in sizes and not field.endswith("dropout")}
 
 
 CASES = [
-    # One system of every model is enough to hear of a mistake soon.
+    # Quick test runs train one variant of every model.
     pytest.param(name, case, id=case.label, marks=() if case is cases[0] else pytest.mark.slow)
     for name in catalog.names("models")
-    for cases in [SYSTEMS.get(name) or (Case(name, "listops", small(name)),)]
+    for cases in [MODELS.get(name) or (Case(name, "listops", small_settings(name)),)]
     for case in cases
 ]
 
 
 @cache
 def small_batch(task: str) -> tuple[Batch, TaskShape]:
-    """The first training examples of a small form of the task."""
+    """Return the first training examples of a small form of the task."""
     name = task.partition(".")[0]
     config = task_catalog.task_config({"name": name} | TASKS[task])
     shape = task_catalog.shape(config)
@@ -139,11 +141,11 @@ def small_batch(task: str) -> tuple[Batch, TaskShape]:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_models_fit_a_small_batch(name: str, case: Case) -> None:
+def test_model_fits_a_small_batch(name: str, case: Case) -> None:
     batch, shape = small_batch(case.task)
     config = catalog.load("models", name).Config
-    still = {each: 0.0 for each in config.model_fields if each.endswith("dropout")}
-    model = build_model({"name": name, "width": 32} | still | case.model, shape, seed=1)
+    no_dropout = {each: 0.0 for each in config.model_fields if each.endswith("dropout")}
+    model = build_model({"name": name, "width": 32} | no_dropout | case.model, shape, seed=1)
     settings = {"steps": case.steps, "lr": 5e-3, "weight_decay": 0.0, "ponder_weight": 0.01}
     learner = Learner(model, train_config(settings), seed=1)
     for step in range(case.steps):

@@ -1,7 +1,7 @@
-"""Claims of papers beside what committed studies measured of them: the table of experiments/README.md.
+"""Claims of papers and the results of committed studies: the table of experiments/README.md.
 
-`python -m tests.experiments.claims` prints it. A study is a folder of `experiments/findings` with its
-`spec.yaml`, `report.md` and `claims.toml`, and in `sweep` what its report is computed from: plan and records.
+`python -m tests.experiments.claims` prints the table. A study is a folder of `experiments/findings` with
+`spec.yaml`, `report.md` and `claims.toml`, and in `sweep` the plan and the records of its report.
 """
 
 import tomllib
@@ -43,8 +43,7 @@ WRITTEN = {"before": "before the data", "after": "after the data", "with": "comm
 
 
 class Bounds(BaseModel):
-    """Interval in which a mean or ratio agrees with the direction of the claim; two ends where equality was
-    published."""
+    """Interval in which a mean or ratio agrees with the claim; it has two ends if the claim is equality."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     at_least: float = -inf
@@ -58,18 +57,18 @@ class Claim(BaseModel):
     claim: str
     source: str
     published: str
-    """The figures of the paper, or that it prints none."""
+    """The figures of the paper, or a statement that it prints none."""
     published_value: float | None = None
-    """The published difference, ratio or value in the unit of `metric`, where the paper prints it."""
+    """The published difference, ratio or value in the unit of `metric`, if the paper prints it."""
     arm: str
     metric: str
-    """`<split>/<quantity>`."""
+    """Name of the metric, `<split>/<quantity>`."""
     setting: str = ""
-    """The reading after training, e.g. `model.stop=batch`; empty as trained."""
+    """The setting of a re-evaluation, e.g. `model.stop=batch`; empty for the trained settings."""
     over: str = ""
-    """The arm by whose value, seed by seed, the value of `arm` is divided."""
+    """The arm whose values divide the values of `arm`, seed by seed."""
     minus: Literal["reference", "as trained", ""] = ""
-    """What is subtracted, seed by seed."""
+    """The arm whose values are subtracted, seed by seed."""
     expected: Bounds
     written: Literal["before", "after", "with"]
     """Whether the claim was committed before the data, after them, or in one commit with them, which does not
@@ -83,18 +82,18 @@ class Claim(BaseModel):
 
     @property
     def on_longer_inputs(self) -> bool:
-        """Whether the split holds longer inputs than the training data."""
+        """Return whether the split contains longer inputs than the training data."""
         return self.metric.startswith("length-")
 
 
 class Learnt(BaseModel):
-    """How a study shows that an arm has learnt its training data."""
+    """Evidence that an arm has learnt its training data."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     metric: str
-    """Accuracy at training lengths."""
+    """Metric of accuracy at training lengths."""
     published: dict[str, float]
-    """The same accuracy in the paper, by arm."""
+    """Published accuracy at training lengths, by arm."""
 
 
 class Claims(BaseModel):
@@ -106,7 +105,7 @@ class Claims(BaseModel):
 
 
 def studies() -> list[Path]:
-    """The folders of all studies that are done, by name."""
+    """Return the folders of all finished studies, by name."""
     return sorted(each.parent for each in FINDINGS.glob("*/sweep"))
 
 
@@ -118,7 +117,7 @@ def claims(study: Path) -> Claims:
 
 @cache
 def report(study: Path) -> Report:
-    """Computed anew from the committed plan and records."""
+    """Compute the report from the committed plan and records."""
     folder = SweepFolder(study / "sweep")
     return summarise(read_plan(folder), read_records(folder))
 
@@ -248,7 +247,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
 
 
 def table() -> str:
-    """Markdown."""
+    """Return the Markdown table."""
     rows = [row(study, claim) for study in studies() for claim in claims(study).claim]
     lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,7 +1,7 @@
 """Commit a finished sweep as a study: `python -m tests.experiments.keep RUNS/NAME experiments/findings/NAME`.
 
-Copies the plan, the report with the pictures of its primary outcomes, and the records without what names the
-machine that made them.
+The command copies the plan, the report with the pictures of its primary outcomes, and the records without
+names of the machine on which trials ran.
 """
 
 import re
@@ -22,7 +22,7 @@ PRIVATE = frozenset({"command", "directory", "host", "jobs"})
 
 
 def keep(sweep: Path, study: Path) -> None:
-    """Put into `study` what its report and its claims are computed from."""
+    """Copy the data of the report and of the claims into `study`."""
     source, kept = SweepFolder(sweep), SweepFolder(study / "sweep")
     kept.root.mkdir(parents=True, exist_ok=True)
     for name in (source.plan.name, MANIFEST):

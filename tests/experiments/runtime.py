@@ -1,4 +1,4 @@
-"""Time and FLOPs under a bound on layers beside the published times, as ratios.
+"""Time and FLOPs under a bound on layers, compared with the published times, as ratios.
 
 `python -m tests.experiments.runtime` prints the table of experiments/README.md.
 """
@@ -11,17 +11,17 @@ from tests.experiments.claims import FINDINGS, report
 from tests.experiments.tables import TABLES
 
 NAMED = {"baseline": "GUT", "upperbound": "GUT Upperbound", "no-halt-upperbound": "GUT No Halt Upperbound"}
-"""Our arms, and what the published table calls them."""
+"""Arms of the spec and their names in the published table."""
 ARMS = ("baseline", "compact", "upperbound", "no-halt-upperbound")
 BOUNDS = (10, 20, 30, 40)
 UNIT = ("no-halt-upperbound", 10)
-"""Ratios are to this arm under this bound: what it does is the same whatever halts."""
+"""Arm and bound to which ratios refer: its work does not depend on halting."""
 SECONDS, FLOPS = "train/seconds_per_epoch", "near-iid/flops"
 HEADERS = ("arm", "bound", "time, published", "time, here", "FLOPs of an input, here")
 
 
 def published() -> dict[tuple[str, int], float]:
-    """Seconds of an epoch by arm and bound: Ray Chowdhury and Caragea, Table 5."""
+    """Return the seconds of an epoch by arm and bound: Ray Chowdhury and Caragea, Table 5."""
     with (TABLES / "p000_table5_runtime.csv").open(encoding="utf-8", newline="") as file:
         seconds = {(row["system"], row["variant"]): float(row["value"]) for row in csv.DictReader(file)}
     return {
@@ -32,7 +32,7 @@ def published() -> dict[tuple[str, int], float]:
 
 
 def ratio(metric: str, arm: str, bound: int) -> str:
-    """Mean over seeds of each seed's own ratio, with its interval."""
+    """Return the mean over seeds of the ratios of each seed, with its interval."""
     values = {
         cell.arm: dict(cell.by_seed)
         for cell in report(FINDINGS / "gut-runtime").cells
@@ -43,7 +43,7 @@ def ratio(metric: str, arm: str, bound: int) -> str:
 
 
 def table() -> str:
-    """Markdown."""
+    """Return the Markdown table."""
     paper = published()
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Published tables, and what is wrong with a row of a spec that quotes one."""
+"""Published tables, and differences between a table and a row of a spec that quotes it."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ METRICS: Mapping[str, tuple[set[str], Decimal, str]] = {
     "BLEU": ({"bleu"}, Decimal(1), "mean"),
     "seconds_per_epoch": ({"seconds_per_epoch"}, Decimal(1), "mean"),
 }
-"""A table's unit: what we call the quantity, by what the value is divided, and which statistic it is."""
+"""By unit of a table: our quantity, the divisor of the value, and the statistic."""
 
 LISTOPS = {
     "near-iid": "near-IID (len<=1000, args<=5)",
@@ -65,7 +65,7 @@ COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("004", "Table 2"): DEPTHS,
     ("004", "Table 3"): OPERATORS,
 }
-"""By paper and table: our split and its column. A row whose split does not tell it names its `column`."""
+"""By paper and table: our split and its column. A row may name another `column`."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Entry:
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All numbers of all tables."""
+    """Return all numbers of all tables."""
     found = []
     for path in sorted(TABLES.glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
@@ -99,7 +99,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def quoted(row: Published, split: str) -> list[Entry]:
-    """The numbers that `row` quotes for `split`, by paper, table, row and column."""
+    """Return the numbers that `row` quotes for `split`, by paper, table, row and column."""
     said = row.reference
     if said is None:
         return []
@@ -114,7 +114,7 @@ def quoted(row: Published, split: str) -> list[Entry]:
 
 
 def problems(row: Published, problem_of: str | None = None) -> Iterator[str]:
-    """What is wrong with a row; `problem_of` narrows looped tasks, whose table has one row a task."""
+    """Yield the faults of a row; `problem_of` selects a task of the table of looped models."""
     for split, ours in row.values.items():
         found = [each for each in quoted(row, split) if problem_of in (None, each.task)]
         if len(found) != 1:
@@ -177,4 +177,4 @@ SYSTEMS: Mapping[tuple[str, str], Mapping[str, Any]] = {
         "GUT No Halt Upperbound": {"halt": None},
     }.items()
 }
-"""What the arm that a published system stands beside must be, read as the row says."""
+"""Required settings of the arm that is compared with a published model."""

@@ -1,4 +1,4 @@
-"""The claims of experiments/README.md: every number is computed from committed records."""
+"""The claims of experiments/README.md follow from committed records."""
 
 import pytest
 
@@ -22,21 +22,21 @@ from tests.experiments.claims import (
 from tests.experiments.tables import EXPERIMENTS
 
 LARGEST = 1_000_000
-"""Bytes of records that a study may commit."""
+"""Greatest size in bytes of the records of a study."""
 STUDIES = {study.name: study for study in studies()}
 DECIDED = 4
-"""So many claims at least are decided."""
+"""Minimum number of decided claims."""
 
 
-def test_the_table_of_claims_is_what_the_records_give():
+def test_table_of_claims_equals_the_records():
     assert table() in (EXPERIMENTS / "README.md").read_text()
 
 
-def test_the_table_of_times_is_what_the_records_give():
+def test_table_of_times_equals_the_records():
     assert runtime.table() in (EXPERIMENTS / "README.md").read_text()
 
 
-def test_claims_are_decided_one_way_or_the_other():
+def test_enough_claims_are_decided():
     found = [row(study, claim) for study in studies() for claim in claims(study).claim]
     directions, sizes = ([each[place].strip("*") for each in found] for place in (6, 7))
     assert set(directions) <= {"agrees", "contradicts", "undecided", NO_VERDICT}
@@ -45,7 +45,7 @@ def test_claims_are_decided_one_way_or_the_other():
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_no_claim_on_longer_inputs_is_judged_where_an_arm_has_not_learnt_its_training_data(study):
+def test_claims_on_longer_inputs_require_learnt_training_data(study):
     for claim in claims(study).claim:
         learnt = at_training_lengths(study, claim)
         assert bool(learnt) == claim.metric.startswith("length-")
@@ -56,7 +56,7 @@ def test_no_claim_on_longer_inputs_is_judged_where_an_arm_has_not_learnt_its_tra
 @pytest.mark.parametrize("name", STUDIES)
 def test_study_is_complete(name):
     folder = SweepFolder(STUDIES[name] / "sweep")
-    assert report(STUDIES[name]).left == 0, "every trial has ended"
+    assert report(STUDIES[name]).left == 0, "every trial must have ended"
     assert folder.records.stat().st_size < LARGEST
     assert (STUDIES[name] / "report.md").is_file()
     assert claims(STUDIES[name]).claim
@@ -64,7 +64,7 @@ def test_study_is_complete(name):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "verdict"),
     [
         (0.1, 0.3, "agrees"),
         (-0.3, -0.1, "contradicts"),
@@ -74,12 +74,12 @@ def test_study_is_complete(name):
         (None, None, "undecided"),
     ],
 )
-def test_a_verdict_needs_the_whole_interval(low, high, said):
-    assert direction(Estimate(8, 0.2, low, high), Bounds(at_least=0.0, at_most=0.5)) == said
+def test_verdict_requires_the_whole_interval(low, high, verdict):
+    assert direction(Estimate(8, 0.2, low, high), Bounds(at_least=0.0, at_most=0.5)) == verdict
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "published", "said"),
+    ("low", "high", "published", "verdict"),
     [
         (0.01, 0.08, 0.0, "outside"),
         (0.01, 0.08, 0.05, "inside"),
@@ -87,5 +87,5 @@ def test_a_verdict_needs_the_whole_interval(low, high, said):
         (None, None, 0.05, "undecided"),
     ],
 )
-def test_a_size_is_that_of_the_paper_inside_the_interval_alone(low, high, published, said):
-    assert size(Estimate(8, 0.05, low, high), published) == said
+def test_size_agrees_if_the_interval_contains_the_published_number(low, high, published, verdict):
+    assert size(Estimate(8, 0.05, low, high), published) == verdict

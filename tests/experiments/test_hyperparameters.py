@@ -1,7 +1,7 @@
-"""Specs that quote published values have published settings: of the papers, then of the released code.
+"""Specs that quote published values have the settings of the papers, and else of the released code.
 
-Where the two differ the text counts, and the released value is an arm (Long Range Arena's bound on layers,
-chunks of flip-flop), but for dropout on logical inference, where the arm has the text's.
+If the two differ, the paper counts, and an arm has the released value (Long Range Arena's bound on layers,
+chunks of flip-flop). Dropout on logical inference is an exception: an arm has the value of the paper.
 """
 
 from functools import cache
@@ -169,7 +169,7 @@ def chunks(size: int, slots: int, updates: int = 1) -> dict[str, Any]:
 
 
 def looped(heads: int, layers: int, interval: int, ema: float | None, growths: int = 18) -> dict[str, Any]:
-    """The rate falls once the curriculum has grown from 1 to its end, `growths` times."""
+    """Return settings whose learning rate falls after the curriculum has grown `growths` times to its end."""
     return {
         "model.heads": heads,
         LAYERS: layers,
@@ -258,10 +258,12 @@ def arms(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "arm"), FACTS)
-def test_settings_are_those_of_the_paper(name: str, arm: str) -> None:
-    settings, wanted = arms(name)[arm], FACTS[name, arm]
-    found = {path: lookup(settings, path) for path in wanted}
-    assert {path: list(each) if isinstance(each, tuple) else each for path, each in found.items()} == wanted
+def test_settings_equal_those_of_the_paper(name: str, arm: str) -> None:
+    settings, expected = arms(name)[arm], FACTS[name, arm]
+    actual = {path: lookup(settings, path) for path in expected}
+    assert {
+        path: list(each) if isinstance(each, tuple) else each for path, each in actual.items()
+    } == expected
 
 
 SEARCHES = {
@@ -272,7 +274,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_searches_try_the_published_settings_first_and_confirm_them_unsearched(name: str) -> None:
+def test_searches_start_with_the_published_settings(name: str) -> None:
     task, model = SEARCHES[name], name.split("-")[1]
     spec = {"listops": "listops-o"}.get(task, task)
     label = {"gut": "gut" if task == "flipflop" else "baseline"}.get(model, model)

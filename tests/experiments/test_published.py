@@ -1,4 +1,4 @@
-"""Every published number in a spec is that of its table, row and column, beside the system it is of."""
+"""Every published number in a spec equals its table, row and column, and belongs to the compared model."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,7 +22,7 @@ LOOPED = {
     "looped-binary-sum": "Binary Sum",
     "looped-unique-set": "Unique Set",
 }
-NOWHERE = {
+UNLISTED = {
     "p001_table1_listops.csv": "all but UT -Halt is in paper 000 with the same values",
     "p001_table2_logical_inference.csv": "all but UT -Halt is in paper 000 with more digits",
     "p001_table3_flipflop.csv": "all in paper 000",
@@ -31,11 +31,11 @@ NOWHERE = {
     "p003_table1_design.csv": "no scores",
     "p003_table2_hyperparameters.csv": "settings, no scores",
 }
-"""Files of which some or all numbers stand nowhere, and why."""
-UNITS_NOWHERE = {"valid_loss"}
-"""Quantities that we do not measure as published: see the comments of the specs."""
+"""Files with numbers that no spec quotes, and the reason."""
+UNLISTED_UNITS = {"valid_loss"}
+"""Quantities that haltsweep measures otherwise: see the comments of the specs."""
 SIZES = {"params_millions": "parameters", "MACs_millions": "macs"}
-"""Units of published sizes, and the key of a row that quotes them."""
+"""By unit of published sizes: the key of a row that quotes them."""
 
 
 def rows() -> list[tuple[str, Published]]:
@@ -43,13 +43,13 @@ def rows() -> list[tuple[str, Published]]:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_every_value_is_that_of_its_table_row_and_column(path: Path) -> None:
+def test_every_value_equals_its_table_row_and_column(path: Path) -> None:
     for place, row in enumerate(load_spec(path).published):
         assert list(problems(row, LOOPED.get(path.stem))) == [], f"published[{place}]"
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_every_value_stands_beside_the_system_it_is_of(path: Path) -> None:
+def test_every_value_belongs_to_the_compared_model(path: Path) -> None:
     source = read_spec(path)
     arms = {(each.request.label, _cell(each.request)): each for each in resolve(source.spec, Faults(source))}
     for row in source.spec.published:
@@ -58,9 +58,9 @@ def test_every_value_stands_beside_the_system_it_is_of(path: Path) -> None:
         settings: Any = arms[row.arm, tuple(row.cell.items())].system.settings
         for path_, value in row.posthoc.items():
             settings = with_value(settings, path_, value)
-        wanted = SYSTEMS[row.reference.system, row.reference.variant or ""]
-        found = {field: lookup(settings["model"], field) for field in wanted}
-        assert found == dict(wanted), f"{row.arm} is no {row.reference.system} {row.reference.variant}"
+        expected = SYSTEMS[row.reference.system, row.reference.variant or ""]
+        actual = {field: lookup(settings["model"], field) for field in expected}
+        assert actual == dict(expected), f"{row.arm} is no {row.reference.system} {row.reference.variant}"
 
 
 def _cell(request: ArmRequest) -> tuple[tuple[str, Any], ...]:
@@ -68,12 +68,12 @@ def _cell(request: ArmRequest) -> tuple[tuple[str, Any], ...]:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_small_profiles_have_nothing_published_beside_them(path: Path) -> None:
+def test_small_profiles_have_no_published_values(path: Path) -> None:
     for name in profile_names(path):
         assert load_spec(path, profile=name).published == ()
 
 
-def test_every_number_stands_somewhere_or_it_is_said_why_not() -> None:
+def test_every_number_is_quoted_or_has_a_reason() -> None:
     used = Counter(
         each
         for name, row in rows()
@@ -84,15 +84,15 @@ def test_every_number_stands_somewhere_or_it_is_said_why_not() -> None:
     lost = [
         each
         for each in entries()
-        if each not in used and each.file not in NOWHERE and each.unit not in {*UNITS_NOWHERE, *SIZES}
+        if each not in used and each.file not in UNLISTED and each.unit not in {*UNLISTED_UNITS, *SIZES}
         if (each.system, each.variant) != ("SUT base", "full")  # which is SUT base of Table 1
     ]
     assert lost == []
-    partly = {each.file for each in used}.intersection(NOWHERE)
+    partly = {each.file for each in used}.intersection(UNLISTED)
     assert partly == {"p001_table1_listops.csv", "p001_table2_logical_inference.csv"}
 
 
-def test_sizes_are_those_of_their_systems_and_each_stands_somewhere() -> None:
+def test_published_sizes_equal_those_of_the_models() -> None:
     printed = {
         (each.paper, each.table, each.system, each.variant, SIZES[each.unit]): float(each.value) * 1e6
         for each in entries()
@@ -128,7 +128,7 @@ GOOD = {
     [
         ({}, []),
         (
-            {"values": {"lra": {"value": 0.832, "std": 0.011}}},  # the number of another column
+            {"values": {"lra": {"value": 0.832, "std": 0.011}}},  # this is the number of another column
             ["lra: must be 0.098, got 0.832"],
         ),
         ({"values": {"lra": 0.098}}, ["lra: std must be 0.011, got None"]),
@@ -150,13 +150,13 @@ GOOD = {
         ),
     ],
 )
-def test_a_number_of_another_row_column_or_statistic_is_seen(
+def test_number_of_another_row_column_or_statistic_is_found(
     change: dict[str, Any], expected: list[str]
 ) -> None:
     assert list(problems(Published.model_validate(GOOD | change))) == expected
 
 
-def test_units_of_tables_are_known() -> None:
-    numeric = {each.unit for each in entries() if each.file not in NOWHERE}
-    assert numeric <= {*METRICS, *UNITS_NOWHERE, *SIZES}
+def test_units_of_all_tables_are_known() -> None:
+    numeric = {each.unit for each in entries() if each.file not in UNLISTED}
+    assert numeric <= {*METRICS, *UNLISTED_UNITS, *SIZES}
     assert Reference(paper="000", table="Table 1", system="GUT").variant is None

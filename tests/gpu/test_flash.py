@@ -1,4 +1,4 @@
-"""Every FlashAttention kernel that is there computes the explicit product, and drops by its key."""
+"""Every installed FlashAttention kernel equals the explicit product, and drops weights by its key."""
 
 import pytest
 import torch
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> flash.FlashKernel:
-    """The only kernel there is."""
-    found = KERNELS[request.param]
-    monkeypatch.setattr(flash, "flash_kernels", lambda: (found,))
-    return found
+    """The only available kernel."""
+    flash_kernel = KERNELS[request.param]
+    monkeypatch.setattr(flash, "flash_kernels", lambda: (flash_kernel,))
+    return flash_kernel
 
 
 def packed(lengths: tuple[int, ...], seed: int) -> tuple[Tensor, Packing]:
@@ -32,7 +32,7 @@ def packed(lengths: tuple[int, ...], seed: int) -> tuple[Tensor, Packing]:
 
 
 def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: bool) -> list[Tensor]:
-    """Output and gradients, in 32 bits."""
+    """Return output and gradients, in 32 bits."""
     q, queries = packed(lengths, 0)
     others = tuple(reversed(lengths)) if cross else lengths
     (k, keys), (v, _) = packed(others, 1), packed(others, 2)
@@ -46,13 +46,13 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize(("causal", "cross"), [(False, False), (True, False), (False, True)])
 def test_flash_equals_the_explicit_product(lengths: tuple[int, ...], causal: bool, cross: bool) -> None:
-    theirs = passes("flash", lengths, causal=causal, cross=cross)
-    ours = passes("math", lengths, causal=causal, cross=cross)
-    for one, other in zip(theirs, ours, strict=True):
-        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2)
+    flash_values = passes("flash", lengths, causal=causal, cross=cross)
+    explicit_values = passes("math", lengths, causal=causal, cross=cross)
+    for actual, expected in zip(flash_values, explicit_values, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=3e-2, atol=3e-2)
 
 
-def test_dropped_weights_are_those_of_the_key(kernel: flash.FlashKernel) -> None:
+def test_dropped_weights_depend_on_the_key(kernel: flash.FlashKernel) -> None:
     if not kernel.drops:
         pytest.skip(f"{kernel.name} cannot drop weights")
     (q, packing), (k, _), (v, _) = (packed(LENGTHS["ragged"], seed) for seed in range(3))

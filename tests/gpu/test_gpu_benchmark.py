@@ -1,4 +1,4 @@
-"""The benchmark that needs a GPU says so, and its measuring works where there is none."""
+"""The GPU benchmark refuses to run without a GPU, and its measuring works on any device."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from tests.benchmarks import gpu, systems
 TINY = {"width": 8, "heads": 2, "batch": 2, "length": 6, "repeats": 1, "warm_up": 0}
 
 
-def test_without_cuda_it_measures_nothing_and_says_what_to_run(
+def test_benchmark_without_cuda_names_an_alternative(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -22,7 +22,7 @@ def test_without_cuda_it_measures_nothing_and_says_what_to_run(
     assert output.err.strip() == gpu.REFUSAL
 
 
-def test_a_row_is_measured_on_any_device() -> None:
+def test_benchmark_measures_a_row_on_any_device() -> None:
     options = argparse.Namespace(device="cpu", precision="bf16", flash=False, **TINY)
     row = gpu.measure("gut", systems.SYSTEMS["gut"], options)
     assert row["step ms"] > 0

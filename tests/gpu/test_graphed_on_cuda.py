@@ -1,4 +1,4 @@
-"""CUDA graphs of training steps do what the steps do when they are run; on the CPU they are recordings."""
+"""CUDA graphs of training steps equal ordinary steps; on the CPU they are recordings."""
 
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def engine_on(device: str) -> Engine:
 
 
 @on_devices(CASES)
-def test_a_replay_does_what_the_pass_does(case: dict[str, Any], device: str) -> None:
-    """Shapes alternate; dropout is that of the step."""
+def test_replay_equals_the_pass(case: dict[str, Any], device: str) -> None:
+    """Shapes alternate, and dropout is that of the step."""
     one, other = (learner(case, device, engine) for engine in (engine_on(device), RunningEngine()))
     for step in range(8):
         given = batch(LENGTHS[step % len(LENGTHS)])
@@ -60,7 +60,7 @@ PRECISIONS = {each: {"precision": each} for each in ("fp32", "bf16", "fp16")}
 
 
 @on_devices(PRECISIONS, rehearse=["fp32", "bf16"])
-def test_steps_learn_what_other_steps_learn(case: dict[str, Any], device: str) -> None:
+def test_graphed_steps_learn_like_ordinary_steps(case: dict[str, Any], device: str) -> None:
     raw = CASES["gut"]
     for train in (case, case | {"accumulate": 2}):
         one, other = learner(raw, device, engine_on(device), **train), learner(raw, device, **train)
@@ -75,7 +75,7 @@ def test_steps_learn_what_other_steps_learn(case: dict[str, Any], device: str) -
 
 @pytest.mark.gpu
 @needs_cuda
-def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
+def test_resumed_training_equals_an_undisturbed_one(tmp_path: Path) -> None:
     model = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4, "attention": "math"}
     train = {**TRAIN, "steps": 50, "report_every": 10, "graph": True}
     job = Job({"task": dict(TASK), "model": model, "train": train}, 1, data_dir=tmp_path / "data")
@@ -88,7 +88,7 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path: Path) -
 
 @pytest.mark.gpu
 @needs_cuda
-def test_a_replay_does_not_move_the_generator() -> None:
+def test_replay_does_not_advance_the_generator() -> None:
     one = learner(CASES["gut, fused attention that drops"], "cuda", engine_on("cuda"))
     before = torch.cuda.get_rng_state()
     for step in range(3):

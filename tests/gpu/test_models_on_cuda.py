@@ -1,4 +1,4 @@
-"""On CUDA every model computes what it computes on the CPU, in every way to halt and to save work."""
+"""On CUDA every model computes the same as on the CPU, in all modes of halting and early exit."""
 
 import gc
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.gpu.devices import needs_cuda, on_devices
-from tests.support.specs.box import built, every, one
+from tests.support.specs.box import all_arms, built, single_change
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -21,15 +21,15 @@ from trainables.training.step import Learner, one_step
 from trainables.types import Batch, Encoded, Output
 
 UNIT = "universal, halt.unit=token"
-CASES, EXITS = every("arm") | {UNIT: one(*UNIT.split(", "))}, every("exiting")
+CASES, EXITS = all_arms("arm") | {UNIT: single_change(*UNIT.split(", "))}, all_arms("exiting")
 EXACT = {"dropout": 0.2, "attention_dropout": 0.1, "attention": "math", "kernel": "math"}
-"""Dropout with masks that are the same on every device, in attention too."""
+"""Settings whose dropout masks are the same on every device, also in attention."""
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WIDE = {"width": 128, "heads": 4, "feedforward_width": 256, "layers": 6, "test_layers": 6, "max_layers": 6}
 GPU_MEMORY_FACTOR = 1.5
-"""What a step may take on CUDA of what was estimated: sums have temporary parts."""
+"""Greatest ratio of used to estimated memory of a step on CUDA: sums have temporary parts."""
 WORKSPACES = 2 * (32 << 20)
-"""Bytes that cuBLAS takes beside: 32 MiB on Hopper, for the thread of the forward pass and for autograd's."""
+"""Bytes of cuBLAS workspaces: 32 MiB on Hopper for each of the threads of forward pass and autograd."""
 
 
 def moved(given: Batch, device: str) -> Batch:
@@ -49,7 +49,7 @@ def trained(model: nn.Module, given: Batch, device: str) -> tuple[Tensor, Encode
 
 
 @on_devices(CASES, rehearse=[UNIT, "crvnn, small"])
-def test_a_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
+def test_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
     raw, given = having(case, **EXACT), batch(LENGTHS)
     loss, encoded, gradients = trained(built(raw), given, "cpu")
     other_loss, other_encoded, other_gradients = trained(built(raw), given, device)
@@ -74,8 +74,8 @@ def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
 
 
 @on_devices(CASES)
-def test_padding_and_company_change_nothing(case: dict[str, Any], device: str) -> None:
-    """Rows of 1 to 9 tokens, without padding inside and with more of it outside."""
+def test_padding_and_other_rows_change_nothing(case: dict[str, Any], device: str) -> None:
+    """Rows have 1 to 9 tokens, and run alone or in a padded batch."""
     model = built(case).eval().to(device)
     together = model(moved(batch(LENGTHS), device)).encoded
     wider = model(moved(batch(LENGTHS, width=14), device)).encoded
@@ -90,7 +90,7 @@ def test_padding_and_company_change_nothing(case: dict[str, Any], device: str) -
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @on_devices(CASES)
-def test_sums_of_halting_stay_in_32_bits(case: dict[str, Any], device: str, precision: str) -> None:
+def test_halting_sums_stay_in_32_bits(case: dict[str, Any], device: str, precision: str) -> None:
     model = build_model(case, SHAPE, SEED, device=device).eval()
     given = moved(batch(LENGTHS), device)
     with torch.autocast(device, dtype=PRECISIONS[precision]):
@@ -103,7 +103,7 @@ def test_sums_of_halting_stay_in_32_bits(case: dict[str, Any], device: str, prec
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @on_devices(CASES, rehearse=["transformer, small"])
-def test_steps_of_training_lower_the_loss(case: dict[str, Any], device: str, precision: str) -> None:
+def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precision: str) -> None:
     if (device, precision) == ("cpu", "fp16"):
         return
     settings = train_config({"steps": 20, "lr": 3e-3, "precision": precision})
@@ -117,12 +117,12 @@ def test_steps_of_training_lower_the_loss(case: dict[str, Any], device: str, pre
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_memory_stays_near_the_estimate(case: dict[str, Any]) -> None:
+def test_memory_use_is_close_to_the_estimate(case: dict[str, Any]) -> None:
     raw = having(case, **WIDE, attention_dropout=0.0)
     rows, length = 32, 100
     estimate = costs.peak_memory_bytes(model_config(raw), SHAPE, rows, length)
     gc.collect()
-    before = torch.cuda.memory_allocated()  # what tests before this one have left
+    before = torch.cuda.memory_allocated()  # memory of earlier tests
     learner = Learner(build_model(raw, SHAPE, SEED, device="cuda"), train_config({"steps": 2}), seed=SEED)
     given = moved(synthetic_batch(SHAPE, n=rows, length=length, seed=SEED), "cuda")
     set_dropout_context(learner.model, SEED, 0)

@@ -1,4 +1,4 @@
-"""A sweep from Python: planned, run, continued and reported, with functions of scripts and of no module."""
+"""Sweeps from Python are planned, run, resumed and reported, with functions of scripts and local ones."""
 
 import os
 import runpy
@@ -30,19 +30,19 @@ def folder(tmp_path, monkeypatch):
         yield tmp_path
 
 
-def made(offset):
+def make_train(offset):
     def train(settings, trial):
-        found = {f"{split}/loss": settings["x"] + offset + trial.seed / 100 for split in trial.splits}
-        trial.report(1, {"valid/loss": settings["x"]} | found)
+        metrics = {f"{split}/loss": settings["x"] + offset + trial.seed / 100 for split in trial.splits}
+        trial.report(1, {"valid/loss": settings["x"]} | metrics)
 
     return train
 
 
-def test_a_function_without_a_module_is_planned_and_faults_are_told_of_the_spec(folder):
-    sweep = Sweep(SPEC, made(0))
+def test_local_function_is_planned_and_faults_name_the_spec(folder):
+    sweep = Sweep(SPEC, make_train(0))
     assert sweep.plan().trainable == "haltsweep_code.mine:trainable"
     assert [arm.name for arm in sweep.plan().arms] == ["baseline", "one"]
-    wrong = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, made(0))
+    wrong = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, make_train(0))
     with pytest.raises(
         InputError, match=r"^spec: arms\.one\.set\.y: haltsweep_code\.mine:trainable has no field y"
     ):
@@ -52,7 +52,7 @@ def test_a_function_without_a_module_is_planned_and_faults_are_told_of_the_spec(
 @pytest.mark.parametrize(
     ("spec", "trainable", "expected"),
     [
-        ({}, made(0), "a spec must have a name"),
+        ({}, make_train(0), "a spec must have a name"),
         (SPEC, 3, "a trainable must be a function or a class, or its module:name, got 3"),
         (
             SPEC | {"notes": object()},
@@ -61,21 +61,21 @@ def test_a_function_without_a_module_is_planned_and_faults_are_told_of_the_spec(
         ),
     ],
 )
-def test_what_is_no_sweep_is_refused(spec, trainable, expected):
+def test_invalid_sweep_is_refused(spec, trainable, expected):
     with pytest.raises(InputError, match=expected):
         Sweep(spec, trainable).plan()
 
 
-def test_a_function_that_cannot_be_sent_is_refused(folder):
+def test_function_that_cannot_be_pickled_is_refused(folder):
     with (folder / "log").open("w") as log, pytest.raises(InputError, match="create open files, locks"):
         Sweep(SPEC, lambda settings, trial: log.write("x")).plan()
 
 
 @pytest.mark.slow
-def test_a_sweep_is_run_changed_and_continued(folder):
-    """What a function closes over travels with it."""
-    assert Sweep(SPEC, made(5)).run("inline", tracking="none").exit_code == 0
-    report = Sweep(SPEC, made(5)).report()
+def test_sweep_is_run_changed_and_resumed(folder):
+    """Trials get the variables that a function closes over."""
+    assert Sweep(SPEC, make_train(5)).run("inline", tracking="none").exit_code == 0
+    report = Sweep(SPEC, make_train(5)).report()
     losses = dict(
         zip(report.trials["trial_id"].to_pylist(), report.trials["metric.test/loss"].to_pylist(), strict=True)
     )
@@ -83,9 +83,9 @@ def test_a_sweep_is_run_changed_and_continued(folder):
     assert report.measurements.num_rows == 12
     assert any("one" in each.line for each in report.summary.verdicts)
     assert (folder / "runs" / "mine" / "report" / "report.html").is_file()
-    assert Sweep(SPEC, made(5)).run("inline", tracking="none").exit_code == 0  # there is nothing left to run
+    assert Sweep(SPEC, make_train(5)).run("inline", tracking="none").exit_code == 0  # all trials have ended
     with pytest.raises(InputError, match="mine"):
-        Sweep(SPEC | {"question": "Another?"}, made(5)).run("inline", tracking="none")
+        Sweep(SPEC | {"question": "Another?"}, make_train(5)).run("inline", tracking="none")
 
 
 SCRIPT = """
@@ -105,7 +105,7 @@ GUARD
 
 
 @pytest.mark.slow
-def test_a_function_of_a_script_is_imported_from_its_file(folder):
+def test_function_of_a_script_is_imported_from_its_file(folder):
     code = SCRIPT.replace("GUARD", 'if __name__ == "__main__":').replace("DRIVER", "ray")
     (folder / "study.py").write_text(code)
     done = subprocess.run(
@@ -119,7 +119,7 @@ def test_a_function_of_a_script_is_imported_from_its_file(folder):
     assert done.stdout.splitlines()[-2:] == ["study:train 0", "[0.01, 0.02, 0.03, 1.01, 1.02, 1.03]"], done
 
 
-def test_a_script_that_begins_a_sweep_when_it_is_imported_is_told(folder):
+def test_script_that_starts_a_sweep_on_import_is_refused(folder):
     (folder / "study.py").write_text(SCRIPT.replace("GUARD", "if True:").replace("DRIVER", "inline"))
     with pytest.raises(
         InputError, match='put the code that starts the sweep below `if __name__ == "__main__":`'

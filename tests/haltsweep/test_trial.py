@@ -1,4 +1,4 @@
-"""Training code is debugged without a sweep by a stand-in for its trial."""
+"""A stand-in for the trial lets users debug training code without a sweep."""
 
 import random
 from pathlib import Path
@@ -14,33 +14,35 @@ from trainables.protocol import Job
 
 def train(settings, trial):
     for step in (1, 2):
-        drawn = {"valid/python": random.random(), "valid/torch": torch.rand(()).item()}
-        drawn |= {"valid/numpy": np.random.random(), "valid/own": trial.generator("own").random()}  # noqa: NPY002
-        trial.report(step, drawn | {f"{split}/seed": trial.seed_of("x") for split in trial.splits})
+        random_numbers = {"valid/python": random.random(), "valid/torch": torch.rand(()).item()}
+        random_numbers |= {"valid/numpy": np.random.random(), "valid/own": trial.generator("own").random()}  # noqa: NPY002
+        trial.report(step, random_numbers | {f"{split}/seed": trial.seed_of("x") for split in trial.splits})
 
 
-def test_a_stand_in_collects_what_a_sweep_would_measure(tmp_path: Path) -> None:
+def test_stand_in_collects_reports(tmp_path: Path) -> None:
     trial = Trial(seed=3, splits=["test"], folder=tmp_path)
     train({}, trial)
     assert [each["step"] for each in trial.reports] == [1, 2]
     assert trial.reports[-1].keys() >= {"valid/torch", "test/seed"}
     assert (trial.phase, trial.folder) == ("confirm", tmp_path)
-    again = Trial(seed=3, splits=["test"])
-    train({}, again)
-    assert again.reports == trial.reports
-    other = Trial(seed=4)
-    train({}, other)
-    assert all(other.reports[0][name] != trial.reports[0][name] for name in ("valid/python", "valid/numpy"))
+    same_seed = Trial(seed=3, splits=["test"])
+    train({}, same_seed)
+    assert same_seed.reports == trial.reports
+    other_seed = Trial(seed=4)
+    train({}, other_seed)
+    assert all(
+        other_seed.reports[0][name] != trial.reports[0][name] for name in ("valid/python", "valid/numpy")
+    )
 
 
-def test_a_stand_in_refuses_what_a_sweep_refuses() -> None:
+def test_stand_in_refuses_invalid_reports() -> None:
     trial = Trial()
     trial.report(2, {"valid/loss": 1.0})
     with pytest.raises(ValueError, match="steps must increase, got 2 after 2"):
         trial.report(2, {"valid/loss": 1.0})
 
 
-def test_the_current_trial_is_that_of_the_sweep_and_else_a_stand_in() -> None:
+def test_current_trial_is_that_of_the_sweep_or_a_stand_in() -> None:
     assert isinstance(current_trial(), Trial)
     assert current_trial() is current_trial()
     workload = FunctionWorkload(

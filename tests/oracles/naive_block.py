@@ -1,7 +1,8 @@
 """One Transformer block for one sequence, written from the equations: loops over positions and heads.
 
-Parameters come as a mapping from qualified names; `at` is the prefix of a module. Shares no code with the
-product. Eq. numbers: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt.
+Parameters are a mapping from qualified names; `at` is the prefix of a module. No code of the product is used.
+Equation numbers refer to Ray Chowdhury and Caragea, Investigating Recurrent Transformers with
+Dynamic Halt.
 """
 
 import math
@@ -44,40 +45,40 @@ def xpos(x: Tensor, position: int, sign: int) -> Tensor:
 def attention(
     p: Parameters, at: str, queries: Vectors, sources: Vectors, heads: int, causal: bool = False
 ) -> list[Tensor]:
-    """Eq. 3-4, before residual and dropout; positions are indices in the sequence."""
+    """Apply Eq. 3-4, before residual and dropout; positions are indices in the sequence."""
     q = [p[f"{at}.query.weight"] @ x for x in queries]
     k = [p[f"{at}.key.weight"] @ x for x in sources]
     v = [p[f"{at}.value.weight"] @ x for x in sources]
     size = q[0].shape[0] // heads
     heads_out = []
     for h in range(heads):
-        cut = slice(h * size, (h + 1) * size)
-        keys = [xpos(each[cut], u, -1) for u, each in enumerate(k)]
+        columns = slice(h * size, (h + 1) * size)
+        keys = [xpos(vector[columns], u, -1) for u, vector in enumerate(k)]
         out = []
-        for t, each in enumerate(q):
-            query = xpos(each[cut], t, +1)
+        for t, vector in enumerate(q):
+            query = xpos(vector[columns], t, +1)
             visible = t + 1 if causal else len(keys)
             weights = torch.softmax(torch.stack([query @ key / math.sqrt(size) for key in keys[:visible]]), 0)
-            out.append(sum(weights[u] * v[u][cut] for u in range(visible)))
+            out.append(sum(weights[u] * v[u][columns] for u in range(visible)))
         heads_out.append(out)
     return [p[f"{at}.output.weight"] @ torch.cat(parts) for parts in zip(*heads_out, strict=True)]
 
 
-def recall(p: Parameters, at: str, x: Vectors, memory: Vectors, heads: int) -> list[Tensor]:
-    """Cross-attention as in Alg. 2, before residual and dropout: no positions, everything visible."""
-    q = [p[f"{at}.attention.query.weight"] @ layer_norm(p, f"{at}.query_norm", each) for each in x]
-    sources = [layer_norm(p, f"{at}.source_norm", each) for each in memory]
-    k = [p[f"{at}.attention.key.weight"] @ each for each in sources]
-    v = [p[f"{at}.attention.value.weight"] @ each for each in sources]
+def cross_attention(p: Parameters, at: str, x: Vectors, memory: Vectors, heads: int) -> list[Tensor]:
+    """Apply cross-attention as in Alg. 2, before residual and dropout, without positions and mask."""
+    q = [p[f"{at}.attention.query.weight"] @ layer_norm(p, f"{at}.query_norm", vector) for vector in x]
+    sources = [layer_norm(p, f"{at}.source_norm", vector) for vector in memory]
+    k = [p[f"{at}.attention.key.weight"] @ vector for vector in sources]
+    v = [p[f"{at}.attention.value.weight"] @ vector for vector in sources]
     size = q[0].shape[0] // heads
     out = []
     for query in q:
         parts = []
         for h in range(heads):
-            cut = slice(h * size, (h + 1) * size)
-            logits = torch.stack([query[cut] @ key[cut] / math.sqrt(size) for key in k])
+            columns = slice(h * size, (h + 1) * size)
+            logits = torch.stack([query[columns] @ key[columns] / math.sqrt(size) for key in k])
             weights = torch.softmax(logits, 0)
-            parts.append(sum(weights[m] * v[m][cut] for m in range(len(v))))
+            parts.append(sum(weights[m] * v[m][columns] for m in range(len(v))))
         out.append(p[f"{at}.attention.output.weight"] @ torch.cat(parts))
     return out
 
@@ -91,30 +92,30 @@ def block(
     causal: bool = False,
     memory: Vectors | None = None,
 ) -> list[Tensor]:
-    """Eq. 1-2; with a gate among the parameters, Eq. 9-11; with memory, the chunk processing of Alg. 2."""
-    queries = [layer_norm(p, f"{at}.attention_norm", each) for each in x]
-    sources = [layer_norm(p, f"{at}.attention_norm", each) for each in source]
+    """Apply Eq. 1-2; Eq. 9-11 with a gate among the parameters; the chunk step of Alg. 2 with memory."""
+    queries = [layer_norm(p, f"{at}.attention_norm", state) for state in x]
+    sources = [layer_norm(p, f"{at}.attention_norm", state) for state in source]
     gathered = attention(p, f"{at}.attention", queries, sources, heads, causal)
-    attended = [new + before for before, new in zip(x, gathered, strict=True)]
+    attended = [update + state_before for state_before, update in zip(x, gathered, strict=True)]
     if memory is not None:
-        cross_kv = recall(p, f"{at}.recall", attended, memory, heads)
-        attended = [new + before for before, new in zip(attended, cross_kv, strict=True)]
+        cross_kv = cross_attention(p, f"{at}.recall", attended, memory, heads)
+        attended = [update + state_before for state_before, update in zip(attended, cross_kv, strict=True)]
     result = []
-    for before, a in zip(x, attended, strict=True):
+    for state_before, a in zip(x, attended, strict=True):
         z = layer_norm(p, f"{at}.feedforward_norm", a)
         h = feedforward(p, f"{at}.feedforward", z) + a
         if f"{at}.gate.inner.weight" in p:
             gate = torch.sigmoid(feedforward(p, f"{at}.gate", z))
-            h = gate * h + (1 - gate) * before
+            h = gate * h + (1 - gate) * state_before
         result.append(h)
     return result
 
 
-def between_boundaries(p: Parameters, x: Tensor) -> list[Tensor]:
+def with_boundaries(p: Parameters, x: Tensor) -> list[Tensor]:
     return [p["boundaries.start.weight"], *x, p["boundaries.end.weight"]]
 
 
-def pooled(states: Vectors, how: str) -> Tensor:
-    if how == "mean":
+def pool(states: Vectors, pooling: str) -> Tensor:
+    if pooling == "mean":
         return sum(states[1:], states[0]) / len(states)
-    return states[-1] if how == "end" else states[0]
+    return states[-1] if pooling == "end" else states[0]

@@ -1,5 +1,6 @@
-"""The xPos Transformer for one sequence, from Eq. 1-4 of Ray Chowdhury and Caragea, Investigating Recurrent
-Transformers with Dynamic Halt. No shared code.
+"""The xPos Transformer for one sequence, from Eq. 1-4 of Ray Chowdhury and Caragea.
+
+The paper is Investigating Recurrent Transformers with Dynamic Halt. The code shares nothing with the product.
 """
 
 from typing import Any
@@ -7,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.naive_block import Parameters, between_boundaries, block, pooled
-from tests.oracles.naive_universal import Naive
+from tests.oracles.naive_block import Parameters, block, pool, with_boundaries
+from tests.oracles.naive_universal import NaiveOutput
 
 
-def run(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
-    """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
-    h = list(x) if config["causal"] else between_boundaries(p, x)
+def run(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
+    """Run the model on `x`, the tokens of one sequence without padding, with the full settings `config`."""
+    h = list(x) if config["causal"] else with_boundaries(p, x)
     for layer in range(config["layers"]):
         h = block(p, f"blocks.{layer}", h, h, config["heads"], config["causal"])
     zero = torch.zeros((), dtype=torch.float64)
-    return Naive(h, pooled(h, config["pooling"]), config["layers"], zero)
+    return NaiveOutput(h, pool(h, config["pooling"]), config["layers"], zero)

@@ -1,5 +1,7 @@
-"""The universal family for one sequence, from Alg. 1 and Alg. 3 of Ray Chowdhury and Caragea, Investigating
-Recurrent Transformers with Dynamic Halt, as their runs read it. No batch, no early exit, no shared code.
+"""The universal family for one sequence, without batches, early exit and code of the product.
+
+Source: Alg. 1 and Alg. 3 of Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic
+Halt, as interpreted by the authors' runs.
 """
 
 from dataclasses import dataclass, field
@@ -8,40 +10,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.naive_block import Parameters, Vectors, between_boundaries, block, gelu, pooled
+from tests.oracles.naive_block import Parameters, Vectors, block, gelu, pool, with_boundaries
 
 
 @dataclass
-class Naive:
-    """What one sequence comes to."""
+class NaiveOutput:
+    """Output of the model for one sequence."""
 
     states: list[Tensor]
-    pooled: Tensor
+    pool: Tensor
     depth: float
     ponder: Tensor
 
 
 @dataclass
 class Unit:
-    """The history of what halts as one."""
+    """History of one halting unit, a token or a sequence."""
 
     hats: list[Tensor] = field(default_factory=list)
-    """Conditional halting probabilities of the kept steps."""
+    """Conditional halting probabilities of the steps taken."""
     halted: bool = False
 
     def weights(self) -> list[Tensor]:
         """a_j = hat_j * prod_{i<j} (1 - hat_i)."""
         return [hat * _product([1 - earlier for earlier in self.hats[:j]]) for j, hat in enumerate(self.hats)]
 
-    def reaches(self, threshold: float, *more: Tensor) -> bool:
-        """Whether sum_j a_j, over the kept steps and `more`, is at least `threshold`."""
-        return sum(float(w.detach()) for w in Unit([*self.hats, *more]).weights()) >= threshold
+    def reaches(self, threshold: float, *further_hats: Tensor) -> bool:
+        """Return whether sum_j a_j, over the steps taken and `more`, is at least `threshold`."""
+        return sum(float(w.detach()) for w in Unit([*self.hats, *further_hats]).weights()) >= threshold
 
     def mix(self, history: Vectors) -> Tensor:
-        """s = sum_j a_j h_j + (1 - sum_j a_j) h_K, over the kept states h_0 .. h_K."""
+        """Return s = sum_j a_j h_j + (1 - sum_j a_j) h_K, over the states h_0 .. h_K."""
         weights = self.weights()
-        kept = sum((w * h for w, h in zip(weights, history, strict=False)), torch.zeros_like(history[0]))
-        return kept + (1 - sum(weights)) * history[len(weights)]
+        halted_part = sum(
+            (w * h for w, h in zip(weights, history, strict=False)), torch.zeros_like(history[0])
+        )
+        return halted_part + (1 - sum(weights)) * history[len(weights)]
 
     def cost(self) -> Tensor:
         weights = self.weights()
@@ -50,19 +54,21 @@ class Unit:
         return spent + (1 - sum(weights)) * steps
 
 
-def run(p: Parameters, config: dict[str, Any], x: Tensor) -> Naive:
-    """`x`: the n tokens of one sequence, without padding; `config`: full settings of the model."""
-    h = list(x) if config["causal"] else between_boundaries(p, x)
-    states, depth, ponder = think(p, config, h)
-    return Naive(states, pooled(states, config["pooling"]), depth, ponder)
+def run(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
+    """Run the model on `x`, the tokens of one sequence without padding, with the full settings `config`."""
+    h = list(x) if config["causal"] else with_boundaries(p, x)
+    states, depth, ponder = run_depth(p, config, h)
+    return NaiveOutput(states, pool(states, config["pooling"]), depth, ponder)
 
 
-Ended = tuple[list[Tensor], float, Tensor]
-"""Final states, layers kept, ponder cost."""
+Result = tuple[list[Tensor], float, Tensor]
+"""Final states, number of layers, ponder cost."""
 
 
-def think(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None = None) -> Ended:
-    """Depth recurrence on the states `h`, which may look at `memory` beside each other."""
+def run_depth(
+    p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None = None
+) -> Result:
+    """Run the depth recurrence on the states `h`, with cross-attention to `memory` if given."""
     if config["halt"] is None:
         for _ in range(config["max_layers"]):
             h = block(p, "block", h, h, config["heads"], config["causal"], memory)
@@ -72,7 +78,7 @@ def think(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vector
     return _by_sequence(p, config, h, memory)
 
 
-def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Ended:
+def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Result:
     halt = config["halt"]
     unit, history = Unit(), [h]
     for step in range(1, min(config["max_layers"], len(h) + 1) + 1):
@@ -80,7 +86,7 @@ def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory:
             break
         source = _mixed_rows(unit, history) if config["kv"] == "mixture" else history[-1]
         new = block(p, "block", history[-1], source, config["heads"], memory=memory)
-        mean_before, mean_new = (torch.stack(list(each)).mean(0) for each in (history[-1], new))
+        mean_before, mean_new = (torch.stack(list(states_)).mean(0) for states_ in (history[-1], new))
         hat = _halt(p, halt, step, mean_before, mean_new)
         if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
             break
@@ -89,43 +95,45 @@ def _by_sequence(p: Parameters, config: dict[str, Any], h: list[Tensor], memory:
     return _mixed_rows(unit, history), len(unit.hats), unit.cost()
 
 
-def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Ended:
-    """Tokens that halt each on its own; causal sequences halt by means over the tokens so far."""
+def _by_token(p: Parameters, config: dict[str, Any], h: list[Tensor], memory: Vectors | None) -> Result:
+    """Halt tokens independently; causal sequences halt by means over the tokens up to each one."""
     halt, causal = config["halt"], config["causal"]
-    features = _means_so_far if causal and halt["unit"] == "sequence" else list
+    features = _cumulative_means if causal and halt["unit"] == "sequence" else list
     units = [Unit() for _ in h]
-    history = [[each] for each in h]
+    history = [[token_states] for token_states in h]
     for step in range(1, (config["max_layers"] if causal else min(config["max_layers"], len(h) + 1)) + 1):
-        current = [each[-1] for each in history]
-        mixed = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
+        current = [token_states[-1] for token_states in history]
+        mixed = [unit.mix(token_states) for unit, token_states in zip(units, history, strict=True)]
         source = current if config["kv"] == "states" else mixed
         proposal = block(p, "block", current, source, config["heads"], causal, memory)
         for unit in units:
             unit.halted |= halt["rule"] == "prefix" and unit.reaches(halt["threshold"])
-        still = [old if unit.halted else new for unit, old, new in zip(units, current, proposal, strict=True)]
-        seen = features(proposal if halt["halted_proposals"] else still)
-        looks = zip(units, history, proposal, features(current), seen, strict=True)
-        for unit, each, new, look_before, look_new in looks:
+        new_states = [
+            old if unit.halted else new for unit, old, new in zip(units, current, proposal, strict=True)
+        ]
+        new_features = features(proposal if halt["halted_proposals"] else new_states)
+        gate_inputs = zip(units, history, proposal, features(current), new_features, strict=True)
+        for unit, token_states, new, features_before, features_new in gate_inputs:
             if unit.halted:
                 continue
-            hat = _halt(p, halt, step, look_before, look_new)
+            hat = _halt(p, halt, step, features_before, features_new)
             if halt["rule"] == "undo" and unit.reaches(halt["threshold"], hat):
                 unit.halted = True
                 continue
             unit.hats.append(hat)
-            each.append(new)
-    states = [unit.mix(each) for unit, each in zip(units, history, strict=True)]
+            token_states.append(new)
+    states = [unit.mix(token_states) for unit, token_states in zip(units, history, strict=True)]
     depth = sum(len(unit.hats) for unit in units) / len(units)
     ponder = sum((unit.cost() for unit in units), torch.zeros((), dtype=torch.float64)) / len(units)
     return states, depth, ponder
 
 
-def _means_so_far(states: Vectors) -> list[Tensor]:
+def _cumulative_means(states: Vectors) -> list[Tensor]:
     return [torch.stack(list(states[: t + 1])).mean(0) for t in range(len(states))]
 
 
 def _halt(p: Parameters, halt: dict[str, Any], step: int, before: Tensor, new: Tensor) -> Tensor:
-    """The probability of halting on the state before `step`, given it has not been halted on earlier."""
+    """Return the probability of halting on the state before `step`, given no earlier halt."""
     if step - 1 < halt["origin"]:
         return torch.zeros((), dtype=torch.float64)
     features = torch.cat([before, new]) if halt["transition"] else before

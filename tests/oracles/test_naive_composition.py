@@ -1,4 +1,4 @@
-"""The continuous recursive network with its published ablations, against its naive twin."""
+"""The continuous recursive network and its published ablations equal a naive implementation."""
 
 from typing import Any
 
@@ -7,19 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import naive_crvnn
-from tests.oracles.naive_universal import Naive
-from tests.oracles.test_naive_twins import WIDTH, beyond_initial, gradients, objective, stream
+from tests.oracles.naive_universal import NaiveOutput
+from tests.oracles.test_naive_encoders import WIDTH, gradients, objective, perturb_parameters, stream
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 
-FIRST = {"transition_features": 3, "shared_norm": True, "halt": {"threshold": 0.1, "penalty": True}}
+FIRST_PUBLISHED = {"transition_features": 3, "shared_norm": True, "halt": {"threshold": 0.1, "penalty": True}}
 LATENT: dict[str, dict[str, Any]] = {
     "crvnn": {},
-    "crvnn.first_published": FIRST,
+    "crvnn.first_published": FIRST_PUBLISHED,
     "crvnn.product_retriever": {"retriever": "product"},
-    "crvnn.no_modulation": FIRST | {"modulated": False},
-    "crvnn.no_transition": FIRST | {"transition_features": None},
-    "crvnn.no_halt_penalty": FIRST | {"halt": {"threshold": 0.4}},
+    "crvnn.no_modulation": FIRST_PUBLISHED | {"modulated": False},
+    "crvnn.no_transition": FIRST_PUBLISHED | {"transition_features": None},
+    "crvnn.no_halt_penalty": FIRST_PUBLISHED | {"halt": {"threshold": 0.4}},
     "crvnn.relu": {"activation": "relu"},
     "crvnn.lstm_cell": {"cell": "lstm", "cell_width": None},
     "crvnn.lstm_tanh_gelu": {"cell": "lstm", "cell_width": None, "tanh_gelu": True},
@@ -28,7 +28,7 @@ LATENT: dict[str, dict[str, Any]] = {
     "crvnn.window": {"window": 3},
     "crvnn.no_window": {"window": 1},
 }
-GIVEN: dict[str, dict[str, Any]] = {
+FIXED_TREES: dict[str, dict[str, Any]] = {
     "crvnn.left_to_right": {"structure": "left-to-right"},
     "crvnn.left_to_right_tanh_gelu": {"structure": "left-to-right", "shared_norm": True, "tanh_gelu": True},
     "crvnn.balanced": {"structure": "balanced"},
@@ -39,12 +39,12 @@ LENGTHS, PADDED = (6, 1, 2, 7, 5), 9
 SMALL = {"name": "crvnn", "width": WIDTH, "cell_width": 7, "halt": {"threshold": 0.4}}
 
 
-def build(change: dict[str, Any], **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    config = model_config(SMALL | change | more)
+def build(change: dict[str, Any], **options: Any) -> tuple[nn.Module, dict[str, Any]]:
+    config = model_config(SMALL | change | options)
     encoder = catalog.load("models", "crvnn").Encoder(config).double()
     initialise(encoder, seed=5)
-    # Sequences finish at different depths.
-    beyond_initial(encoder, {"scorer.outer.weight": 4.0}, noisy=("norm.weight", "bias", "start.weight"))
+    # Larger scores make sequences finish at different depths.
+    perturb_parameters(encoder, {"scorer.outer.weight": 4.0}, noisy=("norm.weight", "bias", "start.weight"))
     if encoder.scorer is not None:
         encoder.scorer.outer.bias.data.add_(1.0)
     return encoder, config.model_dump()
@@ -55,57 +55,64 @@ def inputs() -> tuple[Tensor, Tensor]:
     return x.requires_grad_(), torch.arange(PADDED) < torch.tensor(LENGTHS)[:, None]
 
 
-def naive(encoder: nn.Module, config: dict[str, Any], x: Tensor) -> list[Naive]:
+def naive(encoder: nn.Module, config: dict[str, Any], x: Tensor) -> list[NaiveOutput]:
     parameters = dict(encoder.named_parameters())
     rows = zip(x, LENGTHS, strict=True)
     return [naive_crvnn.run(parameters, config, row[:length]) for row, length in rows]
 
 
-def summed(twins: list[Naive]) -> Tensor:
-    states = [torch.stack(twin.states) for twin in twins]
-    return objective(torch.stack([twin.pooled for twin in twins]), states, costs(twins))
+def naive_objective(outputs: list[NaiveOutput]) -> Tensor:
+    states = [torch.stack(output.states) for output in outputs]
+    return objective(torch.stack([output.pooled for output in outputs]), states, costs(outputs))
 
 
-def costs(twins: list[Naive]) -> Tensor:
-    return torch.stack([twin.ponder for twin in twins])
+def costs(outputs: list[NaiveOutput]) -> Tensor:
+    return torch.stack([output.ponder for output in outputs])
 
 
-def check(encoder: nn.Module, theirs: list[Naive], expected: dict[str, Tensor]) -> None:
+def assert_equal_outputs(
+    encoder: nn.Module, naive_outputs: list[NaiveOutput], expected: dict[str, Tensor]
+) -> None:
     x, mask = inputs()
-    ours = encoder(x, mask)
-    penalty = ours.ponder if ours.auxiliary is None else ours.auxiliary
-    rows = [states[: len(twin.states)] for states, twin in zip(ours.states, theirs, strict=True)]
-    for row, twin in zip(rows, theirs, strict=True):
-        torch.testing.assert_close(row, torch.stack(twin.states))
-    torch.testing.assert_close(ours.pooled, torch.stack([twin.pooled for twin in theirs]))
-    torch.testing.assert_close(penalty, costs(theirs))
-    assert ours.depth.tolist() == [twin.depth for twin in theirs]
-    mine = gradients(encoder, x, objective(ours.pooled, rows, penalty))
-    assert mine.keys() == expected.keys()
+    output = encoder(x, mask)
+    penalty = output.ponder if output.auxiliary is None else output.auxiliary
+    rows = [
+        states[: len(naive_output.states)]
+        for states, naive_output in zip(output.states, naive_outputs, strict=True)
+    ]
+    for row, naive_output in zip(rows, naive_outputs, strict=True):
+        torch.testing.assert_close(row, torch.stack(naive_output.states))
+    torch.testing.assert_close(
+        output.pooled, torch.stack([naive_output.pooled for naive_output in naive_outputs])
+    )
+    torch.testing.assert_close(penalty, costs(naive_outputs))
+    assert output.depth.tolist() == [naive_output.depth for naive_output in naive_outputs]
+    grads = gradients(encoder, x, objective(output.pooled, rows, penalty))
+    assert grads.keys() == expected.keys()
     for name, grad in expected.items():
-        torch.testing.assert_close(mine[name], grad, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(grads[name], grad, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("arm", LATENT)
-def test_composition_equals_its_naive_twin(arm: str) -> None:
+def test_latent_composition_equals_the_naive_implementation(arm: str) -> None:
     encoder, config = build(LATENT[arm])
     x, _ = inputs()
-    theirs = naive(encoder, config, x)
-    expected = gradients(encoder, x, summed(theirs))
-    early = [twin.depth < length for twin, length in zip(theirs, LENGTHS, strict=True)]
+    naive_outputs = naive(encoder, config, x)
+    expected = gradients(encoder, x, naive_objective(naive_outputs))
+    is_early = [output.depth < length for output, length in zip(naive_outputs, LENGTHS, strict=True)]
     if config["halt"] is None:
-        assert not any(early)
+        assert not any(is_early)
     else:
-        assert any(early), "sequences that all ran to their ends would prove little"
+        assert any(is_early), "the test needs a sequence that ends early"
     if config["halt"] is not None and config["halt"]["penalty"]:
-        assert 0 < sum(twin.ponder > 0 for twin in theirs) < len(theirs)
+        assert 0 < sum(output.ponder > 0 for output in naive_outputs) < len(naive_outputs)
     for mode in ("compact", "batch", "none"):
-        check(build(LATENT[arm], early_exit=mode)[0], theirs, expected)
+        assert_equal_outputs(build(LATENT[arm], early_exit=mode)[0], naive_outputs, expected)
 
 
-@pytest.mark.parametrize("arm", GIVEN)
-def test_given_trees_equal_their_naive_twins(arm: str) -> None:
-    encoder, config = build(GIVEN[arm])
+@pytest.mark.parametrize("arm", FIXED_TREES)
+def test_fixed_trees_equal_the_naive_implementation(arm: str) -> None:
+    encoder, config = build(FIXED_TREES[arm])
     x, _ = inputs()
-    theirs = naive(encoder, config, x)
-    check(encoder, theirs, gradients(encoder, x, summed(theirs)))
+    naive_outputs = naive(encoder, config, x)
+    assert_equal_outputs(encoder, naive_outputs, gradients(encoder, x, naive_objective(naive_outputs)))

@@ -1,4 +1,4 @@
-"""Decoders against their naive twins: values and all gradients, those of the encoded input included."""
+"""Decoders equal a naive implementation: values and all gradients, also those of the encoded input."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import naive_decoder
-from tests.oracles.test_naive_twins import (
+from tests.oracles.test_naive_encoders import (
     ODD_SIZES,
     PROPOSALS,
     TOKEN_UT,
     WIDTH,
-    beyond_initial,
     objective,
-    resolved,
+    perturb_parameters,
+    resolved_kv,
     stream,
 )
 from trainables import catalog
@@ -38,15 +38,15 @@ ARMS: dict[str, dict[str, Any]] = {
 ANSWERS, INPUTS, PADDED = (5, 1, 3), (2, 6, 4), 7
 
 
-def build(arm: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    raw = {"name": "universal"} | ODD_SIZES | ARMS[arm] | more
+def build(arm: str, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
+    raw = {"name": "universal"} | ODD_SIZES | ARMS[arm] | options
     if raw["name"] == "universal":
         raw = {"max_layers": 7} | raw
     config = model_config(raw)
     decoder = catalog.load("models", raw["name"]).Decoder(config).double()
     initialise(decoder, seed=5)
-    # Tokens halt at different depths.
-    return beyond_initial(decoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved(config)
+    # Larger weights make tokens halt at different depths.
+    return perturb_parameters(decoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved_kv(config)
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -54,44 +54,51 @@ def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         torch.randn(3, PADDED, WIDTH, generator=stream(seed), dtype=torch.float64).requires_grad_()
         for seed in (1, 2)
     )
-    y_mask, memory_mask = (torch.arange(PADDED) < torch.tensor(each)[:, None] for each in (ANSWERS, INPUTS))
+    y_mask, memory_mask = (
+        torch.arange(PADDED) < torch.tensor(lengths)[:, None] for lengths in (ANSWERS, INPUTS)
+    )
     return y, y_mask, memory, memory_mask
 
 
 def gradients(decoder: nn.Module, y: Tensor, memory: Tensor, value: Tensor) -> dict[str, Tensor]:
     names, parameters = zip(*decoder.named_parameters(), strict=True)
     grads = torch.autograd.grad(value, [y, memory, *parameters], allow_unused=True)
-    named = zip(["y", "memory", *names], grads, strict=True)
-    return {name: grad for name, grad in named if grad is not None}
+    named_grads = zip(["y", "memory", *names], grads, strict=True)
+    return {name: grad for name, grad in named_grads if grad is not None}
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_decoder_equals_its_naive_twin(arm: str) -> None:
+def test_decoder_equals_the_naive_implementation(arm: str) -> None:
     decoder, config = build(arm)
     y, _, memory, _ = inputs()
     parameters = dict(decoder.named_parameters())
-    theirs = [
-        naive_decoder.run(parameters, config, row[:length], seen[:source])
-        for row, length, seen, source in zip(y, ANSWERS, memory, INPUTS, strict=True)
+    naive_outputs = [
+        naive_decoder.run(parameters, config, row[:length], encoded[:source])
+        for row, length, encoded, source in zip(y, ANSWERS, memory, INPUTS, strict=True)
     ]
-    pooled, ponder = (torch.stack([getattr(twin, name) for twin in theirs]) for name in ("pooled", "ponder"))
-    states = [torch.stack(list(twin.states)) for twin in theirs]
+    pooled, ponder = (
+        torch.stack([getattr(naive_output, name) for naive_output in naive_outputs])
+        for name in ("pooled", "ponder")
+    )
+    states = [torch.stack(list(naive_output.states)) for naive_output in naive_outputs]
     expected = gradients(decoder, y, memory, objective(pooled, states, ponder))
     halts = config.get("halt") is not None
     if halts:
-        assert len({twin.depth for twin in theirs}) > 1, "answers that all ran to the bound prove little"
+        assert len({naive_output.depth for naive_output in naive_outputs}) > 1, (
+            "the test needs answers of different depths"
+        )
     modes = ("batch", "none") if config.get("early_exit") == "batch" else ("compact", "batch", "none")
-    for more in [{"early_exit": mode} for mode in modes] if halts else [{}]:
-        fast = build(arm, **more)[0]
+    for options in [{"early_exit": mode} for mode in modes] if halts else [{}]:
+        decoder_ = build(arm, **options)[0]
         y, y_mask, memory, memory_mask = inputs()
-        ours = fast(y, y_mask, memory, memory_mask)
-        rows = [each[:length] for each, length in zip(ours.states, ANSWERS, strict=True)]
-        for row, twin in zip(rows, states, strict=True):
-            torch.testing.assert_close(row, twin)
-        torch.testing.assert_close(ours.pooled, pooled)
-        torch.testing.assert_close(ours.ponder, ponder)
-        assert ours.depth.tolist() == pytest.approx([twin.depth for twin in theirs])
-        mine = gradients(fast, y, memory, objective(ours.pooled, rows, ours.ponder))
-        assert mine.keys() == expected.keys()
+        output = decoder_(y, y_mask, memory, memory_mask)
+        rows = [row_states[:length] for row_states, length in zip(output.states, ANSWERS, strict=True)]
+        for row, naive_output in zip(rows, states, strict=True):
+            torch.testing.assert_close(row, naive_output)
+        torch.testing.assert_close(output.pooled, pooled)
+        torch.testing.assert_close(output.ponder, ponder)
+        assert output.depth.tolist() == pytest.approx([naive_output.depth for naive_output in naive_outputs])
+        grads = gradients(decoder_, y, memory, objective(output.pooled, rows, output.ponder))
+        assert grads.keys() == expected.keys()
         for name, grad in expected.items():
-            torch.testing.assert_close(mine[name], grad, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(grads[name], grad, msg=lambda text, name=name: f"{name}: {text}")

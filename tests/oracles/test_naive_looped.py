@@ -1,4 +1,4 @@
-"""The looped Transformer and its baselines against their naive twin: values, gradients, stopping rules."""
+"""The looped Transformer and its baselines equal a naive implementation; so do gradients and stopping."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.oracles import naive_looped
-from tests.oracles.test_naive_twins import beyond_initial, gradients, objective, stream
+from tests.oracles.test_naive_encoders import gradients, objective, perturb_parameters, stream
 from trainables import catalog
 from trainables.assembly import build_model, initialise, model_config
 from trainables.types import NOT_ASKED, Batch, Guide, TaskShape
@@ -33,7 +33,7 @@ SIZES = {"name": "looped", "width": WIDTH, "heads": 3, "head_width": 4, "feedfor
 
 
 SHARPER = {"query.weight": 2.0, "key.weight": 2.0}
-"""Attention is no mean."""
+"""Factors that make attention differ from a mean."""
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -42,47 +42,47 @@ def inputs() -> tuple[Tensor, Tensor]:
 
 
 def no_readout(states: Tensor) -> Tensor:
-    raise AssertionError("nothing is read while stopping as told")
+    raise AssertionError("a given number of loops must not call the readout")
 
 
 @pytest.mark.parametrize("early_exit", ["compact", "batch", "none"])
 @pytest.mark.parametrize("arm", ARMS)
-def test_looping_equals_its_naive_twin(arm: str, early_exit: str) -> None:
+def test_looped_model_equals_the_naive_implementation(arm: str, early_exit: str) -> None:
     config = model_config(SIZES | {"early_exit": early_exit, "max_loops": 6} | ARMS[arm])
     encoder = catalog.load("models", "looped").Encoder(config).double()
     initialise(encoder, seed=5)
-    beyond_initial(encoder, SHARPER)
+    perturb_parameters(encoder, SHARPER)
     raw = config.model_dump()
     loops = STEPS if raw["loops"] == "task" else [raw["loops"]] * len(LENGTHS)
     parameters = dict(encoder.named_parameters())
 
     x, mask = inputs()
-    theirs = [
-        naive_looped.trajectory(parameters, raw, row[:length], each)[-1]
-        for row, length, each in zip(x, LENGTHS, loops, strict=True)
+    naive_states = [
+        naive_looped.trajectory(parameters, raw, row[:length], row_loops)[-1]
+        for row, length, row_loops in zip(x, LENGTHS, loops, strict=True)
     ]
-    pooled, nothing = torch.stack([states[-1] for states in theirs]), x.new_zeros(len(LENGTHS))
-    value = objective(pooled, [torch.stack(states) for states in theirs], nothing)
+    pooled, no_ponder = torch.stack([states[-1] for states in naive_states]), x.new_zeros(len(LENGTHS))
+    value = objective(pooled, [torch.stack(states) for states in naive_states], no_ponder)
     expected = gradients(encoder, x, value)
 
-    ours = encoder(x, mask, Guide(torch.tensor(STEPS), no_readout))
-    rows = [states[:length] for states, length in zip(ours.states, LENGTHS, strict=True)]
-    for row, states in zip(rows, theirs, strict=True):
+    output = encoder(x, mask, Guide(torch.tensor(STEPS), no_readout))
+    rows = [states[:length] for states, length in zip(output.states, LENGTHS, strict=True)]
+    for row, states in zip(rows, naive_states, strict=True):
         torch.testing.assert_close(row, torch.stack(states))
-    torch.testing.assert_close(ours.pooled, pooled)
-    assert ours.depth.tolist() == list(loops)
-    assert not ours.states[~mask].any()
-    mine = gradients(encoder, x, objective(ours.pooled, rows, ours.ponder))
-    assert mine.keys() == expected.keys()
+    torch.testing.assert_close(output.pooled, pooled)
+    assert output.depth.tolist() == list(loops)
+    assert not output.states[~mask].any()
+    grads = gradients(encoder, x, objective(output.pooled, rows, output.ponder))
+    assert grads.keys() == expected.keys()
     for name, grad in expected.items():
-        torch.testing.assert_close(mine[name], grad, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(grads[name], grad, msg=lambda text, name=name: f"{name}: {text}")
 
 
 ROWS = (5, 3, 5, 4, 3, 5, 5)
 
 
-def asking(classes: int) -> tuple[TaskShape, Batch]:
-    """Rows of three lengths, asked at their last two or three tokens."""
+def positions_task(classes: int) -> tuple[TaskShape, Batch]:
+    """Return a batch of rows of three lengths, with labels at the last two or three tokens."""
     shape = TaskShape("positions", 8, classes, pad_id=7, length_max=9, steps_max=6)
     lengths, columns = torch.tensor(ROWS)[:, None], torch.arange(6)
     mask = columns < lengths
@@ -92,78 +92,87 @@ def asking(classes: int) -> tuple[TaskShape, Batch]:
     return shape, Batch(tokens, mask, labels, lengths.squeeze(1))
 
 
-def thinker(shape: TaskShape, **settings: Any) -> nn.Module:
-    """One whose confidence goes up and down."""
-    model = beyond_initial(build_model(SIZES | {"max_loops": 6} | settings, shape, seed=0).double(), SHARPER)
+def build_confident_model(shape: TaskShape, **settings: Any) -> nn.Module:
+    """Build a model whose confidence rises and falls over the loops."""
+    model = perturb_parameters(
+        build_model(SIZES | {"max_loops": 6} | settings, shape, seed=0).double(), SHARPER
+    )
     for name, parameter in model.named_parameters():
         if name.endswith(("embedding.weight", "query.weight")):
             parameter.data.mul_(10.0 if "embedding" in name else 4.0)
     return model
 
 
-def naive_stop(model: nn.Module, batch: Batch, together: Sequence[Sequence[int]]) -> tuple[list[int], Tensor]:
-    """Steps that Eq. 2 chooses for each group of rows, and the loss of every row after them."""
+def naive_stop(model: nn.Module, batch: Batch, groups: Sequence[Sequence[int]]) -> tuple[list[int], Tensor]:
+    """Return the steps that Eq. 2 chooses for each group of rows, and the loss of every row at its step."""
     config, p = model.encoder.config.model_dump(), dict(model.named_parameters())
-    own = {name.removeprefix("encoder."): value for name, value in p.items()}
+    encoder_parameters = {name.removeprefix("encoder."): value for name, value in p.items()}
     loops = config["loops"] if config["recurrence"] == "unshared" else config["max_loops"]
     steps, losses = {}, {}
-    for group in together:
+    for group in groups:
         runs = {}
         for row in group:
             x = F.embedding(batch.tokens[row, : ROWS[row]], p["embedding.weight"])
-            runs[row] = naive_looped.trajectory(own, config, x, loops)
-        places = {row: (batch.labels[row] != NOT_ASKED).nonzero().squeeze(1).tolist() for row in group}
-        doubts = [[naive_looped.confidence_loss(p, z, places[row]) for z in runs[row]] for row in group]
-        step = naive_looped.chosen_step(doubts)
+            runs[row] = naive_looped.trajectory(encoder_parameters, config, x, loops)
+        positions = {row: (batch.labels[row] != NOT_ASKED).nonzero().squeeze(1).tolist() for row in group}
+        losses_by_step = [
+            [naive_looped.confidence_loss(p, z, positions[row]) for z in runs[row]] for row in group
+        ]
+        step = naive_looped.most_confident_step(losses_by_step)
         for row in group:
             answers = [
-                -torch.log(naive_looped.probabilities(p, runs[row][step - 1][at])[batch.labels[row, at]])
-                for at in places[row]
+                -torch.log(
+                    naive_looped.probabilities(p, runs[row][step - 1][position])[batch.labels[row, position]]
+                )
+                for position in positions[row]
             ]
             steps[row], losses[row] = step, sum(answers) / len(answers)
     order = range(len(ROWS))
     return [steps[row] for row in order], torch.stack([losses[row] for row in order])
 
 
-ALONE = [[row] for row in range(len(ROWS))]
-OF_A_LENGTH = [[row for row, length in enumerate(ROWS) if length == each] for each in (3, 4, 5)]
+SINGLE_ROWS = [[row] for row in range(len(ROWS))]
+ROWS_BY_LENGTH = [[row for row, length in enumerate(ROWS) if length == each] for each in (3, 4, 5)]
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize(("stop", "together"), [("instance", ALONE), ("batch", OF_A_LENGTH)])
+@pytest.mark.parametrize(("stop", "groups"), [("instance", SINGLE_ROWS), ("batch", ROWS_BY_LENGTH)])
 @pytest.mark.parametrize("arm", ["fop-loop-adaptive", "fop-loop-adaptive-wo", "ntp-loop", "fop"])
-def test_the_most_confident_step_is_that_of_equation_2(
-    arm: str, stop: str, together: Sequence[Sequence[int]], classes: int
+def test_most_confident_step_equals_equation_2(
+    arm: str, stop: str, groups: Sequence[Sequence[int]], classes: int
 ) -> None:
-    shape, batch = asking(classes)
-    model = thinker(shape, stop=stop, **ARMS[arm])
-    steps, losses = naive_stop(model, batch, together)
+    shape, batch = positions_task(classes)
+    model = build_confident_model(shape, stop=stop, **ARMS[arm])
+    steps, losses = naive_stop(model, batch, groups)
     expected = torch.autograd.grad(losses.sum(), list(model.parameters()), allow_unused=True)
     output = model(batch)
     assert output.encoded.depth.tolist() == steps
     torch.testing.assert_close(output.loss, losses)
-    found = torch.autograd.grad(output.loss.sum(), list(model.parameters()), allow_unused=True)
-    for mine, theirs in zip(found, expected, strict=True):
-        if theirs is not None:
-            torch.testing.assert_close(mine, theirs)
+    grads = torch.autograd.grad(output.loss.sum(), list(model.parameters()), allow_unused=True)
+    for grad, naive_grad in zip(grads, expected, strict=True):
+        if naive_grad is not None:
+            torch.testing.assert_close(grad, naive_grad)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_rules_differ_and_so_do_the_steps_they_choose(classes: int) -> None:
-    """Otherwise the tests above would prove little."""
-    shape, batch = asking(classes)
-    chosen = [thinker(shape, stop=stop)(batch).encoded.depth.tolist() for stop in ("instance", "batch")]
-    assert chosen[0] != chosen[1]
-    assert all(len(set(steps)) > 1 for steps in chosen)
+def test_stopping_rules_choose_different_steps(classes: int) -> None:
+    """The tests of the rules need batches in which the rules differ."""
+    shape, batch = positions_task(classes)
+    steps_by_rule = [
+        build_confident_model(shape, stop=stop)(batch).encoded.depth.tolist()
+        for stop in ("instance", "batch")
+    ]
+    assert steps_by_rule[0] != steps_by_rule[1]
+    assert all(len(set(steps)) > 1 for steps in steps_by_rule)
 
 
-def test_a_batch_of_one_is_an_instance() -> None:
-    shape, batch = asking(4)
-    by_batch, by_instance = (thinker(shape, stop=stop) for stop in ("batch", "instance"))
-    together = by_instance(batch).encoded
+def test_batch_of_one_row_equals_the_instance_rule() -> None:
+    shape, batch = positions_task(4)
+    by_batch, by_instance = (build_confident_model(shape, stop=stop) for stop in ("batch", "instance"))
+    encoded = by_instance(batch).encoded
     for row in range(len(ROWS)):
-        one = slice(row, row + 1)
-        part = Batch(batch.tokens[one], batch.mask[one], batch.labels[one], None)
-        alone = by_batch(part).encoded
-        assert alone.depth.item() == together.depth[row]
-        torch.testing.assert_close(alone.states, together.states[one])
+        row_slice = slice(row, row + 1)
+        row_batch = Batch(batch.tokens[row_slice], batch.mask[row_slice], batch.labels[row_slice], None)
+        row_encoded = by_batch(row_batch).encoded
+        assert row_encoded.depth.item() == encoded.depth[row]
+        torch.testing.assert_close(row_encoded.states, encoded.states[row_slice])

@@ -1,4 +1,4 @@
-"""The Neural Data Router with its arms, against its naive twin: values and all gradients."""
+"""The Neural Data Router and its arms equal a naive implementation: values and all gradients."""
 
 from typing import Any
 
@@ -7,7 +7,15 @@ import torch
 from torch import nn
 
 from tests.oracles import naive_ndr
-from tests.oracles.test_naive_twins import LENGTHS, WIDTH, beyond_initial, check, gradients, inputs, objective
+from tests.oracles.test_naive_encoders import (
+    LENGTHS,
+    WIDTH,
+    assert_equal_outputs,
+    gradients,
+    inputs,
+    objective,
+    perturb_parameters,
+)
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 
@@ -29,24 +37,24 @@ def build(arm: str) -> tuple[nn.Module, dict[str, Any]]:
     config = model_config({"name": "ndr"} | SIZES | ARMS[arm])
     encoder = catalog.load("models", "ndr").Encoder(config).double()
     initialise(encoder, seed=5)
-    # Matches are near and far, gates are open.
+    # Larger weights make matches near and far, and a bias opens the gates.
     scaled = dict.fromkeys(("query.weight", "direction.weight", "relative.weight"), 3.0)
-    beyond_initial(encoder, scaled, noisy=("norm.weight", "bias", "bias.weight", "scale.weight"))
+    perturb_parameters(encoder, scaled, noisy=("norm.weight", "bias", "bias.weight", "scale.weight"))
     if config.gate:
         encoder.layer.gate.outer.bias.data.add_(2.5)
     return encoder, config.model_dump()
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_router_equals_its_naive_twin(arm: str) -> None:
+def test_router_equals_the_naive_implementation(arm: str) -> None:
     encoder, config = build(arm)
     x, _ = inputs()
     parameters = dict(encoder.named_parameters())
     rows = zip(x, LENGTHS, strict=True)
-    theirs = [naive_ndr.run(parameters, config, row[:length]) for row, length in rows]
+    naive_outputs = [naive_ndr.run(parameters, config, row[:length]) for row, length in rows]
     value = objective(
-        torch.stack([twin.pooled for twin in theirs]),
-        [torch.stack(twin.states) for twin in theirs],
-        torch.stack([twin.ponder for twin in theirs]),
+        torch.stack([output.pooled for output in naive_outputs]),
+        [torch.stack(output.states) for output in naive_outputs],
+        torch.stack([output.ponder for output in naive_outputs]),
     )
-    check(encoder, theirs, gradients(encoder, x, value))
+    assert_equal_outputs(encoder, naive_outputs, gradients(encoder, x, value))

@@ -1,4 +1,4 @@
-"""The Sparse Universal Transformer, encoder and decoder, against its naive twin: values, costs, gradients."""
+"""The Sparse Universal Transformer equals a naive implementation: values, costs, gradients of both parts."""
 
 from functools import partial
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.oracles import naive_sut
-from tests.oracles.test_naive_twins import LENGTHS, WIDTH, gradients, inputs, objective, stream
+from tests.oracles.test_naive_encoders import LENGTHS, WIDTH, gradients, inputs, objective, stream
 from trainables import catalog
 from trainables.assembly import initialise, model_config
 from trainables.layers.dropout import KeyedNoise, set_dropout_context
@@ -54,20 +54,20 @@ ARMS: dict[str, dict[str, Any]] = {
     "sut.causal_no_halting": {"causal": True, "halt": None, "max_layers": 2},
 }
 SAMPLED = "sut.sampled"
-"""Runs in training, where experts are drawn, and without dropout."""
-STILL = {"dropout": 0.0, "attention_dropout": 0.0, "gating_dropout": 0.0}
+"""This arm runs in training, where experts are drawn, and without dropout."""
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "gating_dropout": 0.0}
 STEP = 4
 MODES = ("compact", "batch", "none")
 SOURCES = [3, 1, 4]
-"""Lengths of what a decoder reads, for each of the sequences it writes."""
+"""Lengths of the source sequences that the decoder reads."""
 
 
-def build(arm: str, part: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    config = model_config(SIZES | ARMS[arm] | (STILL if arm == SAMPLED else {}) | more)
+def build(arm: str, part: str, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
+    config = model_config(SIZES | ARMS[arm] | (NO_DROPOUT if arm == SAMPLED else {}) | options)
     module = getattr(catalog.load("models", "sut"), part)(config).double()
     initialise(module, seed=5)
     for name, parameter in module.named_parameters():
-        # Beyond initial values: norms and biases count, offsets are told apart, halting differs by token.
+        # Changed weights make norms, biases and offsets count, and tokens halt at different depths.
         noise = torch.randn(parameter.shape, generator=stream(len(name)), dtype=torch.float64)
         if name.endswith(("norm.weight", "norm.bias", "offsets.weight")):
             parameter.data.add_(0.3 * noise)
@@ -79,12 +79,12 @@ def build(arm: str, part: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
     return module, config.model_dump()
 
 
-def numbers(row: int, name: str, layer: int, token: int) -> list[float]:
-    """What experts are drawn by, read from the same stream."""
-    noise, place = KeyedNoise(), hash_numbers(torch.tensor([row * ROW_STRIDE + token]))
+def routing_noise(row: int, name: str, layer: int, token: int) -> list[float]:
+    """Return the random numbers that choose experts, from the model's own stream."""
+    noise, token_keys = KeyedNoise(), hash_numbers(torch.tensor([row * ROW_STRIDE + token]))
     noise.begin(0, "dropout", STEP, 0, f"{name}.router.noise")
     noise.skip_to(layer - 1)
-    return noise(place, 9)[0].tolist()
+    return noise(token_keys, 9)[0].tolist()
 
 
 def memory() -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ def memory() -> tuple[Tensor, Tensor]:
 
 
 def run(module: nn.Module, part: str) -> tuple[Encoded, Tensor]:
-    """Of the whole batch, with padding; and the input whose gradient is compared."""
+    """Run the module on the batch with padding; return the output and the input of the compared gradient."""
     x, mask = inputs()
     set_dropout_context(module, 0, STEP)
     if part == "Encoder":
@@ -102,19 +102,21 @@ def run(module: nn.Module, part: str) -> tuple[Encoded, Tensor]:
     return module(x.detach(), mask, states, states_mask), states
 
 
-def twins(module: nn.Module, part: str, config: dict[str, Any]) -> tuple[list[naive_sut.Naive], Tensor]:
+def naive_run(
+    module: nn.Module, part: str, config: dict[str, Any]
+) -> tuple[list[naive_sut.NaiveOutput], Tensor]:
     p, (x, _) = dict(module.named_parameters()), inputs()
     rows = [row[:length] for row, length in zip(x, LENGTHS, strict=True)]
-    noises = [partial(numbers, number) if module.training else None for number in range(len(rows))]
+    noises = [partial(routing_noise, number) if module.training else None for number in range(len(rows))]
     if part == "Encoder":
-        return [naive_sut.encode(p, config, *each) for each in zip(rows, noises, strict=True)], x
+        return [naive_sut.encode(p, config, *arguments) for arguments in zip(rows, noises, strict=True)], x
     states, _ = memory()
     sources = [row[:length] for row, length in zip(states, SOURCES, strict=True)]
-    each = zip(rows, sources, noises, strict=True)
-    return [naive_sut.decode(p, config, row.detach(), *more) for row, *more in each], states
+    arguments = zip(rows, sources, noises, strict=True)
+    return [naive_sut.decode(p, config, row.detach(), *rest) for row, *rest in arguments], states
 
 
-def total(pooled: Tensor, states: list[Tensor], ponder: Tensor, auxiliary: Tensor | None) -> Tensor:
+def weighted_total(pooled: Tensor, states: list[Tensor], ponder: Tensor, auxiliary: Tensor | None) -> Tensor:
     value = objective(pooled, states, ponder)
     return value if auxiliary is None else value + 1.7 * auxiliary
 
@@ -135,46 +137,55 @@ CASES = [(arm, "Encoder") for arm in ARMS] + [
 
 
 @pytest.mark.parametrize(("arm", "part"), CASES)
-def test_sparse_model_equals_its_naive_twin(arm: str, part: str) -> None:
+def test_sparse_model_equals_the_naive_implementation(arm: str, part: str) -> None:
     module, config = build(arm, part)
-    theirs, source = twins(module, part, config)
-    auxiliary = naive_sut.balance([c for twin in theirs for c in twin.choices], config["balance"])
-    value = total(
-        torch.stack([twin.pooled for twin in theirs]),
-        [torch.stack(twin.states) for twin in theirs],
-        torch.stack([twin.ponder for twin in theirs]),
+    naive_outputs, source = naive_run(module, part, config)
+    auxiliary = naive_sut.balance([c for output in naive_outputs for c in output.choices], config["balance"])
+    value = weighted_total(
+        torch.stack([output.pooled for output in naive_outputs]),
+        [torch.stack(output.states) for output in naive_outputs],
+        torch.stack([output.ponder for output in naive_outputs]),
         auxiliary,
     )
     expected = gradients(module, source, value)
     halts = config["halt"] is not None
     if halts:
-        assert min(twin.depth for twin in theirs) < config["max_layers"]
-        assert len({twin.depth for twin in theirs}) > 1, "depths that are all the same would prove little"
+        assert min(output.depth for output in naive_outputs) < config["max_layers"]
+        assert len({output.depth for output in naive_outputs}) > 1, (
+            "the test needs sequences of different depths"
+        )
     for mode in MODES if halts else MODES[:1]:
-        check(build(arm, part, early_exit=mode)[0], part, theirs, auxiliary, expected)
+        assert_equal_outputs(build(arm, part, early_exit=mode)[0], part, naive_outputs, auxiliary, expected)
 
 
-def check(
+def assert_equal_outputs(
     module: nn.Module,
     part: str,
-    theirs: list[naive_sut.Naive],
+    naive_outputs: list[naive_sut.NaiveOutput],
     auxiliary: Tensor | None,
     expected: dict[str, Tensor],
 ) -> None:
-    ours, source = run(module, part)
-    rows = [states[: len(twin.states)] for states, twin in zip(ours.states, theirs, strict=True)]
-    for row, twin in zip(rows, theirs, strict=True):
-        torch.testing.assert_close(row, torch.stack(twin.states))
-    torch.testing.assert_close(ours.pooled, torch.stack([twin.pooled for twin in theirs]))
-    torch.testing.assert_close(ours.ponder, torch.stack([twin.ponder for twin in theirs]))
-    assert ours.depth.tolist() == pytest.approx([twin.depth for twin in theirs])
+    output, source = run(module, part)
+    rows = [
+        states[: len(naive_output.states)]
+        for states, naive_output in zip(output.states, naive_outputs, strict=True)
+    ]
+    for row, naive_output in zip(rows, naive_outputs, strict=True):
+        torch.testing.assert_close(row, torch.stack(naive_output.states))
+    torch.testing.assert_close(
+        output.pooled, torch.stack([naive_output.pooled for naive_output in naive_outputs])
+    )
+    torch.testing.assert_close(
+        output.ponder, torch.stack([naive_output.ponder for naive_output in naive_outputs])
+    )
+    assert output.depth.tolist() == pytest.approx([naive_output.depth for naive_output in naive_outputs])
     if auxiliary is None:
-        assert ours.auxiliary is None
+        assert output.auxiliary is None
     else:
-        assert ours.auxiliary is not None
-        torch.testing.assert_close(ours.auxiliary, auxiliary.expand(len(theirs)))
-    mean = None if ours.auxiliary is None else ours.auxiliary.mean()
-    mine = gradients(module, source, total(ours.pooled, rows, ours.ponder, mean))
-    assert mine.keys() == expected.keys()
+        assert output.auxiliary is not None
+        torch.testing.assert_close(output.auxiliary, auxiliary.expand(len(naive_outputs)))
+    mean = None if output.auxiliary is None else output.auxiliary.mean()
+    grads = gradients(module, source, weighted_total(output.pooled, rows, output.ponder, mean))
+    assert grads.keys() == expected.keys()
     for name, grad in expected.items():
-        torch.testing.assert_close(mine[name], grad, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(grads[name], grad, msg=lambda text, name=name: f"{name}: {text}")

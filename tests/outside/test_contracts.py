@@ -1,4 +1,4 @@
-"""Contract tests as users have them: in a test file of their own, run by their own pytest."""
+"""Contract tests in users' test files, run by users' pytest."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def run(folder: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 @pytest.mark.slow
-def test_an_external_package_passes_its_contracts(
+def test_external_package_passes_its_contracts(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(PROJECT, pytester.path, dirs_exist_ok=True)
@@ -52,8 +52,8 @@ UNTESTABLE = {
 
 
 @pytest.mark.slow
-def test_an_untestable_subject_is_one_error(pytester: pytest.Pytester) -> None:
-    """In one process, which loads PyTorch once: each file is an error of its own."""
+def test_untestable_subject_is_one_error(pytester: pytest.Pytester) -> None:
+    """One process runs all files, because it imports PyTorch once; each file is a separate error."""
     for name, (kind, arguments, _) in UNTESTABLE.items():
         pytester.makepyfile(**{f"test_{name}": ONE_LINE.format(kind=kind, arguments=arguments)})
     result = run(pytester)

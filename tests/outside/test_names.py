@@ -1,4 +1,4 @@
-"""Models, tasks and spaces of other packages: by entry point, by dotted name, and what is wrong with them."""
+"""Models, tasks and spaces of other packages, by entry point and by dotted name, and their faults."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from orchestrator.errors import InputError
 from orchestrator.execution.code_digests import code_parts
 from orchestrator.search import space_catalog
 from orchestrator.spec.schema import MODULE_NAME, json_schema
-from tests.support.numerics.distributions import SPEC, distribution, gru_kit
+from tests.support.numerics.distributions import SPEC, install_gru_kit, install_package
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog
@@ -24,8 +24,8 @@ EMPTY_MODEL = "from trainables.settings import ModelSettings\nclass Config(Model
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test puts on the path, and what it imports from there, is gone after it."""
+def _restore_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore the import path and forget imported modules after a test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     with forgotten(tmp_path):
         yield
@@ -33,15 +33,15 @@ def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the path, with nothing in it."""
+    """An empty folder on the import path."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
     return folder
 
 
-def test_entries_of_a_package_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
-    gru_kit(installed)
+def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
+    install_gru_kit(installed)
     assert "gru          Gated recurrent units: " in (shown := haltsweep("models").out)
     assert "[from gru-kit 0.1]" in shown
     assert shown.count("[from ") == 1
@@ -49,8 +49,8 @@ def test_entries_of_a_package_are_listed_with_their_origin(haltsweep: Run, insta
     assert haltsweep("spaces").out.count("[from gru-kit 0.1]") == 2
 
 
-def test_an_entry_is_shown_with_file_and_fields(haltsweep: Run, installed: Path) -> None:
-    gru_kit(installed)
+def test_entry_point_is_shown_with_file_and_fields(haltsweep: Run, installed: Path) -> None:
+    install_gru_kit(installed)
     assert "\nfrom site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
     assert "5 to 9" in haltsweep("tasks", "majority").out
     assert "train.lr" in haltsweep("spaces", "rates.wide").out
@@ -59,7 +59,7 @@ def test_an_entry_is_shown_with_file_and_fields(haltsweep: Run, installed: Path)
 
 
 def test_settings_have_the_names_of_the_spec(installed: Path) -> None:
-    gru_kit(installed)
+    install_gru_kit(installed)
     for name in ("gru", "gru_kit.gru"):
         config = catalog.config_class("models", name)
         assert config.model_validate({"name": name, "layers": 2}).model_dump()["name"] == name
@@ -67,20 +67,20 @@ def test_settings_have_the_names_of_the_spec(installed: Path) -> None:
     assert catalog.config_class("models", "trainables.models.transformer")().layers == 4
 
 
-def test_a_module_of_the_current_directory_needs_no_installation(
+def test_module_of_the_current_folder_needs_no_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gru_kit(tmp_path)
+    install_gru_kit(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert catalog.load("models", "gru_kit.gru").__name__ == "gru_kit.gru"
     assert set(space_catalog.load("gru_kit.rates").paths) == {"train.lr", "model.layers"}
     assert space_catalog.load("gru_kit.rates.wide").paths == ("train.lr",)
 
 
-def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
-    gru_kit(installed)
+def test_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
+    install_gru_kit(installed)
     project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
-    distribution(installed, "other-kit", project_memory)
+    install_package(installed, "other-kit", project_memory)
     two = (
         r"the model 'gru' must have a single definition, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
     )
@@ -89,37 +89,37 @@ def test_an_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None
     both = r"got trainables\.models\.transformer of haltsweep and other\.transformer of other-kit 0\.1; "
     with pytest.raises(BadModule, match=both):
         catalog.load("models", "transformer")
-    distribution(installed, "space-kit", {"spaces": {"halting": "other.halting"}})
-    sys.path.append(str(installed / "nothing"))  # looked at anew
+    install_package(installed, "space-kit", {"spaces": {"halting": "other.halting"}})
+    sys.path.append(str(installed / "nothing"))  # a change of the path clears the cache
     with pytest.raises(BadModule, match=r"search_spaces\.halting of haltsweep and other\.halting of sp"):
         space_catalog.load("halting")
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "launch"])
-def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_line(
+def test_name_of_a_package_and_of_a_built_in_is_refused_by_line(
     installed: Path, haltsweep: Run, tmp_path: Path, command: str
 ) -> None:
-    gru_kit(installed)
-    taken = {"models": {"universal": "gru_kit.gru"}, "tasks": {"listops": "gru_kit.majority"}}
-    distribution(installed, "other-kit", taken | {"spaces": {"halting": "gru_kit.rates"}})
+    install_gru_kit(installed)
+    entry_points = {"models": {"universal": "gru_kit.gru"}, "tasks": {"listops": "gru_kit.majority"}}
+    install_package(installed, "other-kit", entry_points | {"spaces": {"halting": "gru_kit.rates"}})
     (tmp_path / "both.yaml").write_text(
         "name: both\nquestion: Which one?\nbaseline:\n  task: {name: listops}\n  model: {name: universal}\n"
         "  train: {steps: 10, batch_size: 2}\narms:\n  one: {why: a try, set: {model.max_layers: 3}}\n"
         "search: {spaces: [halting], trials_per_arm: 2, objectives: [{metric: valid/accuracy, goal: max}]}\n"
     )
-    found = haltsweep(command, str(tmp_path / "both.yaml"))
-    assert found.code == 2, found
-    shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
-    assert shown == ["9: search.spaces[0]: the search space 'halting' must have a single definition"]
+    result = haltsweep(command, str(tmp_path / "both.yaml"))
+    assert result.code == 2, result
+    messages = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in result.err.splitlines()]
+    assert messages == ["9: search.spaces[0]: the search space 'halting' must have a single definition"]
     without = (
         (tmp_path / "both.yaml")
         .read_text()
         .replace("spaces: [halting]", "also: {train.lr: {float: [1.0e-4, 1]}}")
     )
     (tmp_path / "both.yaml").write_text(without)
-    found = haltsweep(command, str(tmp_path / "both.yaml"))
-    shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
-    assert shown == [
+    result = haltsweep(command, str(tmp_path / "both.yaml"))
+    messages = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in result.err.splitlines()]
+    assert messages == [
         "4: baseline.task.name: the task 'listops' must have a single definition",
         "5: baseline.model.name: the model 'universal' must have a single definition",
     ]
@@ -137,10 +137,10 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
         (EMPTY_MODEL, r"must have Encoder, a class that is built as Encoder\(config\), got nothing"),
     ],
 )
-def test_an_unusable_module_is_reported_with_file_and_line(
+def test_unusable_module_is_reported_with_file_and_line(
     installed: Path, haltsweep: Run, text: str, message: str
 ) -> None:
-    distribution(installed, "broken-kit", {"models": {"broken": "broken"}}, {"broken.py": text})
+    install_package(installed, "broken-kit", {"models": {"broken": "broken"}}, {"broken.py": text})
     with pytest.raises(BadModule, match=message):
         catalog.load("models", "broken")
     spec = installed / "spec.yaml"
@@ -155,15 +155,15 @@ def test_an_unusable_module_is_reported_with_file_and_line(
 def test_incomplete_tasks_and_spaces_are_refused(installed: Path) -> None:
     files = {"half/__init__.py": "", "half/task.py": "VERSION = 'one'\n", "half/space.py": "published = 1\n"}
     files["half/task.py"] += "from trainables.settings import Settings\nclass Config(Settings): ...\n"
-    distribution(installed, "half", {}, files)
+    install_package(installed, "half", {}, files)
     with pytest.raises(BadModule, match=r"'half\.task' must have VERSION, a whole number, got 'one'"):
         catalog.load("tasks", "half.task")
     with pytest.raises(BadModule, match=r"'half\.space' must have published, a .*, got 1 \(.*:1"):
         space_catalog.load("half.space")
 
 
-def test_an_unknown_name_gets_a_suggestion(installed: Path) -> None:
-    gru_kit(installed)
+def test_unknown_name_gets_a_suggestion(installed: Path) -> None:
+    install_gru_kit(installed)
     with pytest.raises(UnknownName, match=r"no model named 'grus'\. Did you mean 'gru'\? Known: crvnn, g"):
         catalog.load("models", "grus")
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_an_unknown_name_gets_a_suggestion(installed: Path) -> None:
         ("kit.gru.Encoder", r"kit\.gru is a module and no package: give its name alone$"),
     ],
 )
-def test_a_file_or_class_instead_of_a_module_gets_the_right_name(
+def test_file_or_class_in_place_of_a_module_suggests_the_module(
     installed: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
 ) -> None:
     monkeypatch.chdir(installed)
@@ -198,8 +198,8 @@ def test_a_file_or_class_instead_of_a_module_gets_the_right_name(
         catalog.load("models", name)
 
 
-def test_workers_need_the_code_that_the_spec_names(installed: Path) -> None:
-    gru_kit(installed)
+def test_workers_get_the_code_that_the_spec_names(installed: Path) -> None:
+    install_gru_kit(installed)
     before = code_parts(WORKLOAD, ["majority"], ["gru"])
     assert before != code_parts(WORKLOAD, [], ["transformer"])
     with (installed / "gru_kit" / "__init__.py").open("a") as file:
@@ -209,22 +209,22 @@ def test_workers_need_the_code_that_the_spec_names(installed: Path) -> None:
         code_parts(WORKLOAD, [], ["nowhere"])
 
 
-def test_data_of_an_unimportable_task_are_not_removed(installed: Path, tmp_path: Path) -> None:
-    gru_kit(installed)
+def test_data_of_an_unimportable_task_is_not_removed(installed: Path, tmp_path: Path) -> None:
+    install_gru_kit(installed)
     config = catalog.config_class("tasks", "gru_kit.majority")()
     assert len(open_split(config, "test", tmp_path)) == 67
     path = split_path(config, "test", tmp_path)
     assert inspect_file(path).verdict == "whole"
     for name in ("gru_kit.majority", "gru_kit"):
-        sys.modules.pop(name)  # monkeypatch would bring them back when all others are forgotten
+        sys.modules.pop(name)  # monkeypatch would restore these modules at its end
     (installed / "gru_kit" / "majority.py").write_text("import nowhere_at_all\n")
-    found = inspect_file(path)
-    assert found.verdict == "unknown"
-    assert "nowhere_at_all" in found.reason
+    entry = inspect_file(path)
+    assert entry.verdict == "unknown"
+    assert "nowhere_at_all" in entry.reason
 
 
-def test_the_schema_lists_installed_names_and_accepts_modules(installed: Path) -> None:
-    gru_kit(installed)
+def test_schema_lists_installed_names_and_accepts_modules(installed: Path) -> None:
+    install_gru_kit(installed)
     shown = json.dumps(json_schema())
     assert '"gru", "gutlb"' in shown
     assert '"rates", "rates.wide"' in shown

@@ -1,4 +1,4 @@
-"""A new model needs `Config` and `Encoder`: weights, dropout and costs of plain modules."""
+"""A new model needs only `Config` and `Encoder`: weights, dropout and costs of plain modules work."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.numerics.distributions import SPEC, gru_kit
+from tests.support.numerics.distributions import SPEC, install_gru_kit
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog, costs
@@ -44,7 +44,7 @@ LSTM = f"{STATES}self.lstm(x)[0]\n"
 
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on the path; what is imported from there is forgotten."""
+    """A folder on the import path, whose modules are forgotten after the test."""
     folder = tmp_path / "site"
     (folder / "mine").mkdir(parents=True)
     monkeypatch.syspath_prepend(folder)
@@ -53,16 +53,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def model(site: Path, body: str, name: str = "model") -> dict[str, object]:
-    """Settings of a model whose constructor and method `states` are `body`."""
+    """Return the settings of a model whose constructor and method `states` are `body`."""
     (site / "mine" / f"{name}.py").write_text(f"{BEGIN}{body}{END}")
     return {"name": f"mine.{name}", "width": 8, "dropout": 0.0}
 
 
-def test_a_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run, site: Path) -> None:
-    gru_kit(site)
+def test_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run, site: Path) -> None:
+    install_gru_kit(site)
     planned = haltsweep("plan", str(SPEC))
     assert planned.code == 0, planned.err
-    # Three gates of two products with 16 x 16 weights at 9 tokens, and the readout.
+    # The FLOPs are three gates of two products with 16 x 16 weights at 9 tokens, and the readout.
     assert 2 * 9 * 3 * 2 * 16 * 16 + 2 * (16 * 16 + 16) == 28_192
     assert "28.2 k FLOPs" in planned.out
     by_module = haltsweep(
@@ -73,9 +73,9 @@ def test_a_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run
 
 def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
     def made(**parts: nn.Module) -> nn.ModuleDict:
-        found = nn.ModuleDict(parts)
-        initialise(found, 5)
-        return found
+        modules = nn.ModuleDict(parts)
+        initialise(modules, 5)
+        return modules
 
     before = torch.random.get_rng_state()
     kinds = {
@@ -84,15 +84,19 @@ def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
         "linear": lambda: nn.Linear(4, 4),
     }
     kinds |= {"attention": lambda: nn.MultiheadAttention(4, 2), "table": lambda: nn.Embedding(3, 4)}
-    alone = {name: made(**{name: kind()}) for name, kind in kinds.items()}
-    together = made(first=Linear(3, 3), **{name: kind() for name, kind in kinds.items()})
-    for name, part in alone.items():
-        for (key, one), same in zip(
-            part[name].state_dict().items(), together[name].state_dict().values(), strict=True
+    separate_modules = {name: made(**{name: kind()}) for name, kind in kinds.items()}
+    joint_modules = made(first=Linear(3, 3), **{name: kind() for name, kind in kinds.items()})
+    for name, part in separate_modules.items():
+        for (key, separate_weight), joint_weight in zip(
+            part[name].state_dict().items(), joint_modules[name].state_dict().values(), strict=True
         ):
-            assert torch.equal(one, same), (name, key)
-    assert not torch.equal(made(other=nn.Linear(4, 4))["other"].weight, alone["linear"]["linear"].weight)
-    assert not alone["attention"]["attention"].out_proj.bias.any()  # as its own constructor has it
+            assert torch.equal(separate_weight, joint_weight), (name, key)
+    assert not torch.equal(
+        made(other=nn.Linear(4, 4))["other"].weight, separate_modules["linear"]["linear"].weight
+    )
+    assert not separate_modules["attention"][
+        "attention"
+    ].out_proj.bias.any()  # the initial value of its constructor
     torch.random.set_rng_state(before)
     nn.Linear(4, 4)
 
@@ -114,7 +118,7 @@ def test_building_leaves_the_global_generator_and_buffers_unchanged(site: Path) 
     assert all(each.is_meta for each in build_model(raw, SHAPE, 1, "meta").parameters())
 
 
-def test_plain_dropout_is_a_function_of_seed_and_step(site: Path) -> None:
+def test_plain_dropout_depends_only_on_seed_and_step(site: Path) -> None:
     raw = model(
         site,
         "        self.inner = nn.Linear(8, 8)\n        self.drop = nn.Dropout(0.5)\n"
@@ -133,7 +137,7 @@ def test_plain_dropout_is_a_function_of_seed_and_step(site: Path) -> None:
 
 
 def test_undeclared_costs_are_counted(site: Path) -> None:
-    """Also where PyTorch runs a fused kernel that its counter does not know."""
+    """Fused kernels are counted too, although PyTorch's counter lacks them."""
     lstm = model_config(model(site, f"        self.lstm = nn.LSTM(8, 8, batch_first=True)\n{LSTM}", "lstm"))
     readout = 2 * (8 * 8 + 8 * 10)
     gates = 2 * 4 * 2 * 8 * 8
@@ -198,7 +202,7 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
 def test_faults_of_a_model_are_reported_by_the_plan(
     haltsweep: Run, site: Path, body: str, message: str
 ) -> None:
-    gru_kit(site)
+    install_gru_kit(site)
     model(site, body)
     answer = haltsweep(
         "plan", str(SPEC), "baseline.model={name: mine.model, width: 8}", "arms={}", "search=null"
@@ -208,7 +212,7 @@ def test_faults_of_a_model_are_reported_by_the_plan(
     assert "Traceback" not in answer.err
 
 
-def test_a_parametrized_weight_is_drawn_from_the_plan(site: Path) -> None:
+def test_parametrised_weight_depends_on_the_seed(site: Path) -> None:
     body = (
         f"        self.inner = {NORMED}\n"
         "\n    def reset_parameters(self):\n"

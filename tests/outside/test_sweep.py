@@ -1,4 +1,4 @@
-"""A sweep of an installed package outside of the tree: searched, killed, resumed, confirmed, reported."""
+"""A sweep of a package installed outside of the tree is searched, killed, resumed and reported."""
 
 import os
 import shutil
@@ -18,12 +18,12 @@ from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
 INLINE = ("--driver", "inline")
 ENDED = EventKind.ENDED
 TRIALS = 8
-"""Two arms, two searched and two confirmed each."""
+"""Number of trials: two arms, each with two search and two confirm trials."""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder in which pip has installed the package, without any index."""
+    """A folder in which pip has installed the package without an index."""
     source, target = tmp_path / "source", tmp_path / "site"
     shutil.copytree(PROJECT, source)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
@@ -37,8 +37,8 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_sweep_of_an_external_package_runs(tmp_path: Path, site: Path) -> None:
-    """What a killed launcher and its resumption measured is what an undisturbed launch measures."""
+def test_sweep_of_an_external_package_runs_and_resumes(tmp_path: Path, site: Path) -> None:
+    """A killed and resumed launch has the same measurements as an undisturbed one."""
     shell = Shell.at(tmp_path, SPEC.read_text())
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     killed, undisturbed = (SweepFolder(shell.folder / runs / "majority") for runs in ("runs", "others"))
@@ -58,7 +58,7 @@ def test_a_sweep_of_an_external_package_runs(tmp_path: Path, site: Path) -> None
 
 
 def events(folder: SweepFolder) -> list[Event]:
-    """The whole log; none before there is one."""
+    """Return the whole log; empty before it exists."""
     try:
         with Ledger.open(folder.ledger_url, folder.root.name) as ledger:
             return list(ledger.events())
@@ -67,12 +67,12 @@ def events(folder: SweepFolder) -> list[Event]:
 
 
 def ended(folder: SweepFolder) -> dict[str, str]:
-    """How every trial ended that did."""
+    """Return the outcome of every ended trial."""
     return {event.trial_id or "": event.payload["kind"] for event in events(folder) if event.kind is ENDED}
 
 
 def losses(folder: SweepFolder) -> dict[str, list[tuple[int, float, float]]]:
-    """By trial, step, training and validation loss of every report."""
+    """Return step, training loss and validation loss of every report, by trial."""
     found: dict[str, list[tuple[int, float, float]]] = {}
     for event in events(folder):
         if event.kind is EventKind.MEASURED:

@@ -1,4 +1,4 @@
-"""Spaces exist under conditions, admit assignments, merge and keep the order of dependence."""
+"""Dimensions exist under conditions, spaces admit params, merge, and keep the order of dependence."""
 
 import random
 
@@ -19,14 +19,14 @@ SETTINGS = {
 SIZE = Dimension("model.chunk.size", Int(4, 64), (When("model.chunk.by", ("size", "both")),))
 
 
-def test_the_assignment_goes_before_the_settings() -> None:
+def test_params_override_settings() -> None:
     assert effective("model.chunk.size", {}, SETTINGS) == 20
     assert effective("model.chunk.size", {"model.chunk.size": 8}, SETTINGS) == 8
     assert effective("model.halt.unit", {}, SETTINGS) is MISSING
     assert effective("model.halt", {}, SETTINGS) is None
 
 
-def test_a_dimension_exists_while_its_conditions_hold() -> None:
+def test_dimension_exists_while_its_conditions_hold() -> None:
     assert exists(SIZE, {}, SETTINGS)
     assert exists(SIZE, {"model.chunk.by": "both"}, SETTINGS)
     assert not exists(SIZE, {"model.chunk.by": "count"}, SETTINGS)
@@ -51,17 +51,17 @@ def test_a_dimension_exists_while_its_conditions_hold() -> None:
         (">", "model.halt", True),
     ],
 )
-def test_constraints(op: str, right: str | float, holds: bool) -> None:
+def test_constraint_compares_values(op: str, right: str | float, holds: bool) -> None:
     assert admits(Constraint("model.chunk.size", op, right), {}, SETTINGS) is holds
 
 
-def test_a_constraint_reads_the_assignment() -> None:
+def test_constraint_uses_the_params() -> None:
     constraint = Constraint("model.chunk.size", "<=", "task.length")
     assert not admits(constraint, {"model.chunk.size": 101}, SETTINGS)
     assert admits(constraint, {"model.chunk.size": 101, "task.length": 200}, SETTINGS)
 
 
-def test_the_later_space_wins_and_nothing_is_lost() -> None:
+def test_later_space_overrides_and_nothing_is_lost() -> None:
     low = Space((Dimension("model.a", Int(1, 2)), Dimension("model.b", Int(1, 2))))
     limit = Constraint("model.a", "<", "model.b")
     high = Space((Dimension("model.a", Fixed(9)), Dimension("model.c", Int(1, 2))), (limit,))
@@ -71,7 +71,7 @@ def test_the_later_space_wins_and_nothing_is_lost() -> None:
     assert merged.constraints == (limit,)
 
 
-def test_a_circle_is_named() -> None:
+def test_cycle_of_conditions_is_reported() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
     with pytest.raises(CyclicSpace, match="must not form a cycle"):
@@ -81,7 +81,7 @@ def test_a_circle_is_named() -> None:
 
 
 @given(count=st.integers(1, 12), seed=st.integers(0, 10**6))
-def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> None:
+def test_order_follows_only_dependence(count: int, seed: int) -> None:
     rng = random.Random(seed)
     dimensions = [
         Dimension(
@@ -100,8 +100,8 @@ def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> Non
             assert found.index(condition.path) < found.index(dimension.path)
 
 
-def test_a_condition_may_look_into_a_mapping_that_is_drawn() -> None:
-    """Whatever order they are written in, the mapping is drawn first."""
+def test_condition_can_refer_to_a_sampled_mapping() -> None:
+    """The mapping is sampled first, independent of the written order."""
     optimizers = ({"name": "adam"}, {"name": "sgd"})
     momentum = Dimension("momentum", Fixed(0.9), (When("optimizer.name", ("sgd",)),))
     space = merge(Space((momentum, Dimension("optimizer", Choice(optimizers)))))

@@ -1,4 +1,4 @@
-"""Constructors refuse what cannot be sampled; membership is by type and value."""
+"""Constructors refuse ranges that cannot be sampled, and membership depends on type and value."""
 
 import math
 from collections.abc import Callable
@@ -78,12 +78,12 @@ WIDTH = Dimension("model.width", Int(8, 64))
         (lambda: Space((WIDTH, WIDTH)), "a space must have each path once, got model.width twice"),
     ],
 )
-def test_refused(make: Callable[[], Any], message: str) -> None:
+def test_impossible_domains_are_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_true_is_no_number() -> None:
+def test_true_is_not_a_number() -> None:
     assert same(1, 1.0)
     assert not is_among(1, (True,))
     assert not contains(Choice((0,)), value=False)
@@ -101,19 +101,19 @@ def test_true_is_no_number() -> None:
         (Fixed(0.5), [0.5], [0.4]),
     ],
 )
-def test_contains(domain: Any, inside: list[Any], outside: list[Any]) -> None:
+def test_domain_contains_its_values(domain: Any, inside: list[Any], outside: list[Any]) -> None:
     assert [value for value in inside if not contains(domain, value)] == []
     assert [value for value in outside if contains(domain, value)] == []
 
 
 @given(low=st.floats(-1e6, 1e6), step=st.floats(1e-3, 1e3), count=st.integers(1, 1000), data=st.data())
-def test_a_lattice_contains_its_points(low: float, step: float, count: int, data: st.DataObject) -> None:
+def test_lattice_contains_its_points(low: float, step: float, count: int, data: st.DataObject) -> None:
     domain = Float(low, low + count * step, step=step)
     point = low + data.draw(st.integers(0, count)) * step
     assert contains(domain, min(point, domain.high))
 
 
-def test_a_space_is_read_by_path() -> None:
+def test_space_has_dimensions_by_path() -> None:
     space = Space((WIDTH,))
     assert space.paths == ("model.width",)
     assert space["model.width"] is WIDTH
@@ -130,14 +130,14 @@ def test_a_space_is_read_by_path() -> None:
         (Powers(0.3, 4.8, 2), (0.3, 0.6, 1.2, 2.4, 4.8)),
     ],
 )
-def test_powers(domain: Powers, values: tuple[float, ...]) -> None:
+def test_powers_have_the_expected_values(domain: Powers, values: tuple[float, ...]) -> None:
     assert domain.values == values
     assert all(contains(domain, each) for each in values)
     assert not contains(domain, values[0] * 1.5)
     assert not any(contains(domain, each) for each in (True, "16", None))
 
 
-def test_lists_and_mappings_of_a_choice_are_told_apart() -> None:
+def test_lists_and_mappings_of_a_choice_are_distinct() -> None:
     domain = Choice(([64], [64, 32], {"name": "adam", "betas": [0.9, 0.99]}, None))
     assert contains(domain, [64.0])
     assert contains(domain, {"betas": [0.9, 0.99], "name": "adam"})

@@ -1,4 +1,4 @@
-"""Every combination of a space that can be counted."""
+"""Combinations of countable spaces."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ from search_spaces.grid import (
         (Float(1e-5, 3e-5, step=1e-5), [1e-5, 2e-5, 3e-5]),
     ],
 )
-def test_values_are_as_one_would_write_them(domain, expected):
+def test_values_of_a_domain_are_listed(domain, expected):
     assert is_finite(domain)
     assert list(values(domain)) == expected
 
@@ -49,11 +49,11 @@ def test_values_are_as_one_would_write_them(domain, expected):
     st.integers(1, 40),
     st.floats(0.0, 0.9),
 )
-def test_values_of_a_lattice_are_in_it(low, step, strides, rest):
+def test_values_of_a_lattice_belong_to_it(low, step, strides, rest):
     domain = Float(low, low + (strides + rest) * step, step=step)
-    found = values(domain)
-    assert len(found) in (strides, strides + 1, strides + 2)
-    assert all(contains(domain, value) for value in found)
+    lattice_values = values(domain)
+    assert len(lattice_values) in (strides, strides + 1, strides + 2)
+    assert all(contains(domain, value) for value in lattice_values)
 
 
 SPACE = Space(
@@ -67,22 +67,22 @@ SPACE = Space(
 )
 
 
-def test_conditions_constraints_and_settings_leave_some_out():
+def test_combinations_satisfy_conditions_and_constraints():
     settings = {"model": {"most": 2}, "task": {"name": "this"}}
-    found = list(combinations(SPACE, settings))
-    assert found[0] == {"model.unit": "token", "model.threshold": 0.0, "model.layers": 1}
-    assert found[-1] == {"model.unit": None, "model.layers": 2}
-    assert len(found) == len({repr(each) for each in found}) == (3 + 1 + 1) * 2
-    assert count_combinations(SPACE, settings) == len(found)
+    params_list = list(combinations(SPACE, settings))
+    assert params_list[0] == {"model.unit": "token", "model.threshold": 0.0, "model.layers": 1}
+    assert params_list[-1] == {"model.unit": None, "model.layers": 2}
+    assert len(params_list) == len({repr(each) for each in params_list}) == (3 + 1 + 1) * 2
+    assert count_combinations(SPACE, settings) == len(params_list)
 
 
-def test_huge_spaces_are_counted_without_being_listed():
+def test_huge_spaces_are_counted_without_a_list():
     wide = Space(tuple(Dimension(f"model.x{place}", Int(1, 100)) for place in range(6)))
     assert count_combinations(wide, {}) == 100**6 > COUNTED_MAX
     assert next(combinations(wide, {})) == {f"model.x{place}": 1 for place in range(6)}
 
 
-def test_ranges_longer_than_a_list_are_counted() -> None:
+def test_ranges_longer_than_any_list_are_counted() -> None:
     ends = 9 * 10**18
     assert count_values(Int(-ends, ends)) == 2 * ends + 1
     assert count_values(Int(-ends, ends, step=7)) == 2 * ends // 7 + 1

@@ -1,4 +1,4 @@
-"""Written ranges become dimensions and back; every problem of a mapping is found."""
+"""Ranges are parsed into dimensions and rendered again, and every fault of a mapping is found."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def spaces(draw: st.DrawFn) -> tuple[Dimension, ...]:
 
 
 @given(spaces())
-def test_what_is_rendered_is_parsed(space: tuple[Dimension, ...]) -> None:
+def test_rendered_space_can_be_parsed(space: tuple[Dimension, ...]) -> None:
     assert parse_space(render_space(space)) == (space, ())
 
 
@@ -68,21 +68,21 @@ keys = st.sampled_from(["float", "int", "choice", "fixed", "log", "step", "when"
 @given(
     st.dictionaries(paths | st.text(max_size=6), json | st.dictionaries(keys, json, max_size=4), max_size=3)
 )
-def test_whatever_is_written_is_read_or_refused(written: dict[str, Any]) -> None:
+def test_any_mapping_is_parsed_or_refused(written: dict[str, Any]) -> None:
     dimensions, problems = parse_space(written)
     right = {dimension.path for dimension in dimensions}
     assert right | {problem.path[0] for problem in problems if problem.path} == set(written)
     assert all(problem.message for problem in problems)
 
 
-def test_no_mapping() -> None:
+def test_value_that_is_no_mapping_is_refused() -> None:
     assert parse_space([1, 2]) == (
         (),
         (Problem((), "must be a mapping from field path to range, got a list of 2"),),
     )
 
 
-def test_order_and_sources() -> None:
+def test_parsed_dimensions_keep_order_and_sources() -> None:
     written = {
         "model.b": {"int": [1, 2], "when": {"model.a": ["x"]}},
         "model.a": {"choice": ["x", "y"]},
@@ -92,7 +92,7 @@ def test_order_and_sources() -> None:
     assert problems == ()
 
 
-def test_integers_are_numbers_but_not_the_other_way() -> None:
+def test_float_ranges_accept_integers_but_int_ranges_no_floats() -> None:
     dimensions, problems = parse_space({"train.lr": {"float": [0, 1]}, "model.width": {"int": [1, 2.0]}})
     assert dimensions == (Dimension("train.lr", Float(0.0, 1.0)),)
     assert isinstance(dimensions[0].domain, Float)
@@ -113,7 +113,7 @@ def test_integers_are_numbers_but_not_the_other_way() -> None:
         ({"float": [0.1, 1], "step": "10"}, "must be a number, or a whole factor like x2 or x10"),
     ],
 )
-def test_factors_refused(form: dict[str, Any], message: str) -> None:
+def test_invalid_factors_are_refused(form: dict[str, Any], message: str) -> None:
     found, problems = parse_space({"model.a": form})
     assert not found
     assert message in " ".join(each.message for each in problems)

@@ -1,4 +1,4 @@
-"""Dotted paths and the words of messages."""
+"""Dotted paths of fields, and the messages about them."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ from search_spaces.paths import (
 
 
 @pytest.mark.parametrize("path", ["model.a", "task.train_length_max", "train.a.b.c_1"])
-def test_paths(path: str) -> None:
+def test_valid_paths_are_accepted(path: str) -> None:
     assert built_in_problem(path) is None
     assert path_problem(path) is None
 
@@ -37,13 +37,13 @@ def test_paths(path: str) -> None:
         "layers.0.size",
     ],
 )
-def test_paths_of_own_trainables(path: str) -> None:
+def test_paths_of_custom_trainables_are_accepted(path: str) -> None:
     assert path_problem(path) is None
     assert built_in_problem(path) is not None
 
 
-def test_a_colon_without_a_space_is_told() -> None:
-    """As in `{model.gate:false}`, which YAML reads as one key."""
+def test_colon_without_a_space_is_reported() -> None:
+    """YAML reads `{model.gate:false}` as one key."""
     assert built_in_problem("model.gate:false") == (
         "a path must be names joined by single dots, got 'model.gate:false'; write 'model.gate: false', with "
         "a space, if it is field and value"
@@ -65,11 +65,11 @@ def test_a_colon_without_a_space_is_told() -> None:
         ("model.1a", "a path must be names joined by single dots, got 'model.1a'"),
     ],
 )
-def test_path_problems(path: str, problem: str) -> None:
+def test_invalid_path_has_a_problem(path: str, problem: str) -> None:
     assert built_in_problem(path) == problem
 
 
-def test_lookup_tells_null_from_nothing() -> None:
+def test_lookup_distinguishes_null_and_missing_fields() -> None:
     settings = {"model": {"halt": None, "width": 3}}
     assert lookup(settings, "model.halt") is None
     assert lookup(settings, "model.halt.unit") is MISSING
@@ -78,7 +78,7 @@ def test_lookup_tells_null_from_nothing() -> None:
     assert repr(MISSING) == "MISSING"
 
 
-def test_overlap_is_by_whole_names() -> None:
+def test_overlap_compares_whole_names() -> None:
     assert overlap("model.halt", "model.halt.unit")
     assert overlap("model.halt.unit", "model.halt")
     assert overlap("model.halt", "model.halt")
@@ -88,7 +88,7 @@ def test_overlap_is_by_whole_names() -> None:
 SETTINGS = {"model": {"halt": {"unit": "token", "threshold": 0.5}, "width": 8}, "train": {"lr": 0.1}}
 
 
-def test_a_field_is_replaced_and_what_is_beside_it_is_shared():
+def test_replaced_field_leaves_other_fields_shared():
     changed = with_values(SETTINGS, {"model.halt.threshold": 0.9})
     assert changed["model"]["halt"] == {"unit": "token", "threshold": 0.9}
     assert changed["train"] is SETTINGS["train"]
@@ -99,7 +99,7 @@ def test_a_field_is_replaced_and_what_is_beside_it_is_shared():
         st.sampled_from(["model.halt.unit", "model.width", "train.lr", "train.new"]), st.integers()
     )
 )
-def test_every_assigned_path_reads_back(assignment):
+def test_assigned_field_can_be_looked_up(assignment):
     changed = with_values(SETTINGS, assignment)
     assert {path: lookup(changed, path) for path in assignment} == assignment
 
@@ -108,13 +108,13 @@ def test_every_assigned_path_reads_back(assignment):
     ("path", "parent"),
     [("model.halt.threshold", "model.halt is null"), ("model.chunk.size", "model.chunk is not there")],
 )
-def test_a_path_through_nothing_is_refused(path, parent):
+def test_path_through_a_missing_field_is_refused(path, parent):
     with pytest.raises(ValueError, match=f"{path} does not exist: {parent}"):
         with_values({"model": {"halt": None}}, {path: 1})
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join), unique=True))
-def test_paths_that_touch_are_found_as_by_a_look_at_all(paths: list[str]) -> None:
+def test_touching_paths_equal_those_of_a_full_comparison(paths: list[str]) -> None:
     for number, path in enumerate(paths):
         before = paths[:number]
         assert Paths(before).touching(path) == [other for other in before if overlap(path, other)]
@@ -123,11 +123,11 @@ def test_paths_that_touch_are_found_as_by_a_look_at_all(paths: list[str]) -> Non
 
 
 @pytest.mark.parametrize("path", ["", ".", "a..b", "a.", " lr", "lr ", "a. .b", "a\nb", "a\x1b"])
-def test_no_paths(path: str) -> None:
+def test_malformed_path_is_refused(path: str) -> None:
     assert path_problem(path) == f"a path must be names joined by single dots, got {path!r}"
 
 
-NAMED = {
+NAMED_SETTINGS = {
     "weight-decay": 0.1,
     "optimizer.lr": 0.2,
     "optimizer": {"lr": 0.3, "betas": [0.9, 0.999]},
@@ -147,22 +147,22 @@ NAMED = {
     ],
 )
 def test_fields_are_found_by_path(path: str, keys: tuple[str | int, ...], value: float) -> None:
-    assert find_keys(NAMED, path) == keys
-    assert lookup(NAMED, path) == value
-    changed = with_value(NAMED, path, 7)
+    assert find_keys(NAMED_SETTINGS, path) == keys
+    assert lookup(NAMED_SETTINGS, path) == value
+    changed = with_value(NAMED_SETTINGS, path, 7)
     assert lookup(changed, path) == 7
-    assert lookup(NAMED, path) == value
-    assert changed.keys() == NAMED.keys()
+    assert lookup(NAMED_SETTINGS, path) == value
+    assert changed.keys() == NAMED_SETTINGS.keys()
 
 
 @pytest.mark.parametrize(
     "path", ["layers.2.size", "layers.x", "layers.-1", "layers.01x", "optimizer.wd", "a"]
 )
-def test_fields_that_are_not_there(path: str) -> None:
-    assert lookup(NAMED, path) is MISSING
+def test_missing_field_raises_an_error(path: str) -> None:
+    assert lookup(NAMED_SETTINGS, path) is MISSING
 
 
-def test_a_new_key_needs_a_mapping_around_it() -> None:
-    assert with_value(NAMED, "optimizer.wd", 1)["optimizer"]["wd"] == 1
+def test_new_key_requires_an_existing_mapping() -> None:
+    assert with_value(NAMED_SETTINGS, "optimizer.wd", 1)["optimizer"]["wd"] == 1
     with pytest.raises(ValueError, match=r"layers\.2 does not exist: layers is a"):
-        with_value(NAMED, "layers.2", 1)
+        with_value(NAMED_SETTINGS, "layers.2", 1)

@@ -1,4 +1,4 @@
-"""Hostile text is shown as it stands: on a terminal, and through a real Markdown reader."""
+"""Hostile text is shown unchanged, on a terminal and by a Markdown reader."""
 
 import re
 import unicodedata
@@ -25,8 +25,8 @@ HOSTILE = st.lists(
 ).map("".join)
 
 
-class Text(HTMLParser):
-    """What a browser shows."""
+class VisibleText(HTMLParser):
+    """Collects the text that a browser shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,11 +43,11 @@ class Text(HTMLParser):
         self.tags.add("comment")
 
 
-def read(markdown: str) -> Text:
-    seen = Text()
-    seen.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(markdown))
-    seen.close()
-    return seen
+def read(markdown: str) -> VisibleText:
+    text = VisibleText()
+    text.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(markdown))
+    text.close()
+    return text
 
 
 def words(text: str) -> str:
@@ -59,29 +59,31 @@ def words(text: str) -> str:
 @example("1. a\n2) b")
 @example("- - -")
 @example("__0__")
-def test_markdown_shows_what_was_written(text: str) -> None:
-    seen = read(markdown_text(text))
-    assert seen.tags <= {"p", "br", "pre", "code"}
-    assert words(seen.shown) == words(visible(text))
+def test_markdown_shows_the_written_text(text: str) -> None:
+    rendered = read(markdown_text(text))
+    assert rendered.tags <= {"p", "br", "pre", "code"}
+    assert words(rendered.shown) == words(visible(text))
 
 
 @given(st.text(st.characters()))
-def test_nothing_visible_steers_a_terminal_or_turns_text_around(text: str) -> None:
-    shown = visible(text)
-    assert {unicodedata.category(one) for one in shown if one != "\n"}.isdisjoint({"Cc", "Cf", "Cs"})
-    assert shown.count("\n") == text.count("\n")
+def test_visible_text_has_no_control_characters(text: str) -> None:
+    visible_text = visible(text)
+    assert {unicodedata.category(character) for character in visible_text if character != "\n"}.isdisjoint(
+        {"Cc", "Cf", "Cs"}
+    )
+    assert visible_text.count("\n") == text.count("\n")
     assert "\n" not in printable(text)
-    shown.encode()
+    visible_text.encode()
 
 
 @pytest.mark.parametrize(
     "text", ["Does the gate matter?", "F1 of 0.5, p = 0.02", "tokens_per_s", "a [b] (c)"]
 )
-def test_common_text_is_left_alone(text: str) -> None:
+def test_common_text_is_unchanged(text: str) -> None:
     assert markdown_text(text) == text == visible(text)
 
 
-def test_numbers_that_nobody_counts_are_told_by_their_power_of_ten() -> None:
+def test_huge_numbers_are_written_as_powers_of_ten() -> None:
     assert [counted(number) for number in (1045, 2**40, 2**20_000)] == [
         "1,045",
         "1,099,511,627,776",
@@ -99,5 +101,5 @@ def test_numbers_that_nobody_counts_are_told_by_their_power_of_ten() -> None:
         ("", ("lr",), None),
     ],
 )
-def test_a_name_is_found_by_its_initials_too(name, known, found):
+def test_name_is_suggested_by_its_initials(name, known, found):
     assert nearest(name, known) == found

@@ -1,4 +1,4 @@
-"""Building models: where initial weights come from, and what a bad name or field answers."""
+"""Models are built with reproducible initial weights, and wrong names and fields raise errors."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from trainables.types import TaskShape
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
 
 
-def test_an_unknown_model_names_the_nearest_and_lists_all() -> None:
+def test_unknown_model_error_suggests_and_lists_names() -> None:
     with pytest.raises(
         UnknownName, match=r"no model named 'univrsal'. Did you mean 'universal'\? Known: .*transf"
     ):
@@ -25,31 +25,31 @@ def test_an_unknown_model_names_the_nearest_and_lists_all() -> None:
 
 
 @pytest.mark.parametrize("raw", [{}, {"name": 3}])
-def test_a_name_is_required(raw: dict[str, object]) -> None:
+def test_model_config_requires_a_name(raw: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="name"):
         model_config(raw)
 
 
-def test_settings_and_mapping_build_the_same() -> None:
+def test_config_and_mapping_build_equal_models() -> None:
     raw = {"name": "universal", "width": 16, "heads": 2}
-    one, same = build_model(raw, SHAPE, 1), build_model(model_config(raw), SHAPE, 1)
-    for a, b in zip(one.parameters(), same.parameters(), strict=True):
+    from_mapping, from_config = build_model(raw, SHAPE, 1), build_model(model_config(raw), SHAPE, 1)
+    for a, b in zip(from_mapping.parameters(), from_config.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_a_weight_depends_on_its_name_and_not_on_what_else_is_built() -> None:
-    alone = nn.ModuleDict({"b": Linear(4, 3)})
-    together = nn.ModuleDict({"a": XavierLinear(7, 7), "b": Linear(4, 3)})
-    initialise(alone, 5)
-    initialise(together, 5)
-    assert torch.equal(alone["b"].weight, together["b"].weight)
+def test_initial_weight_depends_only_on_its_name() -> None:
+    single = nn.ModuleDict({"b": Linear(4, 3)})
+    pair = nn.ModuleDict({"a": XavierLinear(7, 7), "b": Linear(4, 3)})
+    initialise(single, 5)
+    initialise(pair, 5)
+    assert torch.equal(single["b"].weight, pair["b"].weight)
     renamed = nn.ModuleDict({"c": Linear(4, 3)})
     initialise(renamed, 5)
-    assert not torch.equal(alone["b"].weight, renamed["c"].weight)
+    assert not torch.equal(single["b"].weight, renamed["c"].weight)
 
 
-def test_initial_distributions() -> None:
-    """Bounds are exact; means and deviations lie within six standard errors for this fixed seed."""
+def test_initial_weights_have_the_expected_distributions() -> None:
+    """Bounds are exact; means and deviations are within six standard errors for this fixed seed."""
     parts = nn.ModuleDict(
         {
             "plain": Linear(200, 300),
@@ -79,7 +79,7 @@ def test_initial_distributions() -> None:
     assert parts["norm"].bias.tolist() == [0.0] * 9
 
 
-def test_a_parameter_that_nobody_initialises_is_refused() -> None:
+def test_uninitialised_parameter_is_refused() -> None:
     class Forgetful(Vector):
         def initialise(self, stream: Stream) -> None:
             pass
@@ -97,9 +97,9 @@ ALWAYS_CAUSAL = ["looped"]
 
 
 @pytest.mark.parametrize("name", sorted({*catalog.names("models")} - {*ALWAYS_CAUSAL}))
-def test_a_task_whose_answers_stand_in_later_tokens_needs_a_causal_model(name: str) -> None:
-    able = "models that can be: .*looped.*universal"
-    remedy = "set model.causal to true" if "causal" in fields(name) else able
+def test_task_with_answers_in_later_tokens_needs_a_causal_model(name: str) -> None:
+    causal_models = "models that can be: .*looped.*universal"
+    remedy = "set model.causal to true" if "causal" in fields(name) else causal_models
     with pytest.raises(
         ValueError, match=f"model must be causal for a task .*, got {name} that is not; {remedy}"
     ):
@@ -109,7 +109,7 @@ def test_a_task_whose_answers_stand_in_later_tokens_needs_a_causal_model(name: s
 
 
 @pytest.mark.parametrize("name", ALWAYS_CAUSAL)
-def test_a_model_that_is_always_causal_has_nothing_to_set(name: str) -> None:
+def test_always_causal_model_has_no_causal_field(name: str) -> None:
     assert "causal" not in fields(name)
     build_model({"name": name, "loops": 2}, CAUSAL_SHAPE, seed=0, device="meta")
 
@@ -118,30 +118,30 @@ def fields(name: str) -> set[str]:
     return set(catalog.load("models", name).Config.model_fields)
 
 
-def test_a_model_that_fits_its_task_is_not_a_misfit() -> None:
+def test_misfit_is_none_for_a_fitting_model() -> None:
     config = model_config({"name": "universal"})
     assert misfit(config, SHAPE) is None
     assert misfit(config, CAUSAL_SHAPE) is not None
 
 
-WRITTEN = TaskShape("sequence", 18, 10, pad_id=16, length_max=100, end_id=9, answer_length_max=5)
+SEQUENCE_SHAPE = TaskShape("sequence", 18, 10, pad_id=16, length_max=100, end_id=9, answer_length_max=5)
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))
-def test_a_task_whose_answers_are_written_needs_a_decoder(name: str) -> None:
+def test_sequence_task_needs_a_model_with_a_decoder(name: str) -> None:
     if hasattr(catalog.load("models", name), "Decoder"):
-        build_model({"name": name}, WRITTEN, seed=0, device="meta")
+        build_model({"name": name}, SEQUENCE_SHAPE, seed=0, device="meta")
         return
     with pytest.raises(
         ValueError, match=f"model must have a decoder for a task .*, got {name} .*: .*transformer, universal"
     ):
-        build_model({"name": name}, WRITTEN, seed=0, device="meta")
+        build_model({"name": name}, SEQUENCE_SHAPE, seed=0, device="meta")
 
 
-def test_a_tied_output_needs_written_answers() -> None:
+def test_tied_output_needs_a_sequence_task() -> None:
     raw = {"name": "transformer", "tied_output": True}
     with pytest.raises(
         ValueError, match=r"got transformer with tied_output=True for the head 'classify'; dr"
     ):
         build_model(raw, SHAPE, seed=0, device="meta")
-    build_model(raw, WRITTEN, seed=0, device="meta")
+    build_model(raw, SEQUENCE_SHAPE, seed=0, device="meta")

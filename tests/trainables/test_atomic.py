@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, and never readable by others before it is meant to be."""
+"""Files are written completely or not at all, and private files are never readable by other users."""
 
 import os
 import stat
@@ -10,15 +10,15 @@ from trainables import atomic
 from trainables.atomic import PRIVATE, write_atomically
 
 
-def test_a_private_file_is_private_from_its_first_moment(tmp_path: Path, monkeypatch) -> None:
+def test_private_file_is_private_from_its_creation(tmp_path: Path, monkeypatch) -> None:
     modes = []
     real = os.fdopen
 
-    def opened(handle: int, mode: str):
+    def record_mode(handle: int, mode: str):
         modes.append(stat.S_IMODE(os.fstat(handle).st_mode))
         return real(handle, mode)
 
-    monkeypatch.setattr(atomic.os, "fdopen", opened)
+    monkeypatch.setattr(atomic.os, "fdopen", record_mode)
     before = os.umask(0)
     try:
         write_atomically(tmp_path / "secret", "text é", mode=PRIVATE)
@@ -29,7 +29,7 @@ def test_a_private_file_is_private_from_its_first_moment(tmp_path: Path, monkeyp
     assert (tmp_path / "secret").read_text(encoding="utf-8") == "text é"
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", b"old")
     with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
         write_atomically(tmp_path / "file", "\udc80")

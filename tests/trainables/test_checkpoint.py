@@ -1,4 +1,4 @@
-"""Tensors and numbers come back bit for bit, and what does not fit is refused with a reason."""
+"""Checkpoints restore tensors and numbers bit for bit, and refuse other content with a reason."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Tied(nn.Module):
         self.register_buffer("steps", torch.tensor(0))
 
 
-def test_weights_come_back_bit_for_bit_shared_ones_once(tmp_path: Path) -> None:
+def test_weights_are_restored_exactly_and_tied_weights_are_stored_once(tmp_path: Path) -> None:
     model, other = Tied(), Tied()
     assert sorted(weights(model)) == ["first.bias", "first.weight", "steps", "view"]
     write_tensors(tmp_path / "w.safetensors", weights(model))
@@ -35,7 +35,7 @@ def test_weights_come_back_bit_for_bit_shared_ones_once(tmp_path: Path) -> None:
         assert torch.equal(weights(other)[name], tensor), name
 
 
-def test_other_names_and_shapes_are_refused_and_nothing_is_copied() -> None:
+def test_wrong_names_and_shapes_are_refused_without_changes() -> None:
     model = Tied()
     before = {name: tensor.clone() for name, tensor in weights(model).items()}
     given = {name: tensor + 1 for name, tensor in weights(model).items()}
@@ -48,13 +48,13 @@ def test_other_names_and_shapes_are_refused_and_nothing_is_copied() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
 
 
-def test_numbers_come_back_bit_for_bit(tmp_path: Path) -> None:
+def test_numbers_are_restored_exactly(tmp_path: Path) -> None:
     value = {"a": 0.1 + 0.2, "b": 5e-324, "c": 2**60, "d": None, "e": ["x", True]}
     write_json(tmp_path / "s.json", value)
     assert read_json(tmp_path / "s.json") == value
 
 
-def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+def test_errors_name_damaged_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "w.safetensors").write_bytes(b"\x00" * 20)
     (tmp_path / "s.json").write_text("{")
     (tmp_path / "l.json").write_text("[1]")

@@ -1,4 +1,4 @@
-"""Costs by arithmetic, against what PyTorch counts when the model really runs."""
+"""Computed costs equal PyTorch's counts of real runs."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def published(width: int = 512, heads: int = 8, head_width: int = 64) -> dict[str, int]:
-    """Parameters of the parts at ListOps sizes, by hand."""
+def parameters_by_part(width: int = 512, heads: int = 8, head_width: int = 64) -> dict[str, int]:
+    """Return the number of parameters of each part at the sizes of ListOps, computed by hand."""
     feedforward_width, vocabulary, classes = 1024, 18, 10
     feedforward = width * feedforward_width + feedforward_width + feedforward_width * width + width
     return {
@@ -53,8 +53,8 @@ def published(width: int = 512, heads: int = 8, head_width: int = 64) -> dict[st
     }
 
 
-def test_parameters_are_those_of_the_published_systems() -> None:
-    part = published()
+def test_published_models_have_the_expected_parameters() -> None:
+    part = parameters_by_part()
     block = part["attention"] + part["feedforward"] + part["norm"]
     rest = part["readout"] + part["embedding"] + part["boundaries"]
     expected = {
@@ -69,10 +69,10 @@ def test_parameters_are_those_of_the_published_systems() -> None:
         assert costs.parameters(model) == count
 
 
-def test_parameters_of_chunk_wise_systems_by_hand() -> None:
-    """At the published sizes, with 20 slots and one update layer; neither has START and END."""
+def test_chunked_models_have_the_expected_parameters() -> None:
+    """Sizes are as published, with 20 slots and one update layer, without START and END."""
     width, heads, head_width, slots = 512, 8, 64, 20
-    part = published(width, heads, head_width)
+    part = parameters_by_part(width, heads, head_width)
     norm = 2 * width
     block = 2 * part["attention"] + 4 * norm + part["feedforward"]
     update = part["attention"] + 3 * norm + 2 * (width * width + width)
@@ -86,8 +86,8 @@ def test_parameters_of_chunk_wise_systems_by_hand() -> None:
         assert costs.parameters(build_model({"name": name}, LISTOPS, seed=0, device="meta")) == count
 
 
-def test_parameters_of_the_neural_data_router_by_hand() -> None:
-    """At the published sizes: width 512, 16 heads of 32, feed-forward 1,024."""
+def test_neural_data_router_has_the_expected_parameters() -> None:
+    """Sizes are as published: width 512, 16 heads of 32, feed-forward 1,024."""
     width, heads, feedforward_width = 512, 16, 1024
     expected = {
         "attention": 4 * width**2 + (width * 2 * heads + 2 * heads) + width + 3,
@@ -103,8 +103,8 @@ def test_parameters_of_the_neural_data_router_by_hand() -> None:
     assert sum(expected.values()) == 2_921_005
 
 
-def test_parameters_of_the_continuous_recursive_network_by_hand() -> None:
-    """At the published sizes: width 128, cell 512, a window of 5, transition features of 64."""
+def test_crvnn_has_the_expected_parameters() -> None:
+    """Sizes are as published: width 128, cell 512, a window of 5, transition features of 64."""
     width, inner, window, features = 128, 512, 5, 64
     expected = {
         "cell": (width**2 + width) + (2 * width * inner + inner) + (inner * 4 * width + 4 * width),
@@ -123,8 +123,8 @@ def test_parameters_of_the_continuous_recursive_network_by_hand() -> None:
     assert first == expected | {"scorer": expected["scorer"] + more, "norm": 2 * width}
 
 
-def test_parameters_of_the_sparse_universal_transformer_by_hand() -> None:
-    """At the published sizes for translation: width 512, 24 experts of 4 heads of 64 and of 512."""
+def test_sparse_universal_transformer_has_the_expected_parameters() -> None:
+    """Sizes are as published for translation: width 512, 24 experts of 4 heads of 64 and of 512."""
     width, experts, inner, window, feedforward_width = 512, 24, 4 * 64, 64, 512
     router = (width**2 + width) + width * experts
     offsets = inner * (2 * window + 1)
@@ -144,17 +144,17 @@ def test_parameters_of_the_sparse_universal_transformer_by_hand() -> None:
     with torch.device("meta"):
         config = model_config(raw)
         decoder = catalog.load("models", "sut").Decoder(config)
-    own = {group: expected[group] for group in ("attention", "feedforward", "norm", "halt")}
+    encoder_groups = {group: expected[group] for group in ("attention", "feedforward", "norm", "halt")}
     recall = {"recall": expected["attention"] - offsets, "norm": 3 * 2 * width}
-    assert costs.parameters_by_group(decoder) == own | recall
-    # With the vocabulary of some 37,000 that is usual for this translation task: the published 66 million.
-    both = 2 * sum(own.values()) + recall["recall"] + 2 * width + 37_000 * width
-    assert round(both / 1e6) == 66
-    assert round((both - 2 * own["halt"]) / 1e6) == 65
+    assert costs.parameters_by_group(decoder) == encoder_groups | recall
+    # The published 66 million parameters include the usual vocabulary of some 37,000 pieces for this task.
+    encoder_and_decoder = 2 * sum(encoder_groups.values()) + recall["recall"] + 2 * width + 37_000 * width
+    assert round(encoder_and_decoder / 1e6) == 66
+    assert round((encoder_and_decoder - 2 * encoder_groups["halt"]) / 1e6) == 65
 
 
-def test_groups_of_parameters_are_those_of_the_parts() -> None:
-    part = published()
+def test_parameters_are_grouped_by_part() -> None:
+    part = parameters_by_part()
     model = build_model(ARMS["gut"], LISTOPS, seed=0, device="meta")
     expected = {
         key: part[key] for key in ("attention", "feedforward", "gate", "norm", "readout", "embedding")
@@ -163,14 +163,14 @@ def test_groups_of_parameters_are_those_of_the_parts() -> None:
     assert costs.parameters_by_group(model) == expected
 
 
-def small(arm: str, **more: Any) -> dict[str, Any]:
-    """An arm that halts."""
+def small_settings(arm: str, **more: Any) -> dict[str, Any]:
+    """Return small settings of a model that halts."""
     sizes = {"width": 24, "heads": 2, "head_width": 8, "feedforward_width": 40, "max_layers": 4}
     return ARMS[arm] | sizes | more
 
 
-def smallest(name: str, **more: Any) -> dict[str, Any]:
-    """The small version of a model, a little wider; all its arms are counted by its contract."""
+def small_version(name: str, **more: Any) -> dict[str, Any]:
+    """Return the small version of a model, a little wider; its contract counts the costs of all arms."""
     raw = MODELS[name]().every_arm()["small"]
     return having(raw, width=24, feedforward_width=40, early_exit="none", **more)
 
@@ -181,8 +181,8 @@ def batch(rows: int, length: int) -> Batch:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_flops_of_encoder_and_readout_are_what_the_counter_counts(name: str) -> None:
-    config = model_config(smallest(name, attention="math", kernel="math"))
+def test_flops_equal_the_count_of_pytorch(name: str) -> None:
+    config = model_config(small_version(name, attention="math", kernel="math"))
     model = build_model(config, LISTOPS, seed=0).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         output = model(batch(1, 9))
@@ -198,8 +198,8 @@ def test_flops_of_encoder_and_readout_are_what_the_counter_counts(name: str) -> 
         if raw["name"] in ("universal", "gutlb") and raw.get("halt", {}) is not None
     ],
 )
-def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> None:
-    config = model_config(small(arm, attention="math"))
+def test_flops_of_the_least_depth_equal_an_immediate_halt(arm: str) -> None:
+    config = model_config(small_settings(arm, attention="math"))
     model = build_model(config, LISTOPS, seed=0).eval()
     model.encoder.halt.outer.bias.data.fill_(50.0)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -209,7 +209,7 @@ def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> 
     assert encoded.computed.tolist() == [least]
     counted = counter.get_total_flops()
     if config.halt.unit == "token" and not config.halt.transition:
-        # Keys and values of tokens that halted on the embeddings are made for others that never come.
+        # The model projects keys and values of halted tokens although no other token attends to them.
         assert counted >= costs.flops(config, LISTOPS, 9, least)
     else:
         assert counted == costs.flops(config, LISTOPS, 9, least)
@@ -218,8 +218,8 @@ def test_flops_of_the_least_depth_are_what_an_immediate_halt_costs(arm: str) -> 
 @pytest.mark.parametrize(
     "arm", ["gut", "gut.no_gate", "gut.no_transition", "gut.origin_1", "gutlb.one_chunk"]
 )
-def test_compact_does_only_the_work_of_the_layers_each_sequence_runs(arm: str) -> None:
-    config = model_config(small(arm, attention="math") | {"max_layers": 8})
+def test_compact_mode_computes_only_the_layers_of_each_sequence(arm: str) -> None:
+    config = model_config(small_settings(arm, attention="math") | {"max_layers": 8})
     model = build_model(config, LISTOPS, seed=0).eval()
     model.embedding.weight.data.mul_(50.0)
     model.encoder.halt.outer.weight.data.mul_(10.0)
@@ -231,8 +231,8 @@ def test_compact_does_only_the_work_of_the_layers_each_sequence_runs(arm: str) -
     assert counter.get_total_flops() == expected
 
 
-def kept_for_backward(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
-    """Bytes autograd keeps beside the weights, and bytes of these."""
+def saved_bytes(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
+    """Return the bytes that autograd stores besides the weights, and the bytes of the weights."""
     set_dropout_context(model, seed=0, step=0)
     storages: dict[int, int] = {}
 
@@ -244,23 +244,23 @@ def kept_for_backward(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
         output = model(given)
     assert output.loss.requires_grad
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept = sum(size for pointer, size in storages.items() if pointer not in weights)
-    return kept, costs.FLOAT_BYTES * costs.parameters(model)
+    stored = sum(size for pointer, size in storages.items() if pointer not in weights)
+    return stored, costs.FLOAT_BYTES * costs.parameters(model)
 
 
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.2])
 @pytest.mark.parametrize("name", MODELS)
-def test_memory_is_estimated_within_a_factor_of_one_and_a_half(name: str, attention_dropout: float) -> None:
-    config = model_config(smallest(name, attention_dropout=attention_dropout))
-    kept, weights = kept_for_backward(build_model(config, LISTOPS, seed=0), batch(16, 30))
+def test_memory_estimate_is_within_a_factor_of_one_and_a_half(name: str, attention_dropout: float) -> None:
+    config = model_config(small_version(name, attention_dropout=attention_dropout))
+    stored, weights = saved_bytes(build_model(config, LISTOPS, seed=0), batch(16, 30))
     estimate = costs.peak_memory_bytes(config, LISTOPS, 16, 30) - costs.ADAM_COPIES * weights
-    assert 1 / 1.5 < estimate / kept < 1.5
+    assert 1 / 1.5 < estimate / stored < 1.5
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("name", ["transformer", "universal", "sut"])
-def test_costs_of_a_model_that_writes_are_what_is_counted(name: str, tied: bool) -> None:
-    """Encoder, decoder and readout together; memory of 30 rows within a factor, padding left aside."""
+def test_costs_of_a_model_with_decoder_equal_the_counts(name: str, tied: bool) -> None:
+    """Encoder, decoder and readout count together; the memory estimate ignores padding."""
     shape = TIED if tied else WRITTEN
     small = MODELS[name]().every_arm()["small"]
     config = model_config(having(small, tied_output=tied, early_exit="none", attention="math", kernel="math"))
@@ -270,12 +270,12 @@ def test_costs_of_a_model_that_writes_are_what_is_counted(name: str, tied: bool)
     assert costs.flops(config, shape, 9, layers) == counter.get_total_flops()
     given = synthetic_batch(shape, 30, 9, seed=0)
     filled = (given.mask.sum() + (given.labels >= 0).sum()) / (given.mask.numel() + given.labels.numel())
-    kept, weights = kept_for_backward(build_model(config, shape, seed=0), given)
+    stored, weights = saved_bytes(build_model(config, shape, seed=0), given)
     estimate = costs.peak_memory_bytes(config, shape, 30, 9) - costs.ADAM_COPIES * weights
-    assert 1 / 1.5 < estimate * float(filled) / kept < 1.5
+    assert 1 / 1.5 < estimate * float(filled) / stored < 1.5
 
 
-def test_memory_grows_with_batch_length_and_bound() -> None:
+def test_memory_grows_with_batch_length_and_layers() -> None:
     config = model_config(ARMS["gut"])
     deeper = model_config(ARMS["gut"] | {"max_layers": 20})
     base = costs.peak_memory_bytes(config, LISTOPS, 32, 100)
@@ -299,12 +299,14 @@ def test_memory_grows_with_batch_length_and_bound() -> None:
         ({"name": "crvnn", "structure": "balanced"}, (4, 4)),
     ],
 )
-def test_depth_range_is_one_depth_where_nothing_halts(raw: dict[str, Any], expected: tuple[int, int]) -> None:
-    """Of 9 tokens; composing takes as many steps as there are, or as the tree is deep."""
+def test_depth_range_is_a_single_depth_without_halting(
+    raw: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    """The input has 9 tokens; composition takes a step for each, or as many as the tree is deep."""
     assert costs.depth_range(model_config(raw), 9) == expected
 
 
-def test_compact_composes_only_the_steps_each_sequence_runs() -> None:
+def test_compact_mode_composes_only_the_steps_of_each_sequence() -> None:
     config = model_config({"name": "crvnn", "width": 24, "cell_width": 40, "halt": {"threshold": 0.4}})
     model = build_model(config, LISTOPS, seed=0).eval()
     model.embedding.weight.data.mul_(50.0)

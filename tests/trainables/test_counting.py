@@ -1,4 +1,4 @@
-"""What models cost is counted alike whoever asks: while planning, in training or while measuring."""
+"""Costs of models are the same whether they are counted while planning, in training or while evaluating."""
 
 import pytest
 import torch
@@ -9,12 +9,12 @@ from trainables.models import transformer
 CONFIG = transformer.Config(width=16, heads=2, feedforward_width=32, layers=2)
 
 
-@pytest.mark.parametrize("measuring", [torch.inference_mode, torch.no_grad])
-def test_a_count_is_the_same_without_a_graph(measuring) -> None:
+@pytest.mark.parametrize("gradient_mode", [torch.inference_mode, torch.no_grad])
+def test_count_is_the_same_without_gradients(gradient_mode) -> None:
     measure_cost.cache_clear()
     before = measure_cost(CONFIG, "Encoder", 7)
     assert before.flops > 0
     assert before.activation_bytes > 0
     measure_cost.cache_clear()
-    with measuring():
+    with gradient_mode():
         assert measure_cost(CONFIG, "Encoder", 7) == before

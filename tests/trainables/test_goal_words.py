@@ -1,4 +1,4 @@
-"""Which goal the name of a metric suggests."""
+"""Common metric names imply a goal, minimum or maximum."""
 
 import pytest
 
@@ -21,14 +21,14 @@ from trainables.metrics import usual_goal
         "top1Accuracy",
     ],
 )
-def test_names_of_what_should_be_large(name: str) -> None:
+def test_metric_name_implies_a_maximum(name: str) -> None:
     assert usual_goal(name) == "max"
 
 
 @pytest.mark.parametrize(
     "name", ["eval_loss", "valid/MSE", "perplexity", "valid/word error", "WER", "valid/crossEntropyLoss"]
 )
-def test_names_of_what_should_be_small(name: str) -> None:
+def test_metric_name_implies_a_minimum(name: str) -> None:
     assert usual_goal(name) == "min"
 
 
@@ -46,5 +46,5 @@ def test_names_of_what_should_be_small(name: str) -> None:
         "точность",
     ],
 )
-def test_names_that_say_nothing(name: str) -> None:
+def test_metric_name_implies_no_goal(name: str) -> None:
     assert usual_goal(name) is None

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks import kernels, systems
-from tests.support.numerics.kernel_count import counted
+from tests.support.numerics.kernel_count import count_kernels
 from trainables.layers import host
 from trainables.layers.constant_shapes import copy_to
 from trainables.types import Batch
 
 LENGTHS = (30, 17, 3, 24, 2, 9)
-"""Caps on layers make rows leave at depths that no rounding changes."""
+"""Limits on layers make rows halt at depths that rounding does not change."""
 OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
-SLACK = 1.05
+TOLERANCE = 1.05
 BOUNDS: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("gut", "compact"): (1134, 16, 10, 22),
     ("gut", "none"): (1142, 19, 1, 11),
@@ -33,7 +33,7 @@ BOUNDS: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("tlb", "-"): (674, 12, 1, 19),
     ("transformer", "-"): (498, 10, 1, 15),
 }
-"""System and early exit to the largest numbers of kernels, copies, host waits and uploads from the host."""
+"""By model and early exit: most kernels, copies, host waits and uploads."""
 
 
 def batch() -> Batch:
@@ -52,7 +52,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
-def test_a_step_stays_within_its_bounds(case: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_step_keeps_within_its_bounds(
+    case: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     uploads: list[int] = []
 
     def upload(table: np.ndarray, device: torch.device) -> Tensor:
@@ -60,18 +62,21 @@ def test_a_step_stays_within_its_bounds(case: tuple[str, str], monkeypatch: pyte
         return copy_to(table, device)
 
     monkeypatch.setattr(host, "copy_to", upload)
-    model = kernels.built(CASES[case])
+    model = kernels.build_for_training(CASES[case])
     passes = kernels.passes(model, batch())
     passes()
     model.zero_grad()
     uploads.clear()
-    counts = counted(passes)
-    found = (counts.kernels, counts.copies, counts.waits, len(uploads))
-    assert case in BOUNDS, f"a new system must have bounds: write {case}: {found} into BOUNDS"
+    counts = count_kernels(passes)
+    measured = (counts.kernels, counts.copies, counts.waits, len(uploads))
+    assert case in BOUNDS, f"a new system must have bounds: write {case}: {measured} into BOUNDS"
     bounds = BOUNDS[case]
-    assert all(one <= bound for one, bound in zip(found, bounds, strict=True)), (found, counts.by_name)
-    assert bounds[0] <= SLACK * found[0], f"lower the bound to {found}"
+    assert all(count <= bound for count, bound in zip(measured, bounds, strict=True)), (
+        measured,
+        counts.by_name,
+    )
+    assert bounds[0] <= TOLERANCE * measured[0], f"lower the bound to {measured}"
 
 
-def test_every_system_has_bounds() -> None:
+def test_every_model_has_bounds() -> None:
     assert BOUNDS.keys() == CASES.keys()

@@ -1,4 +1,4 @@
-"""Locks: one holder at a time, named to who waits, gone with its process, and never through a link."""
+"""A lock has one holder, names it to waiting processes, ends with its process, and follows no link."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 from trainables.locks import is_held, locked
 
-HOLDS = """
+HOLDER_CODE = """
 import sys, time
 from pathlib import Path
 from trainables.locks import locked
@@ -20,22 +20,22 @@ with locked(Path(sys.argv[1]), 0.0, print):
 """
 
 
-class Impatient(Exception):
+class LockTimeout(Exception):
     pass
 
 
 def refuse(holder):
-    raise Impatient(holder)
+    raise LockTimeout(holder)
 
 
-def test_who_waits_hears_of_the_holder_and_a_dead_one_holds_nothing(tmp_path):
+def test_waiting_process_gets_the_holder_and_death_releases_the_lock(tmp_path):
     path = tmp_path / "lock"
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen([sys.executable, "-c", HOLDER_CODE, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert is_held(path)
         with (
-            pytest.raises(Impatient, match=rf"^process {holder.pid} on {socket.gethostname()}$"),
+            pytest.raises(LockTimeout, match=rf"^process {holder.pid} on {socket.gethostname()}$"),
             locked(path, 0.1, refuse),
         ):
             pass
@@ -45,19 +45,19 @@ def test_who_waits_hears_of_the_holder_and_a_dead_one_holds_nothing(tmp_path):
         assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def test_without_a_file_nobody_holds_it(tmp_path):
+def test_missing_lock_file_is_not_held(tmp_path):
     assert not is_held(tmp_path / "lock")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_what_is_no_file_is_refused(tmp_path, kind):
-    path, elsewhere = tmp_path / "lock", tmp_path / "precious"
-    elsewhere.write_text("as it was")
+def test_link_or_pipe_as_lock_file_is_refused(tmp_path, kind):
+    path, target = tmp_path / "lock", tmp_path / "precious"
+    target.write_text("unchanged")
     if kind == "link":
-        path.symlink_to(elsewhere)
+        path.symlink_to(target)
     else:
         os.mkfifo(path)
-    assert not is_held(path), "and it is not waited for"
+    assert not is_held(path), "a link or a pipe must not count as held"
     with pytest.raises(OSError, match=r"symbolic links|must be a file"), locked(path, 0.0, refuse):
         pass
-    assert elsewhere.read_text() == "as it was"
+    assert target.read_text() == "unchanged"

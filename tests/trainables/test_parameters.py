@@ -1,18 +1,18 @@
-"""Parameters of every arm of every system, and with every head, derived by hand from those of its parts.
+"""Parameters of all arms, and with every head, equal sums over the parts, derived by hand.
 
-The systems themselves, as published, are in `test_costs`.
+`test_costs` tests the models as published.
 """
 
 from typing import Any
 
 import pytest
 
-from tests.trainables.test_costs import LISTOPS, TOKEN_UT, published
+from tests.trainables.test_costs import LISTOPS, TOKEN_UT, parameters_by_part
 from trainables import costs, task_catalog
 from trainables.assembly import build_model
 from trainables.types import TaskShape
 
-PART = published()
+PART = parameters_by_part()
 BLOCK = PART["attention"] + PART["feedforward"] + PART["norm"]
 REST = PART["readout"] + PART["embedding"] + PART["boundaries"]
 UT = BLOCK + PART["halt.token"] + REST
@@ -25,10 +25,12 @@ def linear(inputs: int, outputs: int) -> int:
     return inputs * outputs + outputs
 
 
-def sparse_attention(experts: int, inner: int, *, own: bool = True) -> int:
-    """Router, queries and outputs of all experts, keys and values; 129 offsets in attention to itself."""
+def sparse_attention(experts: int, inner: int, *, is_self_attention: bool = True) -> int:
+    """Count router, queries and outputs of all experts, keys and values; self-attention adds 129 offsets."""
     router = linear(WIDTH, WIDTH) + WIDTH * experts if experts > 1 else 0
-    return router + 2 * experts * WIDTH * inner + 2 * WIDTH * inner + (inner * 129 if own else 0)
+    return (
+        router + 2 * experts * WIDTH * inner + 2 * WIDTH * inner + (inner * 129 if is_self_attention else 0)
+    )
 
 
 def sparse_feedforward(experts: int, inner: int) -> int:
@@ -41,11 +43,11 @@ SUT_ATTENTION, SUT_FEEDFORWARD = sparse_attention(24, 256), sparse_feedforward(2
 GEOMETRIC = (WIDTH * 32 + 32) + 2
 """Directions of 16 heads, their scale, and the bias of all matches."""
 RELATIVE = WIDTH**2 + WIDTH + linear(WIDTH, 16)
-"""Keys of offsets and what is added to their queries, and how each head weighs both."""
+"""Projection of relative positions, biases of queries, and gates of heads."""
 SCORER = linear(5 * 128, 128) + linear(128, 1)
 CELL = linear(2 * 128, 512) + linear(512, 4 * 128)
-ENDS = 2 * 128
-GIVEN_TREE = CRVNN - SCORER - ENDS
+BOUNDARY_PARAMETERS = 2 * 128
+CRVNN_FIXED_TREE = CRVNN - SCORER - BOUNDARY_PARAMETERS
 ARMS: dict[str, tuple[dict[str, Any], int]] = {
     "ut.no_halt": (TOKEN_UT | {"halt": None}, UT - PART["halt.token"]),
     "ut.end_pool": (TOKEN_UT | {"pooling": "end"}, UT),
@@ -86,8 +88,8 @@ ARMS: dict[str, tuple[dict[str, Any], int]] = {
         {"name": "crvnn", "cell": "lstm", "cell_width": None},
         CRVNN - linear(128, 128) - CELL - 4 * 128 + linear(128, 2 * 128) + linear(2 * 128, 5 * 128),
     ),
-    "crvnn.left_to_right": ({"name": "crvnn", "structure": "left-to-right"}, GIVEN_TREE + 128),
-    "crvnn.balanced": ({"name": "crvnn", "structure": "balanced"}, GIVEN_TREE),
+    "crvnn.left_to_right": ({"name": "crvnn", "structure": "left-to-right"}, CRVNN_FIXED_TREE + 128),
+    "crvnn.balanced": ({"name": "crvnn", "structure": "balanced"}, CRVNN_FIXED_TREE),
     "sut.no_mim": ({"name": "sut", "balance": "switch"}, SUT),
     "sut.sampled": ({"name": "sut", "attention": {"sampled": 1}}, SUT),
     "sut.no_momha": (
@@ -108,7 +110,7 @@ ARMS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_an_arm_has_the_parameters_of_its_parts(arm: str) -> None:
+def test_arm_has_the_parameters_of_its_parts(arm: str) -> None:
     raw, expected = ARMS[arm]
     assert costs.parameters(build_model({"name": "universal"} | raw, LISTOPS, 0, "meta")) == expected
 
@@ -124,12 +126,12 @@ LOOPED: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "ntp.pause": (STACK, {"form": "next_token", "pause_tokens": 20}, 20),
     "ntp.loop": ({"loops": 20}, {"form": "next_token"}, 1),
 }
-"""Model, task, blocks."""
+"""By arm: settings of model and task, number of blocks."""
 
 
 @pytest.mark.parametrize("arm", LOOPED)
-def test_looped_baselines_have_as_many_blocks_as_they_have_weights_for(arm: str) -> None:
-    """For copy: two layers a block, 8 heads, width 256; 56 words and three classes in all forms."""
+def test_looped_baseline_has_the_parameters_of_its_blocks(arm: str) -> None:
+    """The task copy: two layers a block, 8 heads, width 256; 56 words and three classes in all forms."""
     model, task, blocks = LOOPED[arm]
     shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms", "problem": "copy"} | task))
     width, inner, layers = 256, 1024, 2
@@ -139,8 +141,8 @@ def test_looped_baselines_have_as_many_blocks_as_they_have_weights_for(arm: str)
     assert costs.parameters(build_model(raw, shape, 0, "meta")) == expected
 
 
-def test_a_pair_is_read_from_four_widths() -> None:
-    """Logical inference: 11 words, what parts sentences and padding, seven relations."""
+def test_pair_head_reads_four_times_the_width() -> None:
+    """Logical inference has 11 words, a separator, padding and seven relations."""
     shape = task_catalog.shape(task_catalog.task_config({"name": "logical_inference"}))
     assert (shape.head, shape.num_classes) == ("pair", 7)
     words = shape.vocabulary_size * WIDTH
@@ -154,7 +156,7 @@ def test_a_pair_is_read_from_four_widths() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_sparse_translator_is_two_layers_and_one_vocabulary(tied: bool) -> None:
+def test_sparse_translator_has_two_layers_and_one_vocabulary(tied: bool) -> None:
     shape = TaskShape(
         "sequence",
         37_000,
@@ -166,7 +168,7 @@ def test_a_sparse_translator_is_two_layers_and_one_vocabulary(tied: bool) -> Non
         shared_vocabulary=True,
     )
     encoder = SUT_ATTENTION + SUT_FEEDFORWARD + SUT_HALT + 2 * 2 * WIDTH + PART["boundaries"]
-    decoder = encoder - PART["boundaries"] + sparse_attention(24, 256, own=False) + 2 * WIDTH
+    decoder = encoder - PART["boundaries"] + sparse_attention(24, 256, is_self_attention=False) + 2 * WIDTH
     readout = 0 if tied else linear(WIDTH, WIDTH) + linear(WIDTH, 37_000)
     model = build_model({"name": "sut", "tied_output": tied}, shape, 0, "meta")
     assert costs.parameters(model) == encoder + decoder + 37_000 * WIDTH + readout

@@ -1,4 +1,4 @@
-"""Which process owns something, and whether that process is alive, dead or unknown."""
+"""The owner of a resource is a process that is alive, dead or of unknown state."""
 
 import os
 import signal
@@ -28,12 +28,12 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_this_process_is_alive() -> None:
+def test_current_process_is_alive() -> None:
     assert this_process().state() is ProcessState.ALIVE
     assert state_of_label(f"{process_label()}-abc") is ProcessState.ALIVE
 
 
-def test_a_zombie_is_dead(child: subprocess.Popen[bytes]) -> None:
+def test_zombie_process_is_dead(child: subprocess.Popen[bytes]) -> None:
     started_at = process_start(child.pid)
     assert started_at is not None
     owner = replace(this_process(), pid=child.pid, process_started_at=started_at)
@@ -43,21 +43,21 @@ def test_a_zombie_is_dead(child: subprocess.Popen[bytes]) -> None:
     assert owner.state() is ProcessState.DEAD
 
 
-def test_a_process_that_has_the_id_of_an_earlier_one_is_not_that_one() -> None:
+def test_process_with_a_reused_id_is_another_process() -> None:
     assert replace(this_process(), process_started_at=1.0).state() is ProcessState.DEAD
 
 
 @pytest.mark.parametrize("change", [{"host": "elsewhere"}, {"boot_id": "another boot"}])
-def test_a_process_of_another_machine_or_container_is_unknown(change: dict[str, str]) -> None:
+def test_process_of_another_machine_or_container_is_unknown(change: dict[str, str]) -> None:
     assert replace(this_process(), pid=2**30, **change).state() is ProcessState.UNKNOWN
 
 
 @pytest.mark.parametrize("text", ["", "-", "12", "12-", "x-abcdefg", "12-abcdef", "12-abcdefgh", "²-abcdefg"])
-def test_other_texts_are_no_labels(text: str) -> None:
+def test_malformed_label_has_no_state(text: str) -> None:
     assert state_of_label(text) is None
 
 
-def test_a_living_process_whose_start_is_hidden_is_unknown(
+def test_running_process_with_a_hidden_start_is_unknown(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = replace(this_process(), pid=child.pid)
@@ -72,7 +72,7 @@ def test_a_living_process_whose_start_is_hidden_is_unknown(
     assert owner.state() is ProcessState.DEAD
 
 
-def test_systems_without_a_proc_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_state_is_known_without_a_proc_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_identity, "Path", lambda name: tmp_path / "nothing" / str(name).strip("/"))
     assert boot_id().startswith("boot-")
     assert this_process().state() is ProcessState.ALIVE

@@ -5,7 +5,7 @@ from trainables import task_catalog
 from trainables.custom.extensions import UnknownName
 
 
-def test_defaults_are_filled_in() -> None:
+def test_task_config_has_defaults() -> None:
     config = task_catalog.task_config({"name": "listops", "train_length_max": 100})
     assert config.model_dump()["trees"] == 100_000
     assert task_catalog.task_name(config) == "listops"
@@ -13,7 +13,7 @@ def test_defaults_are_filled_in() -> None:
     assert task_catalog.splits(config)[0].name == "train"
 
 
-def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
+def test_unknown_task_error_suggests_and_lists_names() -> None:
     with pytest.raises(
         UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"
     ):
@@ -21,7 +21,7 @@ def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "place"),
+    ("raw", "location"),
     [
         ({}, ("name",)),
         ({"name": 3}, ("name",)),
@@ -30,7 +30,7 @@ def test_an_unknown_task_answers_with_the_nearest_and_all() -> None:
         ({"name": "listops", "length_ranges": [[20, "40"]]}, ("length_ranges", 0, 1)),
     ],
 )
-def test_every_fault_says_where_it_is(raw: dict[str, object], place: tuple[str | int, ...]) -> None:
+def test_validation_error_has_the_location(raw: dict[str, object], location: tuple[str | int, ...]) -> None:
     with pytest.raises(ValidationError) as caught:
         task_catalog.task_config(raw)
-    assert caught.value.errors()[0]["loc"] == place
+    assert caught.value.errors()[0]["loc"] == location

@@ -16,7 +16,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import projections
 from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from tests.support.specs.plans import make_plan
-from tests.support.stores.flips import flip_any
+from tests.support.stores.flips import flip_random_bit
 from tests.support.sweeps.histories import DEAD, history
 from trainables.protocol import Measurement
 
@@ -35,7 +35,7 @@ def count_detected_flips(file: Path, read: Callable[[], Any], error: type[Except
     """Count the flips in `file` that make `read` raise `error`; all other reads must be unchanged."""
     stream, expected, content, detected = random.Random(seed), read(), file.read_bytes(), 0
     for _ in range(FLIPS):
-        bit = flip_any(file, stream)
+        bit = flip_random_bit(file, stream)
         try:
             result = read()
         except error as raised:
@@ -72,7 +72,7 @@ def test_update_rewrites_damaged_parquet_files(tmp_path: Path, monkeypatch: pyte
         list_content = (folder.root / projections.LIST).read_bytes()
         for file in [*contents, folder.root / projections.LIST]:
             for _ in range(PARQUET_FLIPS):
-                bit = flip_any(file, stream)
+                bit = flip_random_bit(file, stream)
                 if file == folder.records:
                     with pytest.raises(StoreError, match=r"changed or damaged since; make it again with"):
                         read_records(folder)

@@ -15,7 +15,7 @@ from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage, check_uri, 
 from tests.support.mlflow.mlflow_server import Server
 from tests.support.processes.commands import TINY, Answer, Shell, answer, interrupt, wait_for
 from tests.support.stores.postgres import postgres
-from tests.support.training_code.secrets import MARKER, files_that_tell, leaked, with_password
+from tests.support.training_code.secrets import MARKER, contains_password, files_with_password, with_password
 
 CLOSED_PORT = "127.0.0.1:1"
 """No server answers at this port."""
@@ -64,8 +64,8 @@ def test_error_omits_the_password_of_a_refused_url(haltsweep, tmp_path: Path, op
         "launch", "quick.yaml", *arguments, *driver, *([LOCAL_TRACKING] if option == "--storage" else [])
     )
     assert answers.code in (1, 2), answers
-    assert not leaked(answers.out + answers.err)
-    assert not list(files_that_tell(tmp_path))
+    assert not contains_password(answers.out + answers.err)
+    assert not list(files_with_password(tmp_path))
 
 
 @pytest.mark.parametrize("odd_part", ODD_PASSWORDS)
@@ -76,17 +76,17 @@ def test_odd_passwords_do_not_leak(odd_part: str) -> None:
         (InputError, StoreError), match=r"percent-encoded|(?i:connection refused)"
     ) as storage_error:
         require_answer(f"postgresql://ann:{password}@{CLOSED_PORT}/db")
-    assert not leaked(str(storage_error.value))
+    assert not contains_password(str(storage_error.value))
     if set(odd_part) & set("@/ #?["):
         with pytest.raises(InputError, match="percent-encoded") as uri_error:
             check_uri(f"http://ann:{password}@{CLOSED_PORT}")
-        assert not leaked(str(uri_error.value))
+        assert not contains_password(str(uri_error.value))
     with (
         pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage_error,
         outages("http://ann:pw@h"),
     ):
         requests.get(f"http://ann:{quote(password, safe='')}@{CLOSED_PORT}", timeout=1)
-    assert not leaked(str(outage_error.value))
+    assert not contains_password(str(outage_error.value))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_odd_passwords_do_not_leak(odd_part: str) -> None:
 )
 def test_no_command_prints_the_password(haltsweep, arguments: tuple[str, ...]) -> None:
     answers = haltsweep(*arguments)
-    assert not leaked(answers.out + answers.err)
+    assert not contains_password(answers.out + answers.err)
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_sweep_that_loses_its_server_leaks_no_password(tmp_path: Path) -> None:
             answers += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
         finally:
             server.stop()
-        assert not leaked(_dump_tables(database.url()))
+        assert not contains_password(_dump_tables(database.url()))
     _assert_no_leaks(shell, *answers)
 
 
@@ -183,9 +183,9 @@ def _resume_briefly(shell: Shell) -> Answer:
 def _assert_no_leaks(shell: Shell, *answers: Answer) -> None:
     launch_file = shell.folder / "runs" / "tiny" / "launch.json"
     assert stat.S_IMODE(launch_file.stat().st_mode) == 0o600
-    assert list(files_that_tell(shell.folder, shell.home)) == [launch_file]
+    assert list(files_with_password(shell.folder, shell.home)) == [launch_file]
     for output in answers:
-        assert not leaked(output.out + output.err), output
+        assert not contains_password(output.out + output.err), output
 
 
 def _dump_tables(url: str) -> str:

@@ -33,7 +33,7 @@ from tests.faults.kills.chaos import SweepSite, launch_or_resume, run_session
 from tests.support.processes.commands import COMMAND, Shell, tree
 from tests.support.processes.forks import forks
 from tests.support.specs.plans import make_arm, make_plan
-from tests.support.stores.flips import flip, flip_any
+from tests.support.stores.flips import flip, flip_random_bit
 from tests.support.sweeps.histories import history
 
 FLIPS = 8
@@ -125,7 +125,7 @@ def test_verify_names_the_file_of_any_flipped_bit(place: SweepSite) -> None:
     for file in stored_files(place):
         mlflow_content = file.read_bytes()
         for _ in range(FLIPS):
-            bit = flip_any(file, stream)
+            bit = flip_random_bit(file, stream)
             faults = bad_findings(list(verify_file(place, file)))
             if mlflow_content.rstrip() != file.read_bytes().rstrip():
                 assert len(faults) == 1, f"bit {bit} of {file}: {faults}"
@@ -221,7 +221,7 @@ def test_flipped_bit_of_mlflow_is_reported_or_harmless(place: SweepSite) -> None
         uri, uid = str(place.tracking_uri), ledger.uid
         earlier_state = mlflow_content(uri, place.plan.name, uid)
         for _ in range(10):
-            bit = flip_any(database, stream)
+            bit = flip_random_bit(database, stream)
             faults = [
                 finding
                 for finding in sweep_checks.check_mlflow(checked_sweep, lambda _: None)

@@ -18,7 +18,7 @@ from tests.faults.kills.test_ray_faults import (
     workers,
 )
 from tests.support.processes.commands import PATIENCE_S
-from tests.support.processes.process_lookup import end, family_of, wait_until
+from tests.support.processes.process_lookup import descendants, end, wait_until
 from tests.support.sweeps.workloads import HOLD
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ VICTIMS = [(RAYLET,), HELPERS, (DRIVER,), (GCS,)]
 def find_servers(process, *names):
     """Find Ray's processes below a launcher by name or command line."""
     matches = []
-    for event in family_of(process):
+    for event in descendants(process):
         try:
             if any(name in event.name() or name in " ".join(event.cmdline()[:4]) for name in names):
                 matches.append(event)
@@ -108,7 +108,7 @@ def test_foreign_ray_outlives_a_killed_launcher_and_its_death_is_one_error(tmp_p
         assert cluster.is_running(), "the launcher must not end a foreign cluster"
         with launcher(tmp_path, address) as process:
             wait_for_progress(tmp_path, cluster)
-            end([cluster, *family_of(cluster)])
+            end([cluster, *descendants(cluster)])
             assert process.wait(PATIENCE_S) == 1
     (line,) = [line for line in read_output(tmp_path).splitlines() if line.startswith("error:")]
     message = f"error: the Ray cluster at {address} is not available: its "

@@ -14,8 +14,16 @@ from tests.faults.kills.chaos import check_log, launch_or_resume
 from tests.faults.kills.ray_launcher import MLFLOW, STEPS, sweep_site
 from tests.faults.kills.test_stop_from_outside import run_haltsweep
 from tests.support.mlflow.mlflow_db import runs
-from tests.support.processes.forks import forks, module
-from tests.support.processes.process_lookup import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
+from tests.support.processes.forks import forks, run_module
+from tests.support.processes.process_lookup import (
+    AGENTS,
+    WAIT_S,
+    WORKERS,
+    descendants,
+    end,
+    wait_until,
+    with_prefix,
+)
 
 pytestmark = pytest.mark.slow
 STOP_REASON = "the sweep was asked to stop"
@@ -25,13 +33,13 @@ STOP_REASON = "the sweep was asked to stop"
 @contextmanager
 def launcher(root, *arguments):
     """Start a session; end it and all its subprocesses afterwards."""
-    process = module(
+    process = run_module(
         "tests.faults.kills.ray_launcher", root, *arguments, output=root / "output.txt", session=True
     )
     try:
         yield process
     finally:
-        end([process, *family_of(process)])
+        end([process, *descendants(process)])
 
 
 @contextmanager
@@ -48,8 +56,8 @@ def foreign_cluster(root, monkeypatch):
 @contextmanager
 def subprocesses(process):
     """Yield the subprocesses except for two agents of Ray, which hold nothing and end after a minute."""
-    family = family_of(process)
-    agents = named(family, *AGENTS)
+    family = descendants(process)
+    agents = with_prefix(family, *AGENTS)
     try:
         yield [process for process in family if process not in agents]
     finally:
@@ -68,7 +76,7 @@ def count_measurements(root):
 
 def workers(process):
     """Find Ray's workers that run a trial."""
-    return named(family_of(process), WORKERS)
+    return with_prefix(descendants(process), WORKERS)
 
 
 def wait_for_progress(root, process):

@@ -20,7 +20,7 @@ from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT
 from tests.faults.kills.chaos import check_log
 from tests.faults.other_code.test_machines import CUSTOM_SPEC, count_events, events
-from tests.support.processes.commands import PATIENCE_S, Shell, every_command, wait_for
+from tests.support.processes.commands import PATIENCE_S, Shell, commands_by_name, wait_for
 from tests.support.training_code.travelling import write_code
 
 SLOW_SPEC = (
@@ -178,7 +178,7 @@ def test_ray_job_runs_a_valid_haltsweep_command(kubernetes):
     spec = kubernetes["RayJob"]["spec"]
     program, verb, *arguments = shlex.split(spec["entrypoint"])
     options = {
-        name for param in every_command(typer.main.get_command(app))[verb].params for name in param.opts
+        name for param in commands_by_name(typer.main.get_command(app))[verb].params for name in param.opts
     }
     assert program == "haltsweep"
     options_used = {argument for argument in arguments if argument.startswith("--")}

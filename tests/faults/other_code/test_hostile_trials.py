@@ -39,7 +39,7 @@ from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.stores.postgres import postgres
 from tests.support.sweeps.histories import DEAD
-from tests.support.training_code.hostile import PATH, Mute, tell
+from tests.support.training_code.hostile import PATH, UnprintableError, set_report
 from trainables.protocol import Measurement
 
 ANY_TEXT = st.text(st.characters(), max_size=20)
@@ -66,7 +66,7 @@ def run_trial(
     sweep, plan = SweepFolder(folder / "runs" / "synthetic"), one_trial()
     sweep.root.mkdir(parents=True)
     sweep.plan.write_text(to_json(plan))
-    tell(report, raised)
+    set_report(report, raised)
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
         inline.run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
@@ -113,7 +113,7 @@ class EmptyStore:
 
 def record_of(report: Any) -> Record:
     """Return the record of a trial with this report, without a ledger, projections and a subprocess."""
-    tell(report)
+    set_report(report)
     log = MemoryLog()
     with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
         recorder = record(one_trial(), log, root=Path(folder))
@@ -145,7 +145,7 @@ def test_any_metric_names_and_numbers_are_stored(metrics: dict[str, Any]) -> Non
     )
 )
 @example(ValueError("lone \ud800, NUL \0 and \x1b[2J"))
-@example(Mute())
+@example(UnprintableError())
 @example(ExceptionGroup("\udfff", [ValueError("\0")]))
 def test_exception_ends_only_its_trial(raised: BaseException) -> None:
     with tempfile.TemporaryDirectory() as folder:

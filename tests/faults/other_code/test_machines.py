@@ -13,7 +13,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import check_log
 from tests.support.processes.commands import TINY, Shell, answer, interrupt, wait_for
-from tests.support.ray.ray_machines import inside, machines, needs_namespaces
+from tests.support.ray.ray_machines import machines, needs_namespaces, path_on_node
 from tests.support.stores.s3 import SECRET, s3_server
 from tests.support.training_code.travelling import MODEL, TRAINABLE, write_code
 
@@ -78,7 +78,7 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
         with shell.started(*arguments) as process:
             wait_for(lambda: count_events(shell, EventKind.STARTED) >= 2, process)
-            remote_data = inside(first_node, shell.folder / "data")
+            remote_data = path_on_node(first_node, shell.folder / "data")
             names = {str(path.relative_to(remote_data)) for path in remote_data.rglob("*.arrow")}
             local_data = shell.folder / "data"
             assert names == {str(path.relative_to(local_data)) for path in local_data.rglob("*.arrow")}

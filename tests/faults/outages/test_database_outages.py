@@ -20,7 +20,7 @@ from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import SweepSite, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
-from tests.support.processes.forks import Forked, module
+from tests.support.processes.forks import Forked, run_module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import make_plan
 from tests.support.stores.postgres import Postgres, postgres
@@ -49,7 +49,7 @@ def place(tmp_path: Path, server: Postgres) -> SweepSite:
 def start_launch(place: SweepSite, driver: str, *options: str, patience_s: float = 180.0) -> Forked:
     """Start a launching process and wait until the sweep trains."""
     arguments = (place.root, driver, place.storage or HERE, "--wait", patience_s, *options)
-    process = module("tests.faults.outages.outage_launcher", *arguments, session=True)
+    process = run_module("tests.faults.outages.outage_launcher", *arguments, session=True)
     wait_until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
 

@@ -16,7 +16,7 @@ from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import Ledger
 from tests.faults.kills.chaos import SweepSite, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
-from tests.support.processes.forks import module
+from tests.support.processes.forks import run_module
 from tests.support.sweeps.histories import DEAD
 
 CHANGES = ["delete", "move", "replace", "unlink ledger", "replace ledger"]
@@ -58,7 +58,7 @@ def change_folder(root: Path, kind: str) -> None:
 def test_changed_folder_stops_the_sweep_with_advice(tmp_path, change_folder, driver):
     place = SweepSite(tmp_path, make_sweep_plan())
     launcher = ("tests.faults.outages.outage_launcher", tmp_path, driver, HERE, "--cpus", 1)
-    process = module(*launcher)
+    process = run_module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
@@ -72,7 +72,7 @@ def test_changed_folder_stops_the_sweep_with_advice(tmp_path, change_folder, dri
     if (change_folder, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
-        resumed = module(*launcher)
+        resumed = run_module(*launcher)
         assert resumed.communicate(timeout=240)[1] == ""
         assert resumed.returncode == 0
         check_log(place.events(), place.plan)

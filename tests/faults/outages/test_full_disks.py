@@ -15,7 +15,7 @@ from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import projection_lock
 from tests.faults.kills.chaos import SweepSite, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
-from tests.support.processes.forks import module
+from tests.support.processes.forks import run_module
 from tests.support.processes.logs import content
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import clear, fill, small_disk
@@ -48,7 +48,7 @@ def run_session(place, *, fill_at=0, tracking=None):
     arguments += ["--tracking", tracking] if tracking else []
     folder = place.root.with_name("launch")  # without files that would be copied to the disk
     folder.mkdir(exist_ok=True)
-    process = module("tests.faults.outages.outage_launcher", *arguments, folder=folder)
+    process = run_module("tests.faults.outages.outage_launcher", *arguments, folder=folder)
     try:
         _, errors = process.communicate(timeout=300)
         return process.returncode, errors

@@ -1,4 +1,4 @@
-"""The Lightning callback in real trainings: reports, resumes bit for bit, unwinds when it is stopped."""
+"""The Lightning callback reports, resumes identically, and ends the training when the trial is stopped."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("lightning", reason="needs the extra `integrations`")
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
 from trainables.testing.contract import undisturbed
 
-# Their warnings about small data, missing GPUs and the like are not ours.
+# Ignore Lightning's warnings about small data, missing GPUs and the like.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 CODE = """
 from pathlib import Path
@@ -72,7 +72,7 @@ def train(settings, trial):
 
 @pytest.fixture(autouse=True)
 def lit(tmp_path: Path) -> Iterator[None]:
-    with importable(tmp_path, {"lit.py": CODE}):
+    with importable_files(tmp_path, {"lit.py": CODE}):
         yield
 
 
@@ -85,18 +85,18 @@ def lit(tmp_path: Path) -> Iterator[None]:
         ({"validated": True, "trainer": {"check_val_every_n_epoch": 2}}, [6]),
     ],
 )
-def test_it_reports_and_goes_on_bit_for_bit(
+def test_callback_reports_and_resumes_identically(
     settings: dict[str, Any], steps: list[int], tmp_path: Path
 ) -> None:
     contract = trainable_contract("lit:train", splits=())()
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
-    found, workload = undisturbed(contract.found().workload, Job(settings, 1))
+    measurements, workload = undisturbed(contract.found().workload, Job(settings, 1))
     workload.close()
-    assert [each.step for each in found] == steps
-    assert all({"train/loss", "valid/loss"} & each.metrics.keys() for each in found)
+    assert [each.step for each in measurements] == steps
+    assert all({"train/loss", "valid/loss"} & each.metrics.keys() for each in measurements)
 
 
-def test_a_stopped_trial_unwinds_the_training(tmp_path: Path) -> None:
+def test_stopped_trial_ends_the_training(tmp_path: Path) -> None:
     workload = outside.load("lit:train").workload(Job({"validated": True, "trainer": {}}, 1))
     workload.advance()
     workload.close()

@@ -1,4 +1,4 @@
-"""The callback of Transformers in real trainings: reports, resumes bit for bit, unwinds if stopped."""
+"""The Transformers callback reports, resumes identically, and ends the training when the trial is stopped."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra `integrations`")
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
 from trainables.testing.contract import undisturbed
 
-# Their warnings about small data, missing GPUs and the like are not ours.
+# Ignore the library's warnings about small data, missing GPUs and the like.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 CODE = """
 from pathlib import Path
@@ -51,7 +51,7 @@ TIMES = {f"eval/{name}" for name in ("runtime", "samples_per_second", "steps_per
 
 @pytest.fixture(autouse=True)
 def fine_tuning(tmp_path: Path) -> Iterator[None]:
-    with importable(tmp_path, {"fine_tuning.py": CODE}):
+    with importable_files(tmp_path, {"fine_tuning.py": CODE}):
         yield
 
 
@@ -63,18 +63,18 @@ def fine_tuning(tmp_path: Path) -> Iterator[None]:
         ({"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "epoch"}, [2, 4, 6, 8, 9]),
     ],
 )
-def test_it_reports_and_goes_on_bit_for_bit(
+def test_callback_reports_and_resumes_identically(
     settings: dict[str, Any], steps: list[int], tmp_path: Path
 ) -> None:
     contract = trainable_contract("fine_tuning:train", splits=(), machine=frozenset(TIMES))()
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
-    found, workload = undisturbed(contract.found().workload, Job(settings, 1))
+    measurements, workload = undisturbed(contract.found().workload, Job(settings, 1))
     workload.close()
-    assert [each.step for each in found] == steps
-    assert all("eval/loss" in each.metrics for each in found)
+    assert [each.step for each in measurements] == steps
+    assert all("eval/loss" in each.metrics for each in measurements)
 
 
-def test_a_stopped_trial_unwinds_the_training(tmp_path: Path) -> None:
+def test_stopped_trial_ends_the_training(tmp_path: Path) -> None:
     workload = outside.load("fine_tuning:train").workload(Job(EPOCHS, 1))
     workload.advance()
     workload.close()

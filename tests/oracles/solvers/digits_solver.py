@@ -1,4 +1,4 @@
-"""Who wrote which image is looked up in the table itself, read as text without scikit-learn's reader."""
+"""Look up the label of an image in scikit-learn's file, read as text without scikit-learn's reader."""
 
 import csv
 import gzip
@@ -15,7 +15,7 @@ def solve(text: str) -> int:
 
 @cache
 def answers() -> dict[str, int]:
-    """Label by image; each line of the file holds 64 pixels and then the digit."""
+    """Return the label of each image; a line of the file holds 64 pixels and then the digit."""
     packed = resources.files("sklearn.datasets.data") / "digits.csv.gz"
     lines = csv.reader(gzip.decompress(packed.read_bytes()).decode().splitlines())
     rows = [[int(float(number)) for number in line] for line in lines]

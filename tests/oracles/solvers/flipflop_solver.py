@@ -1,4 +1,4 @@
-"""Flip-flop strings read as text, one token after the other, with a memory of one bit."""
+"""Read flip-flop strings as text, token by token, with a memory of one bit."""
 
 SMALL = {
     "name": "flipflop",
@@ -12,7 +12,7 @@ RESEEDED = SMALL | {"data_seed": 1}
 
 
 def solve(text: str) -> list[int]:
-    """The bit to predict at each token, -1 where none is."""
+    """Return the bit to predict at each token, -1 at tokens without prediction."""
     words = text.split()
     assert words[0] == "<start>", f"a string must have a start: {text}"
     assert (words[1], words[-1]) == ("w", "r"), f"a string must begin with a write and end in a read: {text}"

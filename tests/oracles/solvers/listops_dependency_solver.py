@@ -1,27 +1,27 @@
-"""The same language as ListOps-O, read by the same solver; and how deep an answer depends, by recursion."""
+"""The solver of ListOps-O for the same language, and the dependency depth of an answer, by recursion."""
 
 from collections.abc import Iterator
 
-from tests.oracles.solvers.listops_solver import MEANINGS, solve  # noqa: F401 what the contract asks for
+from tests.oracles.solvers.listops_solver import MEANINGS, solve  # noqa: F401 the contract calls it
 
 SMALL = {"name": "listops_dependency", "train_examples": 400, "test_examples": 10}
 RESEEDED = SMALL | {"data_seed": 1}
 
 
 def depths(text: str) -> tuple[int, int]:
-    """Levels, that of digits included, and dependency depth."""
+    """Return the number of levels, including that of digits, and the dependency depth."""
     words = iter(text.split())
     _, levels, dependency = _read(next(words), words)
     return levels, dependency
 
 
-def counted(text: str) -> int:
-    """Tokens as published: three for each operator with its brackets, one for each digit."""
+def count_tokens(text: str) -> int:
+    """Count tokens as published: three for each operator with its brackets, one for each digit."""
     return sum(3 if word.startswith("[") else word != "]" for word in text.split())
 
 
 def _read(word: str, words: Iterator[str]) -> tuple[int, int, int]:
-    """Value, levels and dependency depth of what starts with `word`."""
+    """Return value, levels and dependency depth of the expression that starts with `word`."""
     if not word.startswith("["):
         return int(word), 1, 1
     arguments = []

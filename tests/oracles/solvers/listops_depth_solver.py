@@ -1,4 +1,4 @@
-"""The same language as ListOps-O, read by the same solver."""
+"""The solver of ListOps-O for the same language."""
 
 from tests.oracles.solvers import listops_solver
 
@@ -8,5 +8,5 @@ VARIANTS = {"dg": {"variant": "dg"}, "dg1": {"variant": "dg1"}}
 
 
 def solve(text: str, variant: str = "dg2") -> int:
-    """The value; how deep a tree may be changes none."""
+    """Return the value of an expression; the variant, which limits the depth, does not affect it."""
     return listops_solver.solve(text)

@@ -1,4 +1,4 @@
-"""ListOps read as text and evaluated by recursion: shares the published rules with the task, no code."""
+"""Read ListOps as text and evaluate it by recursion, by the published rules, without code of the task."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -31,7 +31,7 @@ def solve(text: str) -> int:
 
 
 def _value(word: str, words: Iterator[str]) -> int | None:
-    """The value of the expression that starts with `word`; None for a closing bracket."""
+    """Return the value of the expression that starts with `word`; None for a closing bracket."""
     if word == "]":
         return None
     if word.startswith("["):

@@ -1,4 +1,4 @@
-"""Formulas read as text, by the worlds in which they hold: shares the definitions with the task, no code."""
+"""Read formulas as text and compare the worlds in which they hold, without code of the task."""
 
 from collections.abc import Iterator, Set
 from functools import cache
@@ -13,17 +13,17 @@ VARIANTS = {
 }
 LABELS = ["independent", "equal", "inside", "around", "opposite", "apart", "covering"]
 WORLDS = frozenset(range(64))
-TRUE = {
+TRUE_WORLDS = {
     letter: frozenset(
         number for number, values in enumerate(product((False, True), repeat=6)) if values[place]
     )
     for place, letter in enumerate("abcdef")
 }
-"""The worlds in which a letter is true."""
+"""Worlds in which each letter is true."""
 
 
 def solve(text: str, form: str = "pair", held_out: str | None = "A") -> int | list[int]:
-    """The label, or an answer of one token; what is held out changes no answer."""
+    """Return the label, or an answer of one token; the held-out pattern does not affect it."""
     return [label(text)] if form == "sequence" else label(text)
 
 
@@ -42,33 +42,33 @@ def relation(first: Set[int], second: Set[int], worlds: Set[int]) -> str:
         return "inside"
     if first > second:
         return "around"
-    together = first | second == worlds
+    covers_all = first | second == worlds
     if first.isdisjoint(second):
-        return "opposite" if together else "apart"
-    return "covering" if together else "independent"
+        return "opposite" if covers_all else "apart"
+    return "covering" if covers_all else "independent"
 
 
 @cache
 def holds_in(sentence: str) -> frozenset[int]:
-    """Numbers of the worlds, of 64, in which the sentence is true."""
+    """Return the numbers of the worlds, of 64, in which the sentence is true."""
     words = iter(sentence.split())
-    found = where(next(words), words)
+    worlds = worlds_of(next(words), words)
     assert next(words, None) is None, f"nothing may follow the formula: {sentence}"
-    return found
+    return worlds
 
 
-def where(word: str, words: Iterator[str]) -> frozenset[int]:
-    """The worlds in which the formula is true that starts with `word`."""
+def worlds_of(word: str, words: Iterator[str]) -> frozenset[int]:
+    """Return the worlds in which the formula that starts with `word` is true."""
     if word != "(":
-        return TRUE[word]
+        return TRUE_WORLDS[word]
     word = next(words)
     if word == "not":
-        inside = where(next(words), words)
+        negated = worlds_of(next(words), words)
         assert next(words) == ")"
-        return WORLDS - inside
-    left = where(word, words)
+        return WORLDS - negated
+    left = worlds_of(word, words)
     assert next(words) == "("
     connective = next(words)
-    right = where(next(words), words)
+    right = worlds_of(next(words), words)
     assert [next(words), next(words)] == [")", ")"]
     return {"and": left & right, "or": left | right}[connective]

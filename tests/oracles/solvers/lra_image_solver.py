@@ -1,4 +1,4 @@
-"""Pictures whose first pixel tells the class; files of both published forms, written when this is loaded."""
+"""Images whose first pixel encodes the class; loading this module writes both published file formats."""
 
 import atexit
 import pickle
@@ -10,24 +10,24 @@ import numpy as np
 
 FOLDER = Path(tempfile.mkdtemp(prefix="haltsweep pictures "))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
-EACH = 8
-"""Pictures in a batch."""
+BATCH_SIZE = 8
+"""Images in a batch."""
 
 
 def batches(seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Colours (uint8, EACH x 3072) and labels of every batch."""
+    """Return colours (uint8, BATCH_SIZE x 3072) and labels of every batch."""
     stream = np.random.default_rng(seed)
-    found = {}
+    batches_by_name = {}
     for number, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
-        colours = stream.integers(0, 256, (EACH, 3, 1024), dtype=np.uint8)
-        labels = (np.arange(EACH) + EACH * number) % 10
+        colours = stream.integers(0, 256, (BATCH_SIZE, 3, 1024), dtype=np.uint8)
+        labels = (np.arange(BATCH_SIZE) + BATCH_SIZE * number) % 10
         colours[:, :, 0] = 20 * labels[:, None]
-        found[name] = colours.reshape(EACH, -1), labels
-    return found
+        batches_by_name[name] = colours.reshape(BATCH_SIZE, -1), labels
+    return batches_by_name
 
 
 def python_2_pickle(colours: np.ndarray, labels: np.ndarray) -> bytes:
-    """The batch as Python 2 wrote it: text is bytes, names are those of NumPy of that time."""
+    """Serialise a batch as Python 2 does: text as bytes, with NumPy's names of that time."""
 
     def text(value: bytes) -> bytes:
         return b"T" + len(value).to_bytes(4, "little") + value
@@ -53,8 +53,8 @@ def python_2_pickle(colours: np.ndarray, labels: np.ndarray) -> bytes:
     return b"\x80\x02}(" + b"".join(entries) + b"u."
 
 
-def written(folder: Path, seed: int, form: str) -> str:
-    """The path of `folder` after its six batches have been written."""
+def write_files(folder: Path, seed: int, form: str) -> str:
+    """Write six batches to `folder`, and return its path."""
     folder.mkdir()
     for name, (colours, labels) in batches(seed).items():
         if form == "binary":
@@ -68,8 +68,8 @@ def written(folder: Path, seed: int, form: str) -> str:
     return str(folder)
 
 
-SMALL = {"name": "lra_image", "folder": written(FOLDER / "one", 0, "python 2")}
-RESEEDED = SMALL | {"folder": written(FOLDER / "other", 1, "binary")}
+SMALL = {"name": "lra_image", "folder": write_files(FOLDER / "one", 0, "python 2")}
+RESEEDED = SMALL | {"folder": write_files(FOLDER / "other", 1, "binary")}
 
 
 def solve(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Papers that cite one another share a number; files as published, written when this module is loaded."""
+"""Papers that cite one another start with the same number; loading this module writes the published files."""
 
 import atexit
 import random
@@ -10,8 +10,8 @@ FOLDER = Path(tempfile.mkdtemp(prefix="haltsweep papers "))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
-def written(folder: Path, seed: int) -> str:
-    """The path of `folder` after its three files have been written. Some texts hold quotation marks."""
+def write_files(folder: Path, seed: int) -> str:
+    """Write three files to `folder`, and return its path. Some texts contain quotation marks."""
     stream = random.Random(seed)
     folder.mkdir()
     for part, number in (("train", 40), ("eval", 10), ("test", 10)):
@@ -28,12 +28,12 @@ def written(folder: Path, seed: int) -> str:
     return str(folder)
 
 
-SMALL = {"name": "lra_retrieval", "folder": written(FOLDER / "one", 0), "length_max": 24}
-RESEEDED = SMALL | {"folder": written(FOLDER / "other", 1)}
+SMALL = {"name": "lra_retrieval", "folder": write_files(FOLDER / "one", 0), "length_max": 24}
+RESEEDED = SMALL | {"folder": write_files(FOLDER / "other", 1)}
 VARIANTS = {"quotes of fields": {"quotes": "fields"}}
 
 
 def solve(text: str, quotes: str = "letters") -> int:
-    """No text begins with a quotation mark, so that both readings give the same."""
+    """Return the label; no text starts with a quotation mark, so both ways of quoting give the same label."""
     first, second = text.split(" <sep> ")
     return int(first.split()[0] == second.split()[0])

@@ -1,7 +1,7 @@
-"""The few RASP-L operations that the looped programs need, on whole sequences, each looking back only.
+"""The RASP-L operations that the looped programs need, on whole sequences; each looks only backwards.
 
-Zhou et al., "What Algorithms can Transformers Learn?"; the programs: Fan et al., "Looped Transformers for
-Length Generalization", App. A. Written from the definitions: no program sees a position by its number.
+Zhou et al., "What Algorithms can Transformers Learn?". The programs are from Fan et al., "Looped Transformers
+for Length Generalization", App. A. No program reads the number of a position.
 """
 
 from collections.abc import Callable
@@ -11,32 +11,34 @@ import numpy as np
 Sequence = np.ndarray
 
 
-def look(query: Sequence, keys: Sequence, values: Sequence, default: int, *, first: bool = False) -> Sequence:
-    """At each place the value of the only (or the first) place up to it whose key equals the query."""
-    found = np.full(len(query), default)
+def select_value(
+    query: Sequence, keys: Sequence, values: Sequence, default: int, *, first: bool = False
+) -> Sequence:
+    """Return at each place the value of the only (or first) place up to it whose key is the query."""
+    result = np.full(len(query), default)
     for place in range(len(query)):
         matches = [earlier for earlier in range(place + 1) if keys[earlier] == query[place]]
         if matches:
             assert first or len(matches) == 1
-            found[place] = values[matches[0]]
-    return found
+            result[place] = values[matches[0]]
+    return result
 
 
 def shift_right(x: Sequence, default: int = 0) -> Sequence:
-    """Everything one place further on."""
+    """Move every symbol one place to the right."""
     places = np.arange(len(x))
-    return look(places - 1, places, x, default)
+    return select_value(places - 1, places, x, default)
 
 
 def has_seen(x: Sequence, symbol: int) -> Sequence:
-    """Whether the symbol stands at a place or before it."""
-    return look(np.full(len(x), symbol), x, np.ones(len(x), dtype=int), 0, first=True).astype(bool)
+    """Return whether the symbol stands at or before each place."""
+    return select_value(np.full(len(x), symbol), x, np.ones(len(x), dtype=int), 0, first=True).astype(bool)
 
 
 def repeat(
     steps: int, body: Callable[..., tuple[Sequence, ...]], *state: Sequence
 ) -> list[tuple[Sequence, ...]]:
-    """The states after 0 .. `steps` loops."""
+    """Return the states after 0 .. `steps` loops."""
     states = [state]
     for _ in range(steps):
         states.append(body(*states[-1]))

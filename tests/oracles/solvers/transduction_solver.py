@@ -1,4 +1,4 @@
-"""Strings written again, backwards or sorted, by moving one symbol at a time."""
+"""Copy, reverse or sort strings by inserting one symbol at a time."""
 
 SMALL = {
     "name": "transduction",
@@ -16,9 +16,9 @@ VARIANTS = {"copy": {"function": "copy"}, "reverse": {"function": "reverse"}}
 
 
 def solve(text: str, function: str = "sort") -> list[int]:
-    """The answer; symbol s0 is 2."""
+    """Return the answer; symbol s0 has the number 2."""
     answer: list[int] = []
     for number in (int(word.removeprefix("s")) for word in text.split()):
-        place = {"copy": len(answer), "reverse": 0, "sort": sum(2 + number >= each for each in answer)}
+        place = {"copy": len(answer), "reverse": 0, "sort": sum(2 + number >= symbol for symbol in answer)}
         answer.insert(place[function], 2 + number)
     return answer

@@ -8,7 +8,7 @@ import pytest
 from orchestrator import read
 from orchestrator.report.results.origin import data_versions
 from tests.orchestrator.report.studies import make_study
-from tests.support.training_code.own_code import forgotten, interrupted_in_the_first_trial
+from tests.support.training_code.own_code import forgotten, interrupt_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -106,7 +106,7 @@ def test_changed_data_are_refused_or_reported(run_fresh, tmp_path):
 
 
 def test_killed_sweep_refuses_changed_data(run_fresh, tmp_path, monkeypatch):
-    with interrupted_in_the_first_trial(monkeypatch):
+    with interrupt_first_trial(monkeypatch):
         assert run_fresh("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
     for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):

@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
-from tests.support.mlflow.mlflow_answers import Answers, answering, with_arms
+from tests.support.mlflow.mlflow_answers import MlflowServer, answering, with_arms
 from tests.support.processes.commands import TINY, Shell
 from tests.support.processes.in_process import Run
 from tests.support.specs.plans import make_plan
@@ -41,7 +41,7 @@ LEDGER_COMMANDS = [
 
 
 @pytest.fixture
-def server() -> Iterator[Answers]:
+def server() -> Iterator[MlflowServer]:
     table = with_arms(*(arm.name for arm in PLAN.arms))
     with answering({**table, "/health": (200, "OK")}) as answers:
         yield answers
@@ -80,7 +80,7 @@ def test_mlflow_named_only_in_files_gets_no_request(
     variable: str,
     tmp_path: Path,
     haltsweep: Run,
-    server: Answers,
+    server: MlflowServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
@@ -93,7 +93,7 @@ def test_mlflow_named_only_in_files_gets_no_request(
 
 
 def test_credentials_in_a_file_cause_a_refusal(
-    tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, haltsweep: Run, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
     credentials = tmp_path / "home" / ".mlflow" / "credentials"
@@ -113,7 +113,7 @@ def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
     variables: dict[str, str],
     tmp_path: Path,
     haltsweep: Run,
-    server: Answers,
+    server: MlflowServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     launched(tmp_path, PLAN, tracking=server.url)
@@ -124,7 +124,17 @@ def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
 
 
 @pytest.mark.slow
-def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: Answers) -> None:
+def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: 
+<<<<<<< ours
+Answers
+||||||| base
+Answers
+
+=======
+MlflowServer
+
+>>>>>>> theirs
+) -> None:
     shell = Shell.at(tmp_path, tracked=True)
     launched(shell.folder, PLAN, tracking=server.url)
     state = tmp_path / "state"
@@ -183,7 +193,7 @@ def test_url_with_a_password_gets_no_other_credentials(
 
 @pytest.mark.slow
 def test_artifact_server_of_a_local_store_gets_no_credentials(
-    tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, haltsweep: Run, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from orchestrator.cli import main
 from orchestrator.cli.commands import status
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from tests.support.processes.commands import COMMAND, PATIENCE_S, TINY, every_command
+from tests.support.processes.commands import COMMAND, PATIENCE_S, TINY, commands_by_name
 
-COMMANDS = every_command(typer.main.get_command(main.app))
+COMMANDS = commands_by_name(typer.main.get_command(main.app))
 EXPECTED_COMMANDS = {
     *(
         "new",

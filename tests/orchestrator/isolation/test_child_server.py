@@ -117,7 +117,7 @@ def test_child_may_close_the_descriptors_of_its_files(server):
 
 
 def test_child_that_closes_its_connection_ends(server):
-    server.start(order(children.close_descriptors, children.HIGHEST))
+    server.start(order(children.close_descriptors, children.DESCRIPTOR_LIMIT))
     code, sent = end_of(server)
     assert code == 1
     assert sent == []
@@ -189,7 +189,7 @@ def test_server_killed_between_two_children_is_replaced(server):
 
 
 def _run_own_server(notes, folder):
-    children.own_server(notes, folder)
+    children.start_server_and_child(notes, folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -267,7 +267,7 @@ def test_children_are_new_interpreters_where_forks_are_impossible(tmp_path, monk
     (tmp_path / "study.py").write_text(THREADED)
     monkeypatch.syspath_prepend(tmp_path)
     with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
-        server.start(order(children.is_fork, "study"))
+        server.start(order(children.send_fork_state, "study"))
         assert end_of(server) == (0, [(False, 1)])
         server.start(order(children.end, "os-exit"))
         assert end_of(server) == (3, ["last words"])
@@ -282,7 +282,7 @@ def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
-        server.start(order(children.is_fork, "study"))
+        server.start(order(children.send_fork_state, "study"))
         assert end_of(server) == (0, [(True, 1)])
 
 
@@ -300,9 +300,9 @@ def test_child_runs_only_exit_handlers_registered_in_the_child(tmp_path, monkeyp
 def test_server_lists_the_launch_folder_once(tmp_path):
     (tmp_path / "data.txt").write_text("1")
     with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
-        server.start(order(children.look_at_folder))
+        server.start(order(children.send_launch_files))
         _, (files,) = end_of(server)
         (tmp_path / "later.txt").write_text("2")
-        server.start(order(children.look_at_folder))
+        server.start(order(children.send_launch_files))
         assert end_of(server) == (0, [files])
     assert list(files.copied) == ["data.txt"]

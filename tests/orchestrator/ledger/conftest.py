@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger.store import Ledger
-from tests.support.stores.postgres import postgres_url, serving
+from tests.support.stores.postgres import postgres_url, running_server
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Path]:
     """Start a PostgreSQL server; yield its socket folder."""
-    with serving() as folder:
+    with running_server() as folder:
         yield folder
 
 

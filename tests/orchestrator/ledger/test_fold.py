@@ -12,7 +12,7 @@ from orchestrator.ledger.fold import measurements, records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_plan
-from tests.support.sweeps.histories import DEAD, FATES, history, measurement, trial_of
+from tests.support.sweeps.histories import DEAD, OUTCOME_KINDS, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 PLAN = make_plan(2, posthoc=({"model.x": 0.1},))
@@ -63,7 +63,7 @@ def test_records_of_a_whole_sweep() -> None:
         )
         assert (record.rank, record.overrides) == (planned.rank, planned.overrides)
         assert record.sweep == PLAN.name
-        assert record.outcome is FATES[number % len(FATES)]
+        assert record.outcome is OUTCOME_KINDS[number % len(OUTCOME_KINDS)]
         assert record.reason == record.outcome.sentence
         assert record.settings == PLAN.arm(planned.arm).settings
         assert record.assignment == {"model.x": number / 7}

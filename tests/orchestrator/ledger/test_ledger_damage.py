@@ -185,7 +185,7 @@ def test_missing_schema_version_is_reported(any_url: str, written_events: list[E
 
 def test_index_that_contradicts_its_table_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    flips.make(file)
+    flips.create_ledger(file)
     data = file.read_bytes()
     trial = flips.PLAN.trials[0].trial_id.encode()
     with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
@@ -206,7 +206,7 @@ def test_index_that_contradicts_its_table_is_reported(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def sound_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
     file = tmp_path_factory.mktemp("flips") / "sound.db"
-    lease = flips.make(file)
+    lease = flips.create_ledger(file)
     return file, flips.content(file), lease
 
 
@@ -218,7 +218,7 @@ def test_flipped_bit_is_harmless_or_refused(
     file, expected, lease = sound_ledger
     copy = tmp_path / "ledger.db"
     position = flips.flip(file, copy, seed)
-    assert flips.judge(copy, expected, lease) in {"harmless", "refused"}, position
+    assert flips.classify_flip(copy, expected, lease) in {"harmless", "refused"}, position
 
 
 def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
-from tests.support.specs.golden import GOLDEN, Messages
+from tests.support.specs.golden import GOLDEN, GoldenMessages
 from tests.support.specs.planned import plan
 from trainables import catalog
 
@@ -28,7 +28,7 @@ def planning_errors(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
     return f"{text}\n"
 
 
-MESSAGES = Messages(GOLDEN / "plans", planning_errors)
+MESSAGES = GoldenMessages(GOLDEN / "plans", planning_errors)
 
 
 def test_at_least_forty_specs_are_refused_by_the_planner() -> None:

@@ -18,7 +18,7 @@ from orchestrator.tracking.flat_tables import TRIALS
 from tests.support.processes.commands import PATIENCE_S, tree
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished
-from tests.support.sweeps.histories import FATES, measurement, trial_of
+from tests.support.sweeps.histories import OUTCOME_KINDS, measurement, trial_of
 from tests.support.sweeps.launched import launched
 from trainables.metrics import Metric
 
@@ -42,7 +42,7 @@ def test_trials_table_has_one_row_per_trial(runs):
     assert table.num_rows == len(PLAN.trials)
     rows = table.to_pylist()
     assert [row["trial_id"] for row in rows] == [trial.trial_id for trial in PLAN.trials]
-    assert {row["outcome"] for row in rows} == {kind.value for kind in FATES}
+    assert {row["outcome"] for row in rows} == {kind.value for kind in OUTCOME_KINDS}
     for number, row in enumerate(rows):
         trial = trial_of(PLAN, number)
         assert row["assignment.model.x"] == trial.assignment["model.x"]

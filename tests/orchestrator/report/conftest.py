@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw empty figures with size and label, because figures take most of the time of a page."""
-    draw_none(monkeypatch.setattr)
+    draw_blank_figures(monkeypatch.setattr)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.load import load_spec
-from tests.support.specs.golden import GOLDEN, Messages
+from tests.support.specs.golden import GOLDEN, GoldenMessages
 
 
 def spec_errors(name: str) -> str:
@@ -19,7 +19,7 @@ def spec_errors(name: str) -> str:
     return f"{caught.value}\n"
 
 
-MESSAGES = Messages(GOLDEN / "specs", spec_errors)
+MESSAGES = GoldenMessages(GOLDEN / "specs", spec_errors)
 
 
 def test_at_least_forty_bad_specs_exist() -> None:

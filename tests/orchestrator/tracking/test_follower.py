@@ -30,7 +30,7 @@ from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 from orchestrator.tracking.sync import artifact_root, sync
-from tests.support.mlflow.mlflow_db import SeenRun, runs
+from tests.support.mlflow.mlflow_db import StoredRun, runs
 from tests.support.sweeps.histories import begun, history
 
 
@@ -49,7 +49,7 @@ def append_all(ledger: Ledger, plan: Plan, seed: int = 1) -> None:
 
 def project_anew(
     folder: SweepFolder, ledger: Ledger, plan: Plan, empty: Path, *, files: bool = False
-) -> dict[str, SeenRun]:
+) -> dict[str, StoredRun]:
     """Return the runs of an undisturbed projection of the ledger."""
     file = folder.root.parent / "undisturbed.db"
     shutil.copy(empty, file)

@@ -26,7 +26,7 @@ from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.specs.plans import make_arm, make_plan
-from tests.support.sweeps.histories import DEAD, FATES, begun, history, measurement, trial_of
+from tests.support.sweeps.histories import DEAD, OUTCOME_KINDS, begun, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 STATUS = {
@@ -78,7 +78,7 @@ def test_every_run_matches_the_ledger(
     assert counts.runs == len(mlflow_runs)
     assert counts.points == sum(len(run.points) for run in mlflow_runs.values())
     for number, trial in enumerate(plan.trials):
-        if (kind := FATES[number % len(FATES)]) is OutcomeKind.SKIPPED:
+        if (kind := OUTCOME_KINDS[number % len(OUTCOME_KINDS)]) is OutcomeKind.SKIPPED:
             continue
         run = mlflow_runs[f"trial/{trial.arm}/{trial.trial_id}"]
         assert run.status == STATUS[kind]

@@ -1,4 +1,4 @@
-"""A server that answers like MLflow's REST API, from a table."""
+"""A server that answers requests to MLflow's REST API from a table."""
 
 import json
 import threading
@@ -12,19 +12,19 @@ Answer = tuple[int, Any]
 
 
 @dataclass
-class Answers:
-    """Status and body by the last part of the path; bodies that are no text are sent as JSON."""
+class MlflowServer:
+    """Status and body by the last part of the path; a body that is no string is sent as JSON."""
 
     url: str
     table: dict[str, Answer]
     asked: list[tuple[str, Any]] = field(default_factory=list)
-    """Paths with their queries, and bodies, in the order of asking."""
+    """Paths with their queries, and bodies, in the order of the requests."""
     credentials: list[str | None] = field(default_factory=list)
-    """What they were asked with."""
+    """Value of the header Authorization of every request."""
 
 
 @contextmanager
-def answering(table: Mapping[str, Answer]) -> Iterator[Answers]:
+def answering(table: Mapping[str, Answer]) -> Iterator[MlflowServer]:
     """Serve `table` on a free port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -48,24 +48,24 @@ def answering(table: Mapping[str, Answer]) -> Iterator[Answers]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        answers = Answers(f"http://127.0.0.1:{server.server_port}", dict(table))
+        answers = MlflowServer(f"http://127.0.0.1:{server.server_port}", dict(table))
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
             yield answers
         finally:
-            server.shutdown()  # a socket that is closed under it would have it ask for ever, without a pause
+            server.shutdown()  # with a closed socket, the loop of the server would never pause
 
 
 def run(run_id: str, **tags: str) -> dict[str, Any]:
-    """A run as MLflow describes it, with tags of ours."""
-    listed = [{"key": f"haltsweep.{key}", "value": value} for key, value in tags.items()]
-    return {"info": {"run_id": run_id}, "data": {"tags": listed}}
+    """Return a run as MLflow describes it, with tags of haltsweep."""
+    tag_list = [{"key": f"haltsweep.{key}", "value": value} for key, value in tags.items()]
+    return {"info": {"run_id": run_id}, "data": {"tags": tag_list}}
 
 
 def with_arms(*arms: str) -> dict[str, Answer]:
-    """An MLflow that holds one sweep, experiment 7, whose arms have the runs `id-<arm>`."""
+    """Return the answers of an MLflow with one sweep, experiment 7, whose arms have the runs `id-<arm>`."""
 
-    def found(body: Mapping[str, Any]) -> dict[str, Any]:
+    def search_runs(body: Mapping[str, Any]) -> dict[str, Any]:
         if "'sweep'" in body["filter"]:
             return {"runs": [run("newest", kind="sweep"), run("older", kind="sweep")]}
         assert body["filter"] == "tags.`mlflow.parentRunId` = 'newest'"
@@ -73,5 +73,5 @@ def with_arms(*arms: str) -> dict[str, Answer]:
 
     return {
         "experiments/get-by-name": (200, {"experiment": {"experiment_id": "7"}}),
-        "runs/search": (200, found),
+        "runs/search": (200, search_runs),
     }

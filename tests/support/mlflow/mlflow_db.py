@@ -1,4 +1,4 @@
-"""What is in an MLflow database, read by plain SQL: independent of MLflow and of the code under test."""
+"""Read an MLflow database by SQL, independent of MLflow and of the code under test."""
 
 import sqlite3
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class SeenRun:
+class StoredRun:
     """One run, without its random id."""
 
     name: str
@@ -17,15 +17,15 @@ class SeenRun:
     start_ms: int
     end_ms: int | None
     tags: dict[str, str]
-    """`mlflow.parentRunId` shows the parent's key."""
+    """Tags; `mlflow.parentRunId` holds the key of the parent instead of its id."""
     params: dict[str, str]
     points: tuple[tuple[str, int, int, float], ...]
     """(metric, step, time in ms, value), sorted."""
     latest: dict[str, float]
 
 
-def runs(file: Path, experiment: str) -> dict[str, SeenRun]:
-    """Active runs by `kind/arm/trial`. Fails if two runs share a key."""
+def runs(file: Path, experiment: str) -> dict[str, StoredRun]:
+    """Return active runs by `kind/arm/trial`. Fails if two runs share a key."""
     with closing(sqlite3.connect(file)) as db:
         rows = db.execute(
             "SELECT run_uuid, r.name, status, start_time, end_time FROM runs r JOIN experiments e "
@@ -34,13 +34,13 @@ def runs(file: Path, experiment: str) -> dict[str, SeenRun]:
         ).fetchall()
         tags = {row[0]: _pairs(db, "tags", row[0]) for row in rows}
         keys = {run_id: _key(values) for run_id, values in tags.items()}
-        doubled = [key for key, count in Counter(keys.values()).items() if count > 1]
-        assert not doubled, f"more than one run of {doubled}"
+        repeated_keys = [key for key, count in Counter(keys.values()).items() if count > 1]
+        assert not repeated_keys, f"more than one run of {repeated_keys}"
         for values in tags.values():
             if "mlflow.parentRunId" in values:
                 values["mlflow.parentRunId"] = keys[values["mlflow.parentRunId"]]
         return {
-            keys[run_id]: SeenRun(
+            keys[run_id]: StoredRun(
                 name,
                 status,
                 start,

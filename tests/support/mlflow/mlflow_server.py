@@ -1,4 +1,4 @@
-"""A real MLflow server that goes away and comes back."""
+"""A real MLflow server that tests can stop, kill and start again."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ import urllib.request
 from pathlib import Path
 
 START_S = 300.0
-"""It loads for seconds, on a busy machine for minutes."""
+"""Timeout of a start, which takes seconds, or minutes on a busy machine."""
 
 
 class Server:
-    """`mlflow server` on a port of its own."""
+    """`mlflow server` on a free port."""
 
     def __init__(self, database: Path, artifacts: Path, *, password: str | None = None) -> None:
-        """With a `password`, for the user `admin`, it asks who comes."""
+        """Create a stopped server; with a `password` it requires a login as `admin`."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -28,19 +28,19 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Of its first process; None if it is not running."""
+        """Id of the first process; None if the server is not running."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Returns when it answers. One that ends is started again: its port may be taken for a moment."""
+        """Start the server and wait until it answers; restart it if it ends, as when its port is taken."""
         deadline = time.monotonic() + START_S
         while not self._answers():
             assert time.monotonic() < deadline, f"the server must answer within {START_S:.0f} s"
             if self._process is None or self._process.poll() is not None:
-                self._process = self._started()
+                self._process = self._start_process()
             time.sleep(0.2)
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _start_process(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "tests.support.mlflow.mlflow_serving"]
         command += ["--port", str(self.port), "--workers", "1"]
         command += [
@@ -62,25 +62,25 @@ class Server:
             env |= {
                 "MLFLOW_AUTH_CONFIG_PATH": str(config),
                 "MLFLOW_AUTH_ADMIN_PASSWORD": self._password,
-                "MLFLOW_FLASK_SERVER_SECRET_KEY": "of no use to anybody",
+                "MLFLOW_FLASK_SERVER_SECRET_KEY": "test secret",
             }
         return subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=env,  # without jobs, which nobody gives it: seven processes more
+            env=env,  # without the seven processes that run jobs
         )
 
     def kill(self) -> None:
-        """`kill -9` of all its processes."""
+        """Kill all processes of the server with SIGKILL."""
         assert self._process is not None, "only a server that runs can be killed"
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that."""
+        """Terminate the server and wait for its end."""
         if self._process is not None:
             self._process.terminate()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""An MLflow server in memory that is as slow as one likes, hangs, or dies half-way."""
+"""An MLflow server in memory that can be slow, hang, or close connections after some requests."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 class SlowMlflow:
-    """The requests of a projection, answered after `delay_s` each; with `hangs` never."""
+    """Answers the requests of tracking after `delay_s` each; does not answer while `hangs` is true."""
 
     def __init__(self, artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> None:
         self.delay_s = delay_s
@@ -41,8 +41,8 @@ class SlowMlflow:
                 self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}"))
 
             def _answer(self, body: dict[str, Any]) -> None:
-                what = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
-                mlflow.asked.append(what)
+                endpoint = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
+                mlflow.asked.append(endpoint)
                 if mlflow.dies_after is not None and len(mlflow.asked) > mlflow.dies_after:
                     self.close_connection = True
                     self.connection.close()
@@ -50,7 +50,7 @@ class SlowMlflow:
                 while mlflow.hangs:
                     time.sleep(0.05)
                 time.sleep(mlflow.delay_s)
-                answer = mlflow.reply(what, body)
+                answer = mlflow.reply(endpoint, body)
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
@@ -63,7 +63,7 @@ class SlowMlflow:
             block_on_close = False
 
             def handle_error(self, *_: object) -> None:
-                pass  # who asked has gone
+                pass  # the client has closed the connection
 
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
@@ -76,9 +76,9 @@ class SlowMlflow:
             self._server.server_close()
             self._server = None
 
-    def reply(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+    def reply(self, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            match what:
+            match endpoint:
                 case "experiments/get-by-name":
                     return {"experiment": {"experiment_id": "7", "name": "it", "lifecycle_stage": "active"}}
                 case "experiments/set-experiment-tag" | "runs/log-inputs":
@@ -96,7 +96,7 @@ class SlowMlflow:
                     info = self.runs[body["run_id"]]["info"]
                     info |= {key: value for key, value in body.items() if key in ("status", "end_time")}
                     return {"run_info": info}
-        raise AssertionError(f"nobody should ask for {what}")
+        raise AssertionError(f"unexpected request of {endpoint}")
 
     def _create(self, body: dict[str, Any]) -> dict[str, Any]:
         run_id = uuid.uuid4().hex
@@ -115,18 +115,20 @@ class SlowMlflow:
 
     @staticmethod
     def _log(data: dict[str, Any], body: dict[str, Any]) -> None:
-        latest = {one["key"]: one for one in data["metrics"]}
+        latest = {entry["key"]: entry for entry in data["metrics"]}
         for metric in body.get("metrics", []):
             latest[metric["key"]] = metric
         data["metrics"] = list(latest.values())
         data["params"] += body.get("params", [])
-        tags = {one["key"]: one for one in data["tags"]} | {one["key"]: one for one in body.get("tags", [])}
+        tags = {entry["key"]: entry for entry in data["tags"]} | {
+            entry["key"]: entry for entry in body.get("tags", [])
+        }
         data["tags"] = list(tags.values())
 
 
 @contextmanager
 def slow_mlflow(artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> Iterator[SlowMlflow]:
-    """One that answers on a port of this machine until the end."""
+    """Run a server on a free port of this machine until the end of the block."""
     server = SlowMlflow(artifacts, delay_s, dies_after)
     server.start()
     try:

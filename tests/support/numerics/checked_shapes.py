@@ -1,4 +1,4 @@
-"""Shapes and types of calls of layers, checked by jaxtyping and beartype where a test asks for it."""
+"""Check shapes and types of calls of layers by jaxtyping and beartype, on demand."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from jaxtyping import config, install_import_hook
 CHECKED = ("trainables.layers", "trainables.models", "trainables.heads", "trainables.types")
 
 
-class Switch:
-    """Of one function two codes: its own, and one that calls a copy of it with checks.
+class CheckSwitch:
+    """Exchanges the code of a function with code that calls a checked copy of the function.
 
-    What is not checked costs nothing then. A wrapper that only asks whether to check took a tenth of the time
+    Unchecked calls therefore cost nothing. A wrapper that decides at every call takes a tenth of the time
     of all contracts of models.
     """
 
@@ -24,68 +24,69 @@ class Switch:
         self._plain, self._checking = function.__code__, None
 
     def turn(self, *, on: bool) -> None:
-        """Whether calls from now on are checked."""
+        """Turn checks of the function's calls on or off."""
         if on and self._checking is None:
             plain = self._function
-            # pydantic asks for the parameters of validators, and these are no longer those of the code.
+            # pydantic reads the parameters of validators, which the exchanged code no longer has.
             plain.__signature__ = signature(plain)  # type: ignore[attr-defined]
             copy = FunctionType(
                 self._plain, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
             )
             for name in ("__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__"):
                 setattr(copy, name, getattr(plain, name))
-            self._checking = calling(self._decorate(copy), self._plain)
+            self._checking = code_calling(self._decorate(copy), self._plain)
         self._function.__code__ = self._checking if on else self._plain
 
 
-def calling(other: Callable[..., Any], like: CodeType) -> CodeType:
-    """Code that calls `other`, for a function with the code `like`, whose cells it needs to have."""
+def code_calling(function: Callable[..., Any], signature_code: CodeType) -> CodeType:
+    """Return code that calls `function` and has the free variables of `signature_code`, which it replaces."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        target: Any = "the other"
-        return target(*given, **named)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        target: Any = "placeholder"
+        return target(*arguments, **keywords)
 
     code = call.__code__
-    constants = tuple(other if each == "the other" else each for each in code.co_consts)
-    return code.replace(co_consts=constants, co_freevars=like.co_freevars, co_name=like.co_name)
+    constants = tuple(function if constant == "placeholder" else constant for constant in code.co_consts)
+    return code.replace(
+        co_consts=constants, co_freevars=signature_code.co_freevars, co_name=signature_code.co_name
+    )
 
 
-_switches: list[Switch] = []
+_switches: list[CheckSwitch] = []
 
 
 def install() -> None:
-    """Of modules that are imported from now on, calls can be checked; they are once `check` says so.
+    """Make calls in modules imported from now on checkable; `check` turns the checks on.
 
-    A function inside of another is made anew by every call of that, and jaxtyping compiles three more of it
-    each time. That took two thirds of the time of a training step, so such functions are left as they are:
-    they call what is checked, with what they are called with.
+    Nested functions stay unchecked: every call of the outer function would create and compile three checked
+    functions, which took two thirds of the time of a training step. The functions that they call are checked.
     """
     jaxtyped = jaxtyping.jaxtyped
 
-    def lazily(*, typechecker: Any) -> Callable[[Any], Any]:
+    def decorate_on_demand(*, typechecker: Any) -> Callable[[Any], Any]:
         decorate = jaxtyped(typechecker=typechecker)
 
-        def decorated(given: Any) -> Any:
-            if "<locals>" in given.__qualname__:
-                return given
-            if not isinstance(given, FunctionType):
-                return decorate(given)
-            switch = Switch(given, decorate)
+        def replace(function: Any) -> Any:
+            if "<locals>" in function.__qualname__:
+                return function
+            if not isinstance(function, FunctionType):
+                return decorate(function)
+            switch = CheckSwitch(function, decorate)
             _switches.append(switch)
-            if _checked():
+            if _is_on():
                 switch.turn(on=True)
-            return given
+            return function
 
-        return decorated
+        return replace
 
-    jaxtyping.jaxtyped = lazily  # what the hook has modules call
+    jaxtyping.jaxtyped = decorate_on_demand  # the import hook calls this in the hooked modules
     install_import_hook(CHECKED, "beartype.beartype")
     config.update("jaxtyping_disable", value=True)
 
 
 def check(*, on: bool) -> None:
-    """Whether calls from now on are checked."""
-    if on == _checked():
+    """Turn the checks on or off."""
+    if on == _is_on():
         return
     config.update("jaxtyping_disable", not on)
     for switch in _switches:
@@ -93,9 +94,9 @@ def check(*, on: bool) -> None:
 
 
 @contextmanager
-def unchecked() -> Iterator[None]:
-    """Inside, calls are not checked: for many that are as one that was."""
-    before = _checked()
+def without_shape_checks() -> Iterator[None]:
+    """Turn the checks off, for many calls that equal one checked call."""
+    before = _is_on()
     check(on=False)
     try:
         yield
@@ -103,5 +104,5 @@ def unchecked() -> Iterator[None]:
         check(on=before)
 
 
-def _checked() -> bool:
+def _is_on() -> bool:
     return not config.jaxtyping_disable

@@ -1,4 +1,4 @@
-"""The order of tests for several processes of pytest-xdist: none begins at the end what takes longest."""
+"""Order tests for several processes of pytest-xdist so that no process starts a long test at the end."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -6,25 +6,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def dealt(together: Sequence[Sequence[T]], rest: Sequence[T], hands: int) -> list[T]:
-    """All items, of which each of `hands` processes takes a run of neighbours: so does `--dist worksteal`.
+def distribute_tests(groups: Sequence[Sequence[T]], rest: Sequence[T], processes: int) -> list[T]:
+    """Return all items, ordered for `--dist worksteal`, which gives each process one contiguous share.
 
-    Groups of `together`, the longest first, are dealt to them in turn and stay whole where they fit, since
-    tests of a module may share what it has made; `rest` fills them up, and is what they take from each other
-    later.
+    Args:
+        groups: Groups of tests, longest first, assigned to the processes in turn. A group that fits a share
+            stays whole, because tests of a module may share results.
+        rest: Quick tests, which fill the ends of the shares and move between processes later.
+        processes: Number of processes.
     """
-    total = sum(map(len, together)) + len(rest)
-    rooms = [(total + hand) // hands for hand in range(hands)]
-    made: list[list[T]] = [[] for _ in rooms]
-    left: list[T] = []
-    for turn, group in enumerate(together):
-        in_turn = [(turn + hand) % hands for hand in range(hands)]
-        fits = [hand for hand in in_turn if len(made[hand]) + len(group) <= rooms[hand]]
-        (made[fits[0]] if fits else left).extend(group)
-    left += rest
+    total = sum(map(len, groups)) + len(rest)
+    sizes = [(total + process) // processes for process in range(processes)]
+    shares: list[list[T]] = [[] for _ in sizes]
+    remainder: list[T] = []
+    for number, group in enumerate(groups):
+        preference = [(number + process) % processes for process in range(processes)]
+        fitting = [process for process in preference if len(shares[process]) + len(group) <= sizes[process]]
+        (shares[fitting[0]] if fitting else remainder).extend(group)
+    remainder += rest
     order: list[T] = []
-    for hand, room in zip(made, rooms, strict=True):
-        missing = room - len(hand)
-        order += hand + left[:missing]
-        del left[:missing]
+    for process, size in zip(shares, sizes, strict=True):
+        missing = size - len(process)
+        order += process + remainder[:missing]
+        del remainder[:missing]
     return order

@@ -1,15 +1,15 @@
-"""Gradients against finite differences, which take hundreds of calls."""
+"""Compare gradients with finite differences."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from tests.support.numerics.checked_shapes import unchecked
+from tests.support.numerics.checked_shapes import without_shape_checks
 
 
 def gradients_agree(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> bool:
-    """As `gradcheck`. Shapes of the first call are checked as ever; all others have the same."""
+    """Call `gradcheck`, with shape checks only in the first of its hundreds of equal calls."""
     torch.autograd.grad(function(*inputs).sum(), inputs, allow_unused=True)
-    with unchecked():
+    with without_shape_checks():
         return bool(torch.autograd.gradcheck(function, tuple(inputs)))

@@ -1,4 +1,4 @@
-"""What a computation asks of a device: kernels, copies, waits of the host and bytes, counted as it runs."""
+"""Count kernels, copies, host synchronisations and bytes of a computation while it runs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -24,30 +24,30 @@ WAITS: Final = (
     "unique_consecutive",
     "unique_dim",
 )
-"""Operators that hand the host a number or a size."""
-UNFILLED: Final = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+"""Operators that return a number or a size to the host, which waits for it."""
+ALLOCATIONS: Final = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 INDEXING: Final = ("index", "index_put", "index_put_")
 
 
 @dataclass
 class DeviceCounts:
-    """Of one computation."""
+    """Counts of one computation."""
 
     kernels: int = 0
-    """Operators that compute or move something: neither views nor memory without values."""
+    """Operators that compute or move data; views and empty allocations do not count."""
     copies: int = 0
-    """Kernels among them that compute nothing."""
+    """Kernels that only copy."""
     waits: int = 0
-    """How often the host would wait for a CUDA device."""
+    """Number of times that the host would wait for a CUDA device."""
     bytes: int = 0
-    """Read and written by kernels."""
+    """Bytes that kernels read and write."""
     by_name: Counter[str] = field(default_factory=Counter)
     """Kernels by operator."""
     waits_by_name: Counter[str] = field(default_factory=Counter)
 
 
-class _Counting(TorchDispatchMode):
-    """Every operator that runs while this is on, of a backward pass too."""
+class _CountingMode(TorchDispatchMode):
+    """Counts every operator that runs while the mode is active, also in a backward pass."""
 
     def __init__(self, counts: DeviceCounts) -> None:
         super().__init__()
@@ -56,55 +56,59 @@ class _Counting(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        made = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         name = func._overloadpacket.__name__
         if _waits(name, args, kwargs or {}):
             self.counts.waits += 1
             self.counts.waits_by_name[name] += 1
-        # Multi-tensor operators that change what they are given make nothing.
-        if (made or func._schema.is_mutable) and not _is_view(func, given, made) and name not in UNFILLED:
+        # Multi-tensor operators that change their arguments return nothing.
+        if (
+            (outputs or func._schema.is_mutable)
+            and not _is_view(func, inputs, outputs)
+            and name not in ALLOCATIONS
+        ):
             self.counts.kernels += 1
             self.counts.by_name[name] += 1
             self.counts.copies += name in COPIES
-            self.counts.bytes += sum(each.numel() * each.itemsize for each in (*given, *made))
-        return found
+            self.counts.bytes += sum(tensor.numel() * tensor.itemsize for tensor in (*inputs, *outputs))
+        return result
 
 
-def counted(run: Callable[[], object]) -> DeviceCounts:
-    """What one call of `run` asks of a device. What does not depend on the device is the same on a CPU.
+def count_kernels(run: Callable[[], object]) -> DeviceCounts:
+    """Count the work of one call of `run` for a device; most counts are the same on a CPU.
 
-    All rows are worked on at once, as on a GPU.
+    All rows are processed at once, as on a GPU.
     """
     counts, tolist = DeviceCounts(), Tensor.tolist
 
-    def listed(tensor: Tensor) -> Any:
+    def counted_tolist(tensor: Tensor) -> Any:
         counts.waits += 1
         counts.waits_by_name["tolist"] += 1
         return tolist(tensor)
 
-    # On a CPU a list is made without any operator.
-    Tensor.tolist = listed
+    # On a CPU `tolist` dispatches no operator.
+    Tensor.tolist = counted_tolist
     try:
-        with mock.patch.object(head_rows, "kernels_are_cheap", return_value=False), _Counting(counts):
+        with mock.patch.object(head_rows, "kernels_are_cheap", return_value=False), _CountingMode(counts):
             run()
     finally:
         Tensor.tolist = tolist
     return counts
 
 
-def _is_view(func: Any, given: list[Tensor], made: list[Tensor]) -> bool:
-    """Whether all that was made is memory that was given, left as it was."""
+def _is_view(func: Any, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
+    """Return whether all outputs are memory of the inputs, and the inputs are unchanged."""
     if func._schema.is_mutable:
         return False
-    known = {each.untyped_storage()._cdata for each in given}
-    return all(each.untyped_storage()._cdata in known for each in made)
+    known = {tensor.untyped_storage()._cdata for tensor in inputs}
+    return all(tensor.untyped_storage()._cdata in known for tensor in outputs)
 
 
 def _waits(name: str, args: Any, keywords: dict[str, Any]) -> bool:
     if name == "repeat_interleave":
         return keywords.get("output_size") is None
     if name in INDEXING:
-        return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return name in WAITS

@@ -1,9 +1,8 @@
-"""A GPU that is not there: tensors on the CPU which say that they lie on CUDA.
+"""Tensors on the CPU that report the device CUDA, to find faults of GPU code without a GPU.
 
-What goes wrong on a GPU alone is seen without one: an operation on tensors of two devices, and the places
-where the program waits for what the device has computed. Values and gradients are computed, by the CPU. What
-is not seen: kernels of CUDA, its random numbers, its memory, autocast. The CPU's generator stands in for the
-device's.
+An operation on tensors of two devices fails, and points at which the host waits for the device are counted.
+The CPU computes values and gradients, and its generator stands in for the device's. CUDA's kernels, random
+numbers, memory and autocast are not tested.
 """
 
 from collections import Counter
@@ -26,9 +25,9 @@ WAITING = frozenset(
 )
 """Operations whose result the host needs, or whose shape depends on values."""
 PACKING = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})
-"""Operations that return values and their lengths, which stay on the CPU."""
+"""Operations that return values and their lengths; the lengths stay on the CPU."""
 CROSSING = frozenset({"copy_", "to", "__get__", "__set__", "gru", "lstm", "rnn_relu", "rnn_tanh"} | PACKING)
-"""Operations that may see both devices."""
+"""Operations that accept tensors of both devices."""
 STAND_INS: dict[str, Callable[..., Any]] = {
     "cuda.device": lambda _: nullcontext(),
     "cuda.get_rng_state": lambda _: torch.empty(0),
@@ -36,24 +35,24 @@ STAND_INS: dict[str, Callable[..., Any]] = {
     "cuda.set_rng_state": lambda _state, _device: None,
     "backends.cudnn.is_acceptable": lambda _: False,
 }
-"""Functions of `torch` that ask for a device of CUDA. The device has no generator of its own to keep."""
+"""Replacements of functions of `torch` that need a CUDA device; it has no generator state to store."""
 
 
 class OnGpu(Tensor):
-    """A tensor that lies on the pretended GPU."""
+    """A tensor on the pretended GPU."""
 
 
 class PretendedGpu(TorchFunctionMode):
-    """While it is entered, `OnGpu` tensors behave as on a device of their own.
+    """While this mode is active, `OnGpu` tensors behave as tensors of a CUDA device.
 
-    Raises RuntimeError where an operation gets tensors of both devices, as CUDA does; a number on the CPU may
-    go anywhere.
+    Raises RuntimeError if an operation gets tensors of both devices, as CUDA does; CPU tensors without
+    dimensions are allowed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[str] = Counter()
-        """How often the host waited for the device, by operation."""
+        """Number of times that the host waited for the device, by operation."""
 
     def __enter__(self) -> Self:
         self._patches = ExitStack()
@@ -75,26 +74,26 @@ class PretendedGpu(TorchFunctionMode):
             return isinstance(args[0], OnGpu)
         name = getattr(func, "__name__", str(func))
         if name == "pin_memory":
-            return args[0]  # without a GPU nothing can be pinned; it stays on the host
+            return args[0]  # pinning needs a GPU; the tensor stays on the host
         leaves = list(_leaves((args, kwargs)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         devices = [torch.device(leaf) for leaf in leaves if _is_device(leaf)]
-        there = any(isinstance(tensor, OnGpu) for tensor in tensors)
-        if there and name not in CROSSING:
-            _refuse_others(name, tensors)
+        is_on_gpu = any(isinstance(tensor, OnGpu) for tensor in tensors)
+        if is_on_gpu and name not in CROSSING:
+            _refuse_cpu_tensors(name, tensors)
             self.waits[name] += _waits(name, args, kwargs)
         if devices:
-            there = devices[0].type == "cuda"
+            is_on_gpu = devices[0].type == "cuda"
             args, kwargs = tree_map(lambda leaf: CPU if _is_device(leaf) else leaf, (args, kwargs))
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
             if name in PACKING:
-                return _placed(result[0], there), result[1]
-            return _placed(result, there and name != "cpu")
+                return _on_device(result[0], is_on_gpu), result[1]
+            return _on_device(result, is_on_gpu and name != "cpu")
 
 
 def on_gpu(x: T) -> T:
-    """A tensor, or a module with all of its parameters and buffers, on the pretended GPU."""
+    """Move a tensor, or a module with all of its parameters and buffers, to the pretended GPU."""
     if isinstance(x, nn.Module):
         for module in x.modules():
             for name, parameter in list(module._parameters.items()):
@@ -108,16 +107,16 @@ def on_gpu(x: T) -> T:
     return x.as_subclass(OnGpu)
 
 
-def back(x: Tensor) -> Tensor:
-    """A tensor without its history, on the CPU again."""
+def to_cpu(x: Tensor) -> Tensor:
+    """Return a detached tensor on the CPU."""
     return x.detach().as_subclass(Tensor)
 
 
 def _leaves(part: Any) -> Iterator[Any]:
-    """What arguments hold; much quicker than PyTorch's own walk, which is felt at every operation."""
+    """Yield the leaves of arguments, much faster than PyTorch's own traversal."""
     if isinstance(part, (list, tuple)):
-        for each in part:
-            yield from _leaves(each)
+        for item in part:
+            yield from _leaves(item)
     elif isinstance(part, dict):
         yield from _leaves(list(part.values()))
     else:
@@ -128,10 +127,12 @@ def _is_device(leaf: object) -> bool:
     return isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf.startswith(("cuda", "cpu")))
 
 
-def _refuse_others(name: str, tensors: list[Tensor]) -> None:
-    others = [tuple(tensor.shape) for tensor in tensors if tensor.dim() and not isinstance(tensor, OnGpu)]
-    if others:
-        raise RuntimeError(f"all tensors of {name} must be on one device, got some of {others} on the CPU")
+def _refuse_cpu_tensors(name: str, tensors: list[Tensor]) -> None:
+    cpu_shapes = [tuple(tensor.shape) for tensor in tensors if tensor.dim() and not isinstance(tensor, OnGpu)]
+    if cpu_shapes:
+        raise RuntimeError(
+            f"all tensors of {name} must be on one device, got some of {cpu_shapes} on the CPU"
+        )
 
 
 def _waits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -143,11 +144,13 @@ def _waits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return name in WAITING
 
 
-def _placed(result: Any, there: bool) -> Any:
+def _on_device(result: Any, is_on_gpu: bool) -> Any:
     if isinstance(result, Tensor):
-        if isinstance(result, OnGpu) == there or type(result) is nn.Parameter:
+        if isinstance(result, OnGpu) == is_on_gpu or type(result) is nn.Parameter:
             return result
-        return result.as_subclass(OnGpu if there else Tensor)
+        return result.as_subclass(OnGpu if is_on_gpu else Tensor)
     if isinstance(result, (list, tuple)):
-        return tree_map(lambda leaf: _placed(leaf, there) if isinstance(leaf, Tensor) else leaf, result)
+        return tree_map(
+            lambda leaf: _on_device(leaf, is_on_gpu) if isinstance(leaf, Tensor) else leaf, result
+        )
     return result

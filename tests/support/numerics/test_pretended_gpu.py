@@ -1,26 +1,26 @@
-"""The pretended GPU notices what a real one would refuse or be slow at."""
+"""The pretended GPU refuses what a real GPU refuses, and counts what is slow on one."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.support.numerics.pretended_gpu import CPU, GPU, OnGpu, PretendedGpu, back, on_gpu
+from tests.support.numerics.pretended_gpu import CPU, GPU, OnGpu, PretendedGpu, on_gpu, to_cpu
 from trainables.layers.plain import global_stream
 
 
-def test_tensors_of_two_devices_do_not_mix() -> None:
+def test_operation_refuses_tensors_of_two_devices() -> None:
     x = on_gpu(torch.ones(3))
     with PretendedGpu(), pytest.raises(RuntimeError, match=r"must be on one device, got some of \[\(3,\)\]"):
         x + torch.ones(3)
 
 
-def test_a_number_on_the_cpu_goes_anywhere() -> None:
+def test_cpu_scalar_works_with_gpu_tensors() -> None:
     with PretendedGpu():
         assert (on_gpu(torch.ones(3)) * torch.tensor(2.0)).device == GPU
 
 
-def test_what_is_made_for_a_device_lies_there() -> None:
+def test_new_tensors_are_on_the_requested_device() -> None:
     x = on_gpu(torch.ones(3))
     with PretendedGpu():
         assert torch.arange(3, device=x.device).is_cuda
@@ -30,7 +30,7 @@ def test_what_is_made_for_a_device_lies_there() -> None:
         assert torch.ones(2).to(x.device).device == GPU
 
 
-def test_waits_are_counted() -> None:
+def test_synchronising_operations_are_counted() -> None:
     x = on_gpu(torch.tensor([0.0, 2.0]))
     with PretendedGpu() as gpu:
         x.relu().sum()
@@ -44,39 +44,39 @@ def test_waits_are_counted() -> None:
     assert +gpu.waits == {"__float__": 1, "__getitem__": 1, "nonzero": 1, "repeat_interleave": 1}
 
 
-def test_gradients_lie_where_parameters_do() -> None:
+def test_gradients_are_on_the_device_of_parameters() -> None:
     model, x = on_gpu(nn.Linear(2, 1)), on_gpu(torch.ones(1, 2))
     with PretendedGpu():
         model(x).sum().backward()
         assert model.weight.grad is not None
         assert model.weight.grad.device == GPU
     assert isinstance(model.weight, OnGpu)
-    assert torch.equal(back(model.weight.grad), torch.ones(1, 2))
+    assert torch.equal(to_cpu(model.weight.grad), torch.ones(1, 2))
 
 
-def test_its_generator_is_seeded_and_put_back() -> None:
-    """What plain modules draw: the same as on the CPU, and nothing of it is left."""
+def test_generator_is_seeded_and_restored() -> None:
+    """Plain modules draw the same numbers as on the CPU, and the global generator is restored."""
     x, before = torch.ones(20), torch.get_rng_state()
     with global_stream(7):
         expected = nn.functional.dropout(x)
     with PretendedGpu(), global_stream(7, GPU):
-        found = nn.functional.dropout(on_gpu(x))
-    assert torch.equal(back(found), expected)
+        result = nn.functional.dropout(on_gpu(x))
+    assert torch.equal(to_cpu(result), expected)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_packed_sequences_have_their_lengths_on_the_cpu() -> None:
+def test_packed_sequences_have_lengths_on_the_cpu() -> None:
     gru, x, lengths = nn.GRU(2, 2, batch_first=True), torch.rand(2, 3, 2), torch.tensor([1, 3])
 
     def states(x: torch.Tensor) -> torch.Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        padded, shown = pad_packed_sequence(gru(packed)[0], batch_first=True)
-        assert shown.device == CPU
+        padded, unpacked_lengths = pad_packed_sequence(gru(packed)[0], batch_first=True)
+        assert unpacked_lengths.device == CPU
         return padded
 
     expected = states(x)
     gru = on_gpu(gru)
     with PretendedGpu():
-        found = states(on_gpu(x))
-        assert found.device == GPU
-    assert torch.equal(back(found), expected)
+        result = states(on_gpu(x))
+        assert result.device == GPU
+    assert torch.equal(to_cpu(result), expected)

@@ -1,7 +1,7 @@
-"""Servers of child processes that need not import again what takes longer to import than to run.
+"""Child servers that are forked from a process that has already imported the slow dependencies.
 
-A template is a process that has imported everything, has one thread, and forks a server when asked to. Forked
-commands have one of their own (`begin`); pytest's processes start one when they first need it.
+A template is a process that has imported everything, has one thread, and forks a server on request. A forked
+command starts a template in `begin`; a process of pytest starts one when it first needs a server.
 """
 
 import multiprocessing
@@ -21,37 +21,37 @@ from orchestrator.isolation.child_server import ChildServer
 from orchestrator.isolation.server import serve
 
 _templates: dict[int, Connection] = {}
-"""Connection to the template of a process, by the process that owns it."""
+"""Connection to the template of a process, by process id."""
 
 
 def install() -> None:
-    """From now on servers of this process and of its forks are forks of a template."""
+    """Make every server of this process and of its forks a fork of a template."""
     ChildServer.start_process = staticmethod(_start)
 
 
 def begin() -> None:
-    """Fork the template of this process, which has one thread still."""
-    ours, theirs = Pipe()
+    """Fork the template of this process, which still has one thread."""
+    own_end, template_end = Pipe()
     if os.fork():
-        theirs.close()
-        _templates[os.getpid()] = ours
+        template_end.close()
+        _templates[os.getpid()] = own_end
         return
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):  # it ends with the command, which others may signal
+        for number in (signal.SIGTERM, signal.SIGHUP):  # it ends with the command, which tests may signal
             signal.signal(number, signal.SIG_IGN)
-        _run_template(theirs)
+        _run_template(template_end)
     finally:
         os._exit(0)
 
 
 @dataclass(frozen=True)
 class _Server:
-    """As much of `subprocess.Popen` as owners of a server use."""
+    """The part of `subprocess.Popen` that owners of a server use."""
 
     pid: int
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        """Wait for the process to end. Raises subprocess.TimeoutExpired."""
         try:
             ending = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -65,10 +65,10 @@ class _Server:
 
 def _start(connection: Connection) -> _Server:
     if os.getpid() not in _templates:
-        ours, theirs = Pipe()
-        ForkServerProcess(target=_run_template, args=(theirs,), daemon=True).start()
-        theirs.close()
-        _templates[os.getpid()] = ours
+        own_end, template_end = Pipe()
+        ForkServerProcess(target=_run_template, args=(template_end,), daemon=True).start()
+        template_end.close()
+        _templates[os.getpid()] = own_end
     template = _templates[os.getpid()]
     send_handle(template, connection.fileno(), None)
     return _Server(template.recv())
@@ -78,10 +78,10 @@ def _run_template(connection: Connection) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _let_go_of_files(connection.fileno())
-    multiprocessing.set_start_method(None, force=True)  # set by what started this process
+    _close_inherited_files(connection.fileno())
+    multiprocessing.set_start_method(None, force=True)  # the parent process has set one
     tracker = resource_tracker._resource_tracker
-    tracker._fd = tracker._pid = None  # that of another process
+    tracker._fd = tracker._pid = None  # these belong to another process
     with suppress(EOFError, OSError):
         while True:
             descriptor = recv_handle(connection)
@@ -97,12 +97,12 @@ def _run_template(connection: Connection) -> None:
             connection.send(server)
 
 
-def _let_go_of_files(kept: int) -> None:
-    """Pipes of a command must end with the command."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+def _close_inherited_files(connection: int) -> None:
+    """Close inherited descriptors, because pipes of a command must close when the command ends."""
+    null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
-        os.dup2(nothing, number)
+        os.dup2(null, number)
     for descriptor in list(Path("/proc/self/fd").iterdir()):
-        if int(descriptor.name) > 2 and int(descriptor.name) != kept:
+        if int(descriptor.name) > 2 and int(descriptor.name) != connection:
             with suppress(OSError):
                 os.close(int(descriptor.name))

@@ -1,4 +1,4 @@
-"""Functions that tests have a child server run: each is called with what to do and a connection."""
+"""Functions that tests run in a child server; each takes a payload, a connection and the launch files."""
 
 import atexit
 import ctypes
@@ -21,17 +21,17 @@ from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, Mode, SharedFileWritten, WorkingFolder
 
 MODULE = __name__
-HIGHEST = 4096
-"""Above all descriptors of a test."""
+DESCRIPTOR_LIMIT = 4096
+"""Greater than every descriptor of a test."""
 
 
-def order(function: Any, payload: Any = None, **more: Any) -> ChildOrder:
-    """The order to run a function of this module."""
-    return ChildOrder(f"{MODULE}:{function.__name__}", payload, **more)
+def order(function: Any, payload: Any = None, **options: Any) -> ChildOrder:
+    """Return the order to run a function of this module."""
+    return ChildOrder(f"{MODULE}:{function.__name__}", payload, **options)
 
 
 def echo(payload: Any, connection: Connection, files: LaunchFiles) -> None:
-    """Send back the payload, then every message, until it is None."""
+    """Send back the payload, then every received message, until a message is None."""
     message = payload
     while message is not None:
         connection.send((os.getpid(), os.getppid(), message))
@@ -39,7 +39,7 @@ def echo(payload: Any, connection: Connection, files: LaunchFiles) -> None:
 
 
 def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
-    """Send a message, print, and end as `payload` says."""
+    """Send a message, print, and end in the way that `payload` names."""
     connection.send("last words")
     print("printed", flush=True)
     match payload:
@@ -64,8 +64,8 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(1e6)
         case "fill-memory":
-            held = [os.urandom(1 << 20) for _ in range(4096)]
-            print(len(held))
+            blocks = [os.urandom(1 << 20) for _ in range(4096)]
+            print(len(blocks))
         case "thread":
             threading.Thread(target=time.sleep, args=(1e6,)).start()
         case "ignore-signals":
@@ -74,27 +74,27 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
 
 
 def close_descriptors(payload: int, connection: Connection, files: LaunchFiles) -> None:
-    """Close all descriptors below `payload`, then send."""
+    """Close all descriptors below `payload`, then send a message."""
     os.closerange(0, payload)
     connection.send("sent")
 
 
 def start_processes(payload: Path, connection: Connection, files: LaunchFiles) -> None:
-    """Start processes that try to outlive this one, write their ids to `payload`, and do as is sent."""
+    """Start processes that try to outlive this one, write their ids to `payload`, and wait for a message."""
     subprocess.Popen(_sleeper(payload))
     subprocess.Popen(_sleeper(payload), start_new_session=True)
-    if os.fork() == 0:  # a daemon: its parent has ended, it has a session and a process of its own
+    if os.fork() == 0:  # a daemon: its parent ends, it has a session of its own
         os.setsid()
         if os.fork() == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             subprocess.Popen(_sleeper(payload), start_new_session=True)
-            _note(payload)
+            _write_pid(payload)
             time.sleep(1e6)
         os._exit(0)
     while not payload.exists() or len(payload.read_text().splitlines()) < STARTED:
         time.sleep(0.005)
-    _note(payload)
+    _write_pid(payload)
     print("printed")
     connection.send(os.getppid())
     with suppress(EOFError):
@@ -102,38 +102,38 @@ def start_processes(payload: Path, connection: Connection, files: LaunchFiles) -
 
 
 STARTED = 4
-"""How many processes `start_processes` starts."""
+"""Number of processes that `start_processes` starts."""
 
 
-def _sleeper(notes: Path) -> list[str]:
-    return ["/bin/sh", "-c", f"echo $$ >> '{notes}'; exec sleep 1000000"]
+def _sleeper(pid_file: Path) -> list[str]:
+    return ["/bin/sh", "-c", f"echo $$ >> '{pid_file}'; exec sleep 1000000"]
 
 
-def _note(notes: Path) -> None:
-    with notes.open("a") as file:
+def _write_pid(pid_file: Path) -> None:
+    with pid_file.open("a") as file:
         file.write(f"{os.getpid()}\n")
 
 
-def own_server(notes: Path, launch_folder: Path) -> None:
-    """What an owner does that is to be killed: a server, and a child with processes."""
+def start_server_and_child(pid_file: Path, launch_folder: Path) -> None:
+    """Start a server and a child with processes, then wait to be killed."""
     server = ChildServer(settings_here(MODULE, launch_folder, ()))
     log, scratch = launch_folder / "sweep" / "logs" / "trial" / "attempt-1.log", launch_folder / "scratch"
     log.parents[2].mkdir()
     scratch.mkdir()
-    server.start(order(start_processes, notes, log=log, scratch=scratch))
+    server.start(order(start_processes, pid_file, log=log, scratch=scratch))
     parent = server.receive()
-    with notes.open("a") as file:
+    with pid_file.open("a") as file:
         file.write(f"{parent}\nready\n")
     time.sleep(1e6)
 
 
-def look_at_folder(payload: Any, connection: Connection, files: LaunchFiles) -> None:
-    """Send what the server listed of its launch folder."""
+def send_launch_files(payload: Any, connection: Connection, files: LaunchFiles) -> None:
+    """Send the files that the server listed in its launch folder."""
     connection.send(files)
 
 
 def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -> None:
-    """Print through Python, a descriptor, a program and the C library; then run code."""
+    """Print through Python, a descriptor, a program and the C library; then run the code in `payload`."""
     print("python")
     os.write(2, b"descriptor\n")
     subprocess.run(["echo", "a program"], check=True)
@@ -143,24 +143,24 @@ def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -
 
 
 def use_folder(payload: str, connection: Connection, files: LaunchFiles) -> None:
-    """Send whether the folder `FOLDER` of the module `payload` is there, and the name of one made here."""
-    made = tempfile.TemporaryDirectory()
+    """Send whether `FOLDER` of the module `payload` exists, and the name of a new temporary folder."""
+    folder = tempfile.TemporaryDirectory()
     atexit.register(connection.send, "handled")
-    connection.send((Path(sys.modules[payload].FOLDER.name).is_dir(), made.name))
-    _kept.append(made)
+    connection.send((Path(sys.modules[payload].FOLDER.name).is_dir(), folder.name))
+    _open_folders.append(folder)
 
 
-_kept: list[Any] = []
+_open_folders: list[Any] = []
 
 
-def is_fork(payload: str, connection: Connection, files: LaunchFiles) -> None:
-    """Send whether the module `payload` was imported before this function was called, and the threads."""
+def send_fork_state(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Send whether the module `payload` was imported before this call, and the number of threads."""
     connection.send((payload in sys.modules, threading.active_count()))
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a trial does in its working folder."""
+    """Code that a trial runs in its working folder."""
 
     code: str
     """Python code; it may set `result`."""
@@ -168,11 +168,11 @@ class Work:
     mode: Mode = "private"
     exempt: tuple[Path, ...] = ()
     waits: bool = False
-    """Send when the code has run, and wait for a message before the end."""
+    """Whether to send the result first and wait for a message before the end."""
 
 
 def work(payload: Work, connection: Connection, files: LaunchFiles) -> None:
-    """Run code in a working folder; send its `result`, or the SharedFileWritten that ends it."""
+    """Run code in a working folder; send its `result`, or the SharedFileWritten error that ended it."""
     folder = WorkingFolder(files, payload.mode, payload.scratch, payload.exempt)
     folder.enter()
     names: dict[str, Any] = {"result": None}

@@ -1,4 +1,4 @@
-"""The `haltsweep` command as people run it: a process of its own, what it says, what it leaves behind."""
+"""Run the `haltsweep` command in a process, and compare its output and files."""
 
 import hashlib
 import os
@@ -15,15 +15,25 @@ from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.forks import Forked
-from tests.support.processes.process_lookup import looked
+from tests.support.processes.process_lookup import poll_condition
 
 COMMAND = Path(sys.executable).with_name("haltsweep")
 PATIENCE_S = 500.0
-"""For machines that do much else; nothing that works takes so long."""
-STEERED_BY = ("HALTSWEEP_", "MLFLOW_", "RAY_", "FORCE_COLOR", "NO_COLOR", "TTY_", "COLUMNS", "LINES", "TERM")
-"""Variables of the tester that a test must not depend on."""
+"""Timeout of every wait: generous, for machines under load."""
+OUTSIDE_VARIABLES = (
+    "HALTSWEEP_",
+    "MLFLOW_",
+    "RAY_",
+    "FORCE_COLOR",
+    "NO_COLOR",
+    "TTY_",
+    "COLUMNS",
+    "LINES",
+    "TERM",
+)
+"""Prefixes of environment variables that commands of tests must not inherit."""
 
 TINY = """\
 name: tiny
@@ -57,7 +67,7 @@ profiles:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said and returned."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -66,18 +76,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs commands in `folder`, with a home of its own."""
+    """Run commands in `folder`, with `home` as home folder."""
 
     folder: Path
     home: Path
     tracked: bool = False
-    """Whether launches write MLflow, which loads longer than a small sweep takes."""
+    """Whether launches write MLflow, which takes longer to import than a small sweep takes to run."""
     drawn: bool = False
-    """Whether figures of reports are drawn, which takes longer than a small sweep too."""
+    """Whether reports contain figures, which take longer to draw than a small sweep takes to run."""
 
     @classmethod
     def at(cls, root: Path, spec: str = TINY, *, tracked: bool = False, drawn: bool = False) -> "Shell":
-        """A working folder with a name as people give them, with `spec` in tiny.yaml."""
+        """Create a working folder whose name needs quoting, with `spec` in tiny.yaml."""
         shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked, drawn)
         shell.folder.mkdir()
         shell.home.mkdir()
@@ -86,24 +96,26 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of the tests, without what steers us."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(STEERED_BY)}
-        steered = {"HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        return kept | steered | ({} if self.tracked else {TRACKING_VARIABLE: UNTRACKED})
+        """Environment of the tests, without variables that change what haltsweep does."""
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(OUTSIDE_VARIABLES)
+        }
+        fixed = {"HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return inherited | fixed | ({} if self.tracked else {TRACKING_VARIABLE: UNTRACKED})
 
     def run(self, *arguments: str, **variables: str) -> Answer:
-        """Run to the end, in a process that has imported already what all commands import."""
+        """Run a command to its end, in a fork that has already imported the dependencies."""
         with self.started(*arguments, **variables) as process:
             return answer(process)
 
     def run_fresh(self, *arguments: str, **variables: str) -> Answer:
-        """As `run`, in a process that has imported nothing yet, as from a terminal."""
+        """Run a command as a terminal does, in a process that has imported nothing yet."""
         with self.started_fresh(*arguments, **variables) as process:
             return answer(process)
 
     @contextmanager
     def started_fresh(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:
-        """As `started`, in a process that has imported nothing yet."""
+        """Start a command in a process that has imported nothing yet; kill it at the end of the block."""
         with subprocess.Popen(
             [COMMAND, *arguments],
             cwd=self.folder,
@@ -122,7 +134,7 @@ class Shell:
 
     @contextmanager
     def started(self, *arguments: str, **variables: str) -> Iterator[Forked]:
-        """A running command, in a process group of its own, as a terminal would; gone at the end."""
+        """Start a command in a new process group, as a terminal does; kill it at the end of the block."""
         environment = {**self.environment, **variables}
         work = partial(_command, drawn=self.drawn)
         process = Forked(work, arguments, folder=self.folder, variables=environment)
@@ -133,44 +145,46 @@ class Shell:
 
 
 def _command(arguments: Sequence[str], *, drawn: bool) -> None:
-    """In a process of its own: as a shell would start it."""
+    """Run the command line in a fork as a shell would start it."""
     if not drawn:
-        draw_none()
+        draw_blank_figures()
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(COMMAND), *arguments]
     main.run()
 
 
-def every_command(group: Any, before: str = "") -> dict[str, Any]:
-    """The commands of a group and of the groups in it, by full name, e.g. `data build`."""
-    found: dict[str, Any] = {}
+def commands_by_name(group: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the commands of a group and of its subgroups, by full name, e.g. `data build`."""
+    commands: dict[str, Any] = {}
     for name, command in group.commands.items():
-        inner = hasattr(command, "commands")
-        found |= every_command(command, f"{before}{name} ") if inner else {f"{before}{name}": command}
-    return found
+        is_group = hasattr(command, "commands")
+        commands |= (
+            commands_by_name(command, f"{prefix}{name} ") if is_group else {f"{prefix}{name}": command}
+        )
+    return commands
 
 
 def answer(process: "Forked | subprocess.Popen[str]") -> Answer:
-    """What a command says until its end."""
+    """Wait for the process to end and return its exit code and output."""
     out, err = process.communicate(timeout=PATIENCE_S)
     return Answer(process.returncode, out, err)
 
 
 def interrupt(process: Forked) -> None:
-    """Ctrl-C: the terminal tells the whole group."""
+    """Press Ctrl-C: send SIGINT to the whole process group, as a terminal does."""
     os.killpg(process.pid, signal.SIGINT)
 
 
 def wait_for(condition: Callable[[], bool], process: "Forked | subprocess.Popen[str]") -> None:
-    """Until `condition` holds; fails if `process` ends before or patience does."""
-    until = time.monotonic() + PATIENCE_S
-    while not looked(condition, 0.05):
+    """Wait until `condition` holds; fail if `process` ends before that or after a timeout."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not poll_condition(condition, 0.05):
         assert process.poll() is None, f"ended too early: {process.communicate()}"
-        assert time.monotonic() < until, "waited too long"
+        assert time.monotonic() < deadline, "waited too long"
 
 
 def tree(folder: Path) -> Mapping[str, str]:
-    """Every file and folder below, with what it holds."""
+    """Return the digest of every file below a folder, and an empty string for each subfolder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Processes of their own that need not import again what takes longer to import than to run."""
+"""Processes forked from a server that has imported the slow dependencies once."""
 
 import atexit
 import multiprocessing
@@ -46,7 +46,7 @@ PRELOADED = [
     "tests.faults.kills.chaos",
     "tests.support.processes.warm",
 ]
-"""What is forked is as if it had imported these itself: all but the last only define things."""
+"""Modules that the fork server imports. All but the last only define things, as a fresh process would."""
 
 
 class _Process(ForkServerProcess):
@@ -58,16 +58,15 @@ class _Process(ForkServerProcess):
 forks = multiprocessing.get_context("forkserver")
 forks.Process = _Process  # type: ignore[misc, assignment]
 forks.set_forkserver_preload(PRELOADED)
-AT_HOME = dict(os.environ)
-"""What it starts with, whichever test is the first to need it: what it loads may write caches."""
+INITIAL_ENVIRONMENT = dict(os.environ)
+"""Environment of the fork server: the same for whichever test starts it, since imports may write caches."""
 
 
 class Forked:
-    """A running process in a session or group of its own, with as much of `subprocess.Popen` and of
-    `psutil.Process` as tests use.
+    """A running process in a new session or process group, with methods of Popen and psutil that tests use.
 
-    `work` is called in it, in `folder` if one is given, with `variables` as its whole environment if they
-    are. What it says can be read in `stdout` and `stderr`, unless it goes to the file `output`.
+    The process calls `work` in `folder`, if given, with `variables` as its whole environment, if given.
+    Its output is readable in `stdout` and `stderr`, unless it goes to the file `output`.
     """
 
     def __init__(
@@ -80,53 +79,53 @@ class Forked:
         session: bool = False,
     ) -> None:
         self.stdout, self.stderr = None, None
-        prepared, said = forks.Pipe(duplex=False)
-        ours, theirs = [], []
+        ready_reader, ready_writer = forks.Pipe(duplex=False)
+        own_streams, child_streams = [], []
         if output is None:
             for _ in range(2):
                 reader, writer = forks.Pipe(duplex=False)
-                ours.append(os.fdopen(os.dup(reader.fileno()), encoding="utf-8"))
+                own_streams.append(os.fdopen(os.dup(reader.fileno()), encoding="utf-8"))
                 reader.close()
-                theirs.append(writer)
-            self.stdout, self.stderr = ours
+                child_streams.append(writer)
+            self.stdout, self.stderr = own_streams
         environment = dict(os.environ if variables is None else variables)
-        begin = _Begin(folder or Path.cwd(), environment, output, session, theirs, said)
-        with patch.dict(os.environ, AT_HOME, clear=True):
+        start = _ForkStart(folder or Path.cwd(), environment, output, session, child_streams, ready_writer)
+        with patch.dict(os.environ, INITIAL_ENVIRONMENT, clear=True):
             ensure_running()
-        self._process = forks.Process(target=begin.run, args=(work, arguments))
+        self._process = forks.Process(target=start.run, args=(work, arguments))
         self._process.start()
-        for each in (*theirs, said):
-            each.close()
-        prepared.poll(None)  # it has the group that it is killed by
-        prepared.close()
+        for stream in (*child_streams, ready_writer):
+            stream.close()
+        ready_reader.poll(None)  # the process has now the group by which tests kill it
+        ready_reader.close()
         self.pid: int = self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """As `subprocess` has it: minus the signal that ended it."""
+        """Exit code, or minus the signal that ended the process, as in `subprocess`."""
         return self._process.exitcode
 
     @returncode.setter
     def returncode(self, code: int | None) -> None:
-        """psutil sets what it was told."""
+        """Ignore the assignment that psutil makes."""
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit code, or None while the process runs."""
         return self._process.exitcode
 
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the process runs."""
         return self.poll() is None
 
     def wait(self, timeout: float | None = None) -> int:
-        """How it ended. Raises psutil.TimeoutExpired."""
+        """Wait for the process and return its exit code. Raises psutil.TimeoutExpired."""
         self._process.join(timeout)
         if (code := self.poll()) is None:
             raise psutil.TimeoutExpired(timeout, self.pid)
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it says until all are gone that could say more."""
+        """Return everything that the process and its children write until they end."""
         for stream in (self.stdout, self.stderr):
             os.set_blocking(stream.fileno(), True)
         with ThreadPoolExecutor(2) as pool:
@@ -136,24 +135,24 @@ class Forked:
         return out, err
 
     def children(self, *, recursive: bool = False) -> list[psutil.Process]:
-        """Processes that it has started."""
+        """Return the processes that this process has started."""
         return psutil.Process(self.pid).children(recursive=recursive)
 
     def send_signal(self, number: int) -> None:
-        """To it alone."""
+        """Send a signal to this process, not to its group."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Kill its group, if it runs, and forget it."""
+        """Kill the process group if it runs, and close the streams."""
         if self.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.join()
@@ -166,18 +165,18 @@ class Forked:
 
 
 @dataclass(frozen=True)
-class _Begin:
-    """What a process is before it does its work."""
+class _ForkStart:
+    """Settings of a forked process before it does its work."""
 
     folder: Path
     variables: Mapping[str, str]
     output: Path | None
     session: bool
     streams: Sequence[Connection]
-    said: Connection
+    ready_writer: Connection
 
     def run(self, work: Callable[..., object], arguments: Sequence[Any]) -> None:
-        """As `subprocess.Popen` would start it; what `work` returns is the exit code."""
+        """Prepare the process as `subprocess.Popen` does, then exit with the result of `work`."""
         if self.session:
             os.setsid()
         else:
@@ -188,17 +187,17 @@ class _Begin:
         files = self.streams or [self.output.open("ab")] * 2
         for number, file in enumerate(files, start=1):
             os.dup2(file.fileno(), number)
-        for file in (*files, self.said):
+        for file in (*files, self.ready_writer):
             file.close()
         try:
             sys.exit(work(*arguments))
-        finally:  # which what multiprocessing starts leaves out
+        finally:  # multiprocessing skips exit functions
             atexit._run_exitfuncs()
 
 
-def module(name: str, *arguments: object, **more: Any) -> Forked:
-    """`python -m name arguments`, by a fork."""
-    return Forked(_module, name, [str(each) for each in arguments], **more)
+def run_module(name: str, *arguments: object, **options: Any) -> Forked:
+    """Run `python -m name arguments` in a fork."""
+    return Forked(_module, name, [str(argument) for argument in arguments], **options)
 
 
 def _module(name: str, arguments: Sequence[str]) -> None:

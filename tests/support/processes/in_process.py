@@ -1,4 +1,4 @@
-"""The command line, called in this process: a fixture that conftest files take from here."""
+"""Fixtures that call the command line in this process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from orchestrator.cli.display import console
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from orchestrator.cli.main import run
-from tests.support.numerics.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.commands import Answer
 
 Run = Callable[..., Answer]
@@ -21,9 +21,9 @@ def haltsweep(
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> Run:
-    """Runs a command in an empty folder, where nothing steers it but its arguments; see the mark `drawn`."""
+    """Run commands in an empty folder with a clean environment; the mark `drawn` turns figures on."""
     if request.node.get_closest_marker("drawn") is None:
-        draw_none(monkeypatch.setattr)
+        draw_blank_figures(monkeypatch.setattr)
     for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", TRACKING_VARIABLE, "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])
@@ -38,13 +38,13 @@ def haltsweep(
         except SystemExit as exit_:
             code = exit_.code
         assert isinstance(code, int)
-        said = capsys.readouterr()
-        return Answer(code, said.out, said.err)
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
 
     return answer
 
 
 @pytest.fixture
 def untracked(haltsweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch in this process writes no MLflow: what follows it loads longer than a small sweep takes."""
+    """Turn MLflow off for launches in this process: its import takes longer than a small sweep runs."""
     monkeypatch.setenv(TRACKING_VARIABLE, UNTRACKED)

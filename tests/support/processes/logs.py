@@ -1,4 +1,4 @@
-"""A ledger in memory, and a recorder on it: as strict as the real one, and fast enough for thousands."""
+"""A ledger in memory and a recorder on it: as strict as the ledger on disk, and fast enough for thousands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ NOWHERE = SweepFolder(Path("/nonexistent/sweep"))
 
 @dataclass
 class History:
-    """What a log says of one trial, without times and attempts."""
+    """Events of one trial, without times and attempts."""
 
     asked: Mapping[str, Any]
     measured: list[Mapping[str, Any]] = field(default_factory=list)
@@ -28,25 +28,25 @@ class History:
 
 
 def content(events: Iterable[Event]) -> dict[str, History]:
-    """The deterministic part of a log: one history a trial, in the order of asking."""
-    found: dict[str, History] = {}
+    """Return the deterministic part of a log: one history a trial, in the order of their starts."""
+    histories: dict[str, History] = {}
     for event in events:
         if event.kind is EventKind.ASKED:
-            found[event.trial_id or ""] = History(event.payload)
+            histories[event.trial_id or ""] = History(event.payload)
         elif event.kind is EventKind.MEASURED:
-            found[event.trial_id or ""].measured.append(event.payload)
+            histories[event.trial_id or ""].measured.append(event.payload)
         elif event.kind is EventKind.ENDED:
-            found[event.trial_id or ""].ended = event.payload
-    return found
+            histories[event.trial_id or ""].ended = event.payload
+    return histories
 
 
 class MemoryLog:
-    """Keeps events in a list; refuses what the ledger refuses."""
+    """Keeps events in a list, and refuses every event that the ledger on disk refuses."""
 
     def __init__(self, written: Sequence[Event] = ()) -> None:
         self.written = list(written)
         self.batches: list[int] = []
-        """Length of the log after each append: where a crash can leave it."""
+        """Length of the log after each append: a crash can leave the log at each of these lengths."""
         self.token = 0
         self.kept: LedgerSnapshot | None = None
 
@@ -59,7 +59,7 @@ class MemoryLog:
         self.kept = new
 
     def claim(self) -> Lease:
-        """Everybody gets the lease; the one before has lost it."""
+        """Return the lease; the previous holder loses it."""
         self.token += 1
         return Lease("synthetic", self.token, HOLDER, 0.0)
 
@@ -75,18 +75,18 @@ class MemoryLog:
         return iter(self.written[after:])
 
     def of(self, kind: EventKind, trial_id: str | None = None) -> list[Event]:
-        """Events of one kind, perhaps of one trial."""
-        return [each for each in self.written if each.kind is kind and trial_id in {None, each.trial_id}]
+        """Return the events of one kind, or those of one trial if its id is given."""
+        return [event for event in self.written if event.kind is kind and trial_id in {None, event.trial_id}]
 
     def outcomes(self) -> dict[str, OutcomeKind]:
-        """How every trial ended for good."""
-        found: dict[str, OutcomeKind] = {}
-        for each in self.written:
-            if each.kind is EventKind.RETRIED:
-                found.pop(each.trial_id or "", None)
-            elif each.kind is EventKind.ENDED and (kind := OutcomeKind(each.payload["kind"])).final:
-                found[each.trial_id or ""] = kind
-        return found
+        """Return the final outcome of every trial that has ended."""
+        outcomes: dict[str, OutcomeKind] = {}
+        for event in self.written:
+            if event.kind is EventKind.RETRIED:
+                outcomes.pop(event.trial_id or "", None)
+            elif event.kind is EventKind.ENDED and (kind := OutcomeKind(event.payload["kind"])).final:
+                outcomes[event.trial_id or ""] = kind
+        return outcomes
 
     def _check(self, event: Event) -> None:
         if event.trial_id is None:
@@ -96,9 +96,11 @@ class MemoryLog:
             return
         assert event.trial_id not in self.outcomes(), f"nothing may follow the end of {event.trial_id}"
         if event.kind is EventKind.MEASURED:
-            retried = max((each.seq or 0 for each in self.of(EventKind.RETRIED, event.trial_id)), default=0)
+            retried = max(
+                (earlier.seq or 0 for earlier in self.of(EventKind.RETRIED, event.trial_id)), default=0
+            )
             measured = self.of(EventKind.MEASURED, event.trial_id)
-            steps = [each.payload["step"] for each in measured if (each.seq or 0) > retried]
+            steps = [earlier.payload["step"] for earlier in measured if (earlier.seq or 0) > retried]
             assert event.payload["step"] not in steps, "a step is measured once"
 
 
@@ -110,14 +112,14 @@ def record(
     root: Path | None = None,
     snapshot_every: int | None = None,
 ) -> Recorder:
-    """A new session on `log`; with `snapshot_every` it keeps snapshots after so many events."""
+    """Start a session on `log`; it stores a snapshot after every `snapshot_every` events."""
     folder = SweepFolder(root) if root else NOWHERE
-    more = {} if snapshot_every is None else {"snapshots": log, "snapshot_every": snapshot_every}
-    return Recorder(plan, log, log.claim(), folder, clock=clock or Clock(), **more)
+    options = {} if snapshot_every is None else {"snapshots": log, "snapshot_every": snapshot_every}
+    return Recorder(plan, log, log.claim(), folder, clock=clock or Clock(), **options)
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that stands still until a test advances it."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""Processes of a test's own: who they are, whom they have started, and that they end."""
+"""Find processes that a test has started, and wait until they end."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,63 +7,63 @@ from contextlib import suppress
 import psutil
 
 AGENTS = ("ray::RuntimeEnv", "ray::Dashboard")
-"""Two processes of Ray's that hold nothing, and end a minute after their raylet."""
+"""Two helper processes of Ray that hold no data and end a minute after their raylet."""
 WORKERS = "ray::PlacedTrial"
-"""Ray's workers that run a trial."""
+"""Name prefix of Ray workers that run a trial."""
 WAIT_S = 180.0
-PAUSE = 9
-"""How many times as long as looking takes is waited before looking again."""
+PAUSE_FACTOR = 9
+"""Pause between two polls, as a multiple of the time that a poll takes."""
 
 
-def family_of(process: psutil.Process) -> list[psutil.Process]:
-    """What it has started, and what that has."""
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """Return the children of a process, recursively."""
     with suppress(psutil.NoSuchProcess):
         return list(process.children(recursive=True))
     return []
 
 
-def named(processes: Sequence[psutil.Process], *beginnings: str) -> list[psutil.Process]:
-    """Those whose name begins so."""
-    found = []
+def with_prefix(processes: Sequence[psutil.Process], *prefixes: str) -> list[psutil.Process]:
+    """Return the processes whose name starts with one of the prefixes."""
+    matches = []
     for process in processes:
         with suppress(psutil.Error):
-            if process.name().startswith(beginnings):
-                found.append(process)
-    return found
+            if process.name().startswith(prefixes):
+                matches.append(process)
+    return matches
 
 
 def running_module(processes: Sequence[psutil.Process], module: str) -> list[psutil.Process]:
-    """Those that were started by `python -m module`."""
-    found = []
+    """Return the processes that `python -m module` started."""
+    matches = []
     for process in processes:
         with suppress(psutil.Error):
             if module in process.cmdline():
-                found.append(process)
-    return found
+                matches.append(process)
+    return matches
 
 
 def end(processes: Sequence[psutil.Process]) -> None:
-    """Kill them, and wait until they are gone."""
-    for each in processes:
+    """Kill the processes and wait until they are gone."""
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
     psutil.wait_procs(processes, timeout=WAIT_S)
 
 
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Fails if it takes too long."""
+def wait_until(holds: Callable[[], object], description: str) -> None:
+    """Wait until `holds` returns true; fail after a timeout."""
     deadline = time.monotonic() + WAIT_S
-    while not looked(holds, 0.02):
-        assert time.monotonic() < deadline, f"waited too long until {what}"
+    while not poll_condition(holds, 0.02):
+        assert time.monotonic() < deadline, f"waited too long until {description}"
 
 
-def looked(holds: Callable[[], object], least_s: float) -> bool:
-    """Whether it holds; if not, after a pause of at least `least_s`.
+def poll_condition(holds: Callable[[], object], least_s: float) -> bool:
+    """Return whether the condition holds; if not, pause for at least `least_s`.
 
-    To look may take long, as where a ledger is read: what is waited for has the processor meanwhile.
+    A poll that reads a ledger is slow. The pause leaves the processor to the work that a test waits for.
     """
-    began = time.thread_time()
+    start = time.thread_time()
     if holds():
         return True
-    time.sleep(max(least_s, PAUSE * (time.thread_time() - began)))
+    time.sleep(max(least_s, PAUSE_FACTOR * (time.thread_time() - start)))
     return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """Nine characters: the path of a socket may have 107, and Ray's are up to 98 below it."""
+    """Create a folder with a path of nine characters: a socket may have 107, and Ray adds up to 98."""
     while True:
         folder = Path("/tmp") / secrets.token_hex(2)
         try:

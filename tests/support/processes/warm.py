@@ -1,7 +1,7 @@
-"""Imported by the process that tests fork, and by nothing else: what every command does anew, done once.
+"""Run slow first calls once, in the process that tests fork; no other module imports this one.
 
-There the command line is made and a small spec has been planned, so that PyTorch, pydantic and SQLAlchemy
-have made what they make at first use.
+It builds the command line and plans a small spec, so that PyTorch, pydantic and SQLAlchemy initialise what
+they create at first use.
 """
 
 import gc
@@ -21,10 +21,10 @@ from tests.support.processes.commands import TINY
 child_servers.install()
 main.command()
 page._template()
-if torch.version.cuda is None:  # elsewhere a backward pass starts threads, after which no fork can make one
+if torch.version.cuda is None:  # with CUDA a backward pass starts threads, and forks need a single thread
     with tempfile.TemporaryDirectory() as _folder:
         _spec = Path(_folder) / "tiny.yaml"
         _spec.write_text(TINY, encoding="utf-8")
         from_json(to_json(plan(read_spec(_spec))))
-tempfile.tempdir = None  # forks may have another
-gc.freeze()  # what is loaded stays: no fork need look through it, and thereby copy it
+tempfile.tempdir = None  # forks may use another folder
+gc.freeze()  # the garbage collector of a fork would touch, and thereby copy, all loaded objects

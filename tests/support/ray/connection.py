@@ -16,7 +16,7 @@ from orchestrator.spec.section import Resources
 def driver_environment() -> Mapping[str, str]:
     """Return variables for a Ray without a token, since test modules import Ray before any token is set.
 
-    Every import of Ray in a process of tests needs them, since Ray keeps what it finds at its first import.
+    Every import of Ray in a test process needs these variables, because Ray reads them at its first import.
     """
     with patch.dict(os.environ, {"RAY_AUTH_MODE": "disabled"}):
         return {**ray_environment(private=True), "RAY_AUTH_MODE": "disabled"}
@@ -24,7 +24,7 @@ def driver_environment() -> Mapping[str, str]:
 
 @contextmanager
 def private_ray(num_cpus: int) -> Iterator[None]:
-    """Connect this process to a Ray of its own."""
+    """Connect this process to a Ray cluster that no other process uses."""
     with (
         patch.dict(os.environ, driver_environment()),
         TemporaryDirectory(prefix="hs-test-", dir=short_folder()) as scratch,

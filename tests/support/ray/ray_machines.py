@@ -1,4 +1,4 @@
-"""A Ray cluster of several machines on this one: each node sees folders of its own, if told so."""
+"""A Ray cluster on this machine whose nodes act as machines: each can hide folders from its workers."""
 
 import secrets
 import shutil
@@ -18,25 +18,25 @@ import pytest
 from orchestrator.execution.ray.environment import SETTINGS
 
 RAY = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
-PATIENCE_S = 300.0
-COVERED = 'for folder in "${@:2}"; do mount -t tmpfs none "$folder" || exit 99; done; exec $1'
-"""Run by a shell in a namespace of its own: cover the folders, then be the command."""
+TIMEOUT_S = 300.0
+COVER_SCRIPT = 'for folder in "${@:2}"; do mount -t tmpfs none "$folder" || exit 99; done; exec $1'
+"""Shell script for a mount namespace: cover the folders by empty ones, then run the command."""
 
 
-def can_cover() -> bool:
-    """Whether this machine lets us mount something that nobody else sees."""
-    command = ["unshare", "-m", "bash", "-c", COVERED, "bash", "true", tempfile.gettempdir()]
+def can_mount() -> bool:
+    """Return whether this process may mount in a namespace that no other process sees."""
+    command = ["unshare", "-m", "bash", "-c", COVER_SCRIPT, "bash", "true", tempfile.gettempdir()]
     return bool(shutil.which("unshare")) and not subprocess.run(command, check=False).returncode
 
 
 needs_namespaces = pytest.mark.skipif(
-    not can_cover(), reason="mount namespaces need the right to mount, as root has"
+    not can_mount(), reason="mount namespaces need the right to mount, which root has"
 )
 
 
 @dataclass
 class Machines:
-    """A head and nodes that come and go."""
+    """A head and nodes that tests add and kill."""
 
     environment: Mapping[str, str]
     temporary: Path
@@ -46,11 +46,11 @@ class Machines:
 
     @property
     def address(self) -> str:
-        """That of the head."""
+        """Address of the head."""
         return f"127.0.0.1:{self.port}"
 
     def join(self, *, cpus: int = 1, without: Sequence[Path] = (), head: bool = False) -> psutil.Popen:
-        """A node that sees none of the files in the folders `without`, but empty folders in their place."""
+        """Start a node that sees empty folders in place of the folders `without`."""
         command = [*RAY, "start", "--block", "--disable-usage-stats", f"--num-cpus={cpus}"]
         command += ["--object-store-memory=80000000", "--num-gpus=0"]
         if head:
@@ -59,8 +59,8 @@ class Machines:
         else:
             command += [f"--address={self.address}"]
         if without:
-            covered = ["unshare", "-m", "bash", "-c", COVERED, "bash", " ".join(command)]
-            command = covered + [str(folder) for folder in without]
+            cover_command = ["unshare", "-m", "bash", "-c", COVER_SCRIPT, "bash", " ".join(command)]
+            command = cover_command + [str(folder) for folder in without]
         with (self.temporary / f"node-{len(self.nodes)}.txt").open("wb") as output:
             process = psutil.Popen(
                 command,
@@ -74,17 +74,17 @@ class Machines:
         return process
 
     def lose(self, node: psutil.Popen) -> None:
-        """All processes of the node are killed at once, as when a machine loses its power."""
+        """Kill all processes of the node at once, as when a machine loses its power."""
         with suppress(psutil.NoSuchProcess):
             family = [node, *node.children(recursive=True)]
-            for each in family:
+            for process in family:
                 with suppress(psutil.NoSuchProcess):
-                    each.kill()
-            psutil.wait_procs(family, timeout=PATIENCE_S)
+                    process.kill()
+            psutil.wait_procs(family, timeout=TIMEOUT_S)
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """Return a port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -92,28 +92,28 @@ def free_port() -> int:
 
 @contextmanager
 def machines(environment: Mapping[str, str], *, head_cpus: int = 1) -> Iterator[Machines]:
-    """A cluster with a token, of a head that sees what this process sees."""
+    """Start a cluster with a token; its head sees all folders of this process."""
     temporary = Path(tempfile.mkdtemp(prefix="hs-", dir="/tmp"))
-    made = Machines(environment, temporary, free_port(), secrets.token_hex(32))
+    cluster = Machines(environment, temporary, free_port(), secrets.token_hex(32))
     try:
-        head = made.join(cpus=head_cpus, head=True)
-        until = time.monotonic() + PATIENCE_S
+        head = cluster.join(cpus=head_cpus, head=True)
+        deadline = time.monotonic() + TIMEOUT_S
         while "Ray runtime started" not in (temporary / "node-0.txt").read_text():
             assert head.poll() is None, (temporary / "node-0.txt").read_text()
-            assert time.monotonic() < until, "the head must come up"
+            assert time.monotonic() < deadline, "the head must start in time"
             time.sleep(0.2)
-        yield made
+        yield cluster
     finally:
-        for node in reversed(made.nodes):
-            made.lose(node)
-        for each in psutil.process_iter(["cmdline"]):
-            if str(temporary) in " ".join(each.info["cmdline"] or ()):
+        for node in reversed(cluster.nodes):
+            cluster.lose(node)
+        for process in psutil.process_iter(["cmdline"]):
+            if str(temporary) in " ".join(process.info["cmdline"] or ()):
                 with suppress(psutil.NoSuchProcess):
-                    each.kill()
+                    process.kill()
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def inside(node: psutil.Popen, path: Path) -> Path:
-    """A path as a node sees it."""
-    raylet = next(each for each in node.children(recursive=True) if each.name() == "raylet")
+def path_on_node(node: psutil.Popen, path: Path) -> Path:
+    """Return the path under which this process reads the path of a node."""
+    raylet = next(process for process in node.children(recursive=True) if process.name() == "raylet")
     return Path(f"/proc/{raylet.pid}/root") / path.relative_to("/")

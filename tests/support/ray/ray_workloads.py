@@ -1,4 +1,4 @@
-"""A workload that tells about the process it runs in."""
+"""A workload that reports facts about its process."""
 
 import os
 import sys
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from trainables.protocol import Job, Measurement
 
-TELLING = "tests.support.ray.ray_workloads:Telling"
+PROCESS_FACTS = "tests.support.ray.ray_workloads:ProcessFacts"
 
 
-class Telling:
+class ProcessFacts:
     """Two reports with facts about the process as metrics."""
 
     def __init__(self, job: Job) -> None:

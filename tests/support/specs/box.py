@@ -1,9 +1,9 @@
-"""The models of the box under their contract, and all their arms by one label each."""
+"""The built-in models under their contract, and all of their arms by label."""
 
 from functools import cache
 from typing import Any
 
-from tests.support.sweeps.merged import merged
+from tests.support.sweeps.merged import merged_arms
 from tests.support.sweeps.published import arms_of
 from trainables import catalog
 from trainables.testing import ModelContract
@@ -12,8 +12,8 @@ from trainables.testing.cases import SHAPE
 from trainables.testing.contract import contract_class
 
 
-class BoxContract(ModelContract):
-    """Arms differ in several choices at once: each value of a field is in one; and every published system."""
+class BuiltInContract(ModelContract):
+    """Arms that change several fields at once, so that one has each value, and published configs."""
 
     def every_arm(self) -> dict[str, dict[str, Any]]:
         return arms(self.model)
@@ -22,40 +22,41 @@ class BoxContract(ModelContract):
         return causal_arms(self.model) if "causal" in self._fields() else super().every_causal()
 
     def every_graphed(self) -> dict[str, dict[str, Any]]:
-        """Two arms of GUTLB, whose passes have thousands of operators; TLB and GUT have its parts."""
-        found = super().every_graphed()
+        """Only two arms of GUTLB, whose passes have thousands of operators; TLB and GUT cover its parts."""
+        graphed_arms = super().every_graphed()
         if self.model != "gutlb":
-            return found
-        return {label: raw for label, raw in found.items() if label == BASE or "halt.unit=token" in label}
+            return graphed_arms
+        return {
+            label: raw for label, raw in graphed_arms.items() if label == BASE or "halt.unit=token" in label
+        }
 
 
 @cache
 def arms(model: str) -> dict[str, dict[str, Any]]:
-    """All that `trainables.testing` would try one by one, and what the experiments are about."""
-    return merged(base(model, {}), SHAPE) | arms_of(model)
+    """Return the arms that cover every value of `trainables.testing`, and the arms of the experiments."""
+    return merged_arms(base(model, {}), SHAPE) | arms_of(model)
 
 
 @cache
 def causal_arms(model: str) -> dict[str, dict[str, Any]]:
-    """The same in causal form, merged anew: not all fits there."""
+    """Return the same arms in causal form, without the settings that do not fit it."""
     published = {label: raw | {"causal": True} for label, raw in arms_of(model).items()}
-    found = merged(base(model, {"causal": True}), SHAPE) | published
-    return {label: raw for label, raw in found.items() if raw["causal"] and fits(raw, SHAPE)}
+    arms_by_label = merged_arms(base(model, {"causal": True}), SHAPE) | published
+    return {label: raw for label, raw in arms_by_label.items() if raw["causal"] and fits(raw, SHAPE)}
 
 
-def one(model: str, label: str) -> dict[str, Any]:
-    """The small version with a single change, e.g. `halt.unit=token`; itself without one."""
+def single_change(model: str, label: str) -> dict[str, Any]:
+    """Return the small version with one change, e.g. `halt.unit=token`, or unchanged without a label."""
     return variations(base(model, {}), SHAPE)[label or BASE]
 
 
 MODELS: dict[str, type[ModelContract]] = {
-    name: contract_class(BoxContract, model=name, arms=arms_of(name)) for name in catalog.names("models")
+    name: contract_class(BuiltInContract, model=name, arms=arms_of(name)) for name in catalog.names("models")
 }
-"""By name."""
 
 
-def every(argument: str) -> dict[str, dict[str, Any]]:
-    """Arms of all models that a contract's tests with this argument get, e.g. `writing`."""
+def all_arms(argument: str) -> dict[str, dict[str, Any]]:
+    """Return the arms of all models for the contract tests with this argument, e.g. `writing`."""
     return {
         f"{name}, {label}": raw
         for name, contract in MODELS.items()
@@ -64,5 +65,5 @@ def every(argument: str) -> dict[str, dict[str, Any]]:
 
 
 def built(raw: dict[str, Any], *shape: Any) -> Any:
-    """The model, in float64 and with halting that differs."""
+    """Build the model in float64, with halting that differs between tokens."""
     return MODELS[raw["name"]]().built(raw, *shape)

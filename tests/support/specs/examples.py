@@ -1,28 +1,34 @@
-"""How many examples a property is tried on: few and the same ones in every run, or many that no run has seen.
+"""Set the number of examples of a property test: few fixed ones, or many random ones.
 
-The profile in force says which: `haltsweep` (the default) or `thorough`, which `make search` asks for.
+The Hypothesis profile decides: `haltsweep` (the default) or `thorough`, which `make search` uses.
 """
 
 from typing import Any
 
 from hypothesis import settings
 
-USUAL = 25
-"""Examples of a property that says nothing else."""
-THOROUGH = 40
-"""How many times as many a search tries."""
+DEFAULT_EXAMPLES = 25
+"""Examples of a property that sets no number."""
+THOROUGH_FACTOR = 40
+"""Factor by which the profile `thorough` multiplies the number of examples."""
 
 
-def register() -> None:
-    """The two profiles; the first one is in force unless pytest is asked for the other."""
-    # A slow machine is no failure.
-    settings.register_profile("haltsweep", deadline=None, derandomize=True, database=None, max_examples=USUAL)
+def register_profiles() -> None:
+    """Register both profiles, and load `haltsweep` as the default."""
+    # Deadlines would fail on a slow machine.
     settings.register_profile(
-        "thorough", deadline=None, derandomize=False, print_blob=True, max_examples=THOROUGH * USUAL
+        "haltsweep", deadline=None, derandomize=True, database=None, max_examples=DEFAULT_EXAMPLES
+    )
+    settings.register_profile(
+        "thorough",
+        deadline=None,
+        derandomize=False,
+        print_blob=True,
+        max_examples=THOROUGH_FACTOR * DEFAULT_EXAMPLES,
     )
     settings.load_profile("haltsweep")
 
 
 def examples(count: int, **more: Any) -> settings:
-    """`count` examples, or in a search as many times more as of any property; `more` as Hypothesis has it."""
-    return settings(max_examples=count * settings().max_examples // USUAL, **more)
+    """Return settings for `count` examples, scaled by the profile; `more` are Hypothesis settings."""
+    return settings(max_examples=count * settings().max_examples // DEFAULT_EXAMPLES, **more)

@@ -1,4 +1,4 @@
-"""Messages to the letter: `<name>.txt` holds what `<name>.yaml`, in the same folder, must be told."""
+"""Exact messages: `<name>.txt` holds the expected messages about `<name>.yaml` in the same folder."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,12 +9,12 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @dataclass(frozen=True)
-class Messages:
-    """Those of one folder."""
+class GoldenMessages:
+    """Expected messages of one folder."""
 
     folder: Path
-    reported: Callable[[str], str]
-    """What the spec of a name is told, from inside the folder."""
+    messages_of: Callable[[str], str]
+    """Returns the messages about the spec of a name, called inside the folder."""
 
     @property
     def names(self) -> list[str]:
@@ -26,10 +26,10 @@ class Messages:
 
     def check(self, name: str) -> None:
         with contextlib.chdir(self.folder):
-            assert self.reported(name) == Path(f"{name}.txt").read_text(encoding="utf-8")
+            assert self.messages_of(name) == Path(f"{name}.txt").read_text(encoding="utf-8")
 
     def rewrite(self) -> None:
-        """After a change of wording on purpose."""
+        """Rewrite all expected messages, after an intended change of wording."""
         with contextlib.chdir(self.folder):
             for name in self.names:
-                Path(f"{name}.txt").write_text(self.reported(name), encoding="utf-8")
+                Path(f"{name}.txt").write_text(self.messages_of(name), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Plans as one `haltsweep check` of many specs makes them: what was built for one need not be built again.
+"""Plan as one `haltsweep check` of many specs does: models that one plan builds are not built again.
 
-That this changes no plan is tested in tests/orchestrator/plan/test_planner.py. A test that breaks models or
-what measures them, and one that compares with a plan of its own, calls `orchestrator.plan.planner.plan`.
+tests/orchestrator/plan/test_planner.py tests that sharing changes no plan. A test that patches models or
+their measurement, or compares with an independent plan, calls `orchestrator.plan.planner.plan`.
 """
 
 from functools import cache
@@ -16,10 +16,10 @@ from orchestrator.spec.types import Spec
 
 @cache
 def _probe() -> Probe:
-    """One for all tests of a process."""
+    """Return the probe that all tests of a process share."""
     return Probe()
 
 
-def plan(source: Spec | SpecFile, **more: Any) -> Plan:
-    """As `orchestrator.plan.planner.plan`, without building any system twice."""
-    return planner.plan(source, probe=_probe(), **more)
+def plan(source: Spec | SpecFile, **options: Any) -> Plan:
+    """Call `orchestrator.plan.planner.plan` without building any model twice."""
+    return planner.plan(source, probe=_probe(), **options)

@@ -1,4 +1,4 @@
-"""Small plans without a planner: arms by name, a quadratic to search, every phase."""
+"""Small plans made without the planner: arms by name, a quadratic objective to search, every phase."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +18,12 @@ SETTINGS: Mapping[str, Any] = {
     "train": {"steps": 4, "fault": None},
 }
 AT_EVERY_REPORT_S = 1e-9
-"""Least time between two checkpoints."""
+"""Minimum time between two checkpoints, so short that every report writes one."""
 MAX_SCORE = (Objective(metric="valid/score", goal="max"),)
 
 
 def make_arm(name: str, space: Space = LINE, **train: Any) -> Arm:
-    """An arm of the synthetic workload with some fields of `train` set."""
+    """Return an arm of the synthetic workload with some fields of `train` changed."""
     settings = {**SETTINGS, "train": {**SETTINGS["train"], **train}}
     return Arm(name, "to be compared", settings, (), space, (), digest(name, settings))
 
@@ -45,20 +45,24 @@ def make_plan(
     seed: int = 0,
     continue_on_error: bool = True,
 ) -> Plan:
-    """`trials_per_arm` 0: no search; no `seeds`: no confirm trials; an `answer`: seeds run until decided, and
-    arms are compared with the first."""
-    named = [make_arm(f"arm-{each}") for each in range(arms)] if isinstance(arms, int) else list(arms)
+    """Return a plan; `trials_per_arm` 0 plans no search, and no `seeds` plan no confirmation.
+
+    With an `answer`, seeds run until the answer is decided, and every arm is compared with the first one.
+    """
+    arm_list = [make_arm(f"arm-{number}") for number in range(arms)] if isinstance(arms, int) else list(arms)
     if answer is not None:
-        named[1:] = [replace(arm, reference=named[0].name) for arm in named[1:]]
-    chosen = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
-    search = SearchPlan(trials_per_arm, chosen, stopper, objectives, seed) if trials_per_arm else None
+        arm_list[1:] = [replace(arm, reference=arm_list[0].name) for arm in arm_list[1:]]
+    sampler_settings = {"name": sampler} if isinstance(sampler, str) else dict(sampler)
+    search = (
+        SearchPlan(trials_per_arm, sampler_settings, stopper, objectives, seed) if trials_per_arm else None
+    )
     stop: Literal["decided"] | None = "decided" if answer is not None else None
     confirm = ConfirmPlan(best, seeds, ("test",), stop) if seeds else None
     return Plan(
         name="synthetic",
         question="which arm is best?",
         spec_digest=digest("synthetic", seed),
-        arms=tuple(named),
+        arms=tuple(arm_list),
         search=search,
         confirm=confirm,
         posthoc=posthoc,
@@ -67,28 +71,28 @@ def make_plan(
         limits=limits,
         answer=answer,
         continue_on_error=continue_on_error,
-        trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
+        trials=tuple(trial for arm in arm_list for trial in planned(arm, search, confirm, posthoc)),
     )
 
 
 def planned(
     arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan | None, posthoc: Sequence[Mapping[str, Any]]
 ) -> list[PlannedTrial]:
-    """All trials of one arm: search, then confirm by rank and seed, then posthoc of each of those."""
+    """Return all trials of one arm: search, then confirm by rank and seed, then posthoc of each of these."""
 
-    def trial(phase: Phase, number: int, seed: int, **more: Any) -> PlannedTrial:
-        name = digest(arm.digest, phase, number, seed, more)
-        return PlannedTrial(name, arm.name, phase, number, seed, **more)
+    def trial(phase: Phase, number: int, seed: int, **fields: Any) -> PlannedTrial:
+        name = digest(arm.digest, phase, number, seed, fields)
+        return PlannedTrial(name, arm.name, phase, number, seed, **fields)
 
-    searched = [
+    search_trials = [
         trial("search", number, derive_seed(search.seed, "trial", number))
         for number in range(search.trials_per_arm if search else 0)
     ]
     ranks = [(rank, seed) for rank in range(confirm.best) for seed in confirm.seeds] if confirm else []
-    confirmed = [trial("confirm", number, seed, rank=rank) for number, (rank, seed) in enumerate(ranks)]
+    confirm_trials = [trial("confirm", number, seed, rank=rank) for number, (rank, seed) in enumerate(ranks)]
     cells = [(rank, seed, overrides) for rank, seed in ranks for overrides in posthoc]
-    reread = [
+    posthoc_trials = [
         trial("posthoc", number, seed, rank=rank, overrides=dict(overrides))
         for number, (rank, seed, overrides) in enumerate(cells)
     ]
-    return searched + confirmed + reread
+    return search_trials + confirm_trials + posthoc_trials

@@ -1,4 +1,4 @@
-"""A sampler as a user might write one."""
+"""A sampler as a user might write it."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 
-class Nearby(RandomSampler):
-    """Stays where the best trial so far is, now and then."""
+class RepeatBest(RandomSampler):
+    """Repeats the params of the best trial with probability `width`."""
 
     def __init__(self, seed: int | None = None, width: float = 0.5) -> None:
         super().__init__(seed)
@@ -24,9 +24,9 @@ class Nearby(RandomSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """The best value known with probability `width`."""
-        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        known = [each for each in done if param_name in each.params]
+        """Return the best known value with probability `width`, else a random value."""
+        completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        known = [other for other in completed if param_name in other.params]
         if known and self.stream.random() < self.width:
-            return max(known, key=lambda each: each.values[0]).params[param_name]
+            return max(known, key=lambda other: other.values[0]).params[param_name]
         return super().sample_independent(study, trial, param_name, param_distribution)

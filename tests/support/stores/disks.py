@@ -1,4 +1,4 @@
-"""A disk of a test's own, small enough to be filled."""
+"""A small disk that a test can fill."""
 
 import os
 import subprocess
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-BALLAST = "ballast"
+BALLAST_FILE = "ballast"
 
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A file system of `size` bytes, mounted at `folder`. Skips where that is not allowed."""
+    """Mount a file system of `size` bytes at `folder`. Skips the test if mounting is not allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes=1500", "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -25,20 +25,20 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(disk: Path, keep: int = 0) -> None:
-    """Leave no more than `keep` bytes free."""
-    handle = os.open(disk / BALLAST, os.O_WRONLY | os.O_CREAT)
+def fill(disk: Path, free_bytes: int = 0) -> None:
+    """Fill the disk until no more than `free_bytes` are free."""
+    handle = os.open(disk / BALLAST_FILE, os.O_WRONLY | os.O_CREAT)
     try:
         for size in (1 << 16, 1 << 12, 1):
             with suppress(OSError):
                 while True:
                     os.write(handle, bytes(size))
-        if keep:
-            os.ftruncate(handle, max(0, os.fstat(handle).st_size - keep))
+        if free_bytes:
+            os.ftruncate(handle, max(0, os.fstat(handle).st_size - free_bytes))
     finally:
         os.close(handle)
 
 
 def clear(disk: Path) -> None:
-    """Make room again."""
-    (disk / BALLAST).unlink()
+    """Remove the content that `fill` wrote."""
+    (disk / BALLAST_FILE).unlink()

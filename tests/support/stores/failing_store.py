@@ -1,4 +1,4 @@
-"""A file system whose operations fail while a file `away` lies in its folder."""
+"""A file system whose operations fail while a file named `away` exists in its folder."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from tests.support.sweeps.workloads import Synthetic
 
 PROTOCOL = "failing"
 AWAY = "away"
-"""It holds the name of the exception to raise, and how many operations fail; all of them without a number."""
+"""Name of a file with the name of an exception, and the number of failing operations, if limited."""
 
 
 class LibraryError(Exception):
-    """What a store's library raises: no OSError."""
+    """Error of a store's library that is no OSError."""
 
 
 class FailingStore(LocalFileSystem):
-    """A local folder that goes away and comes back."""
+    """A local folder that can be unavailable for some time."""
 
     protocol = PROTOCOL
     cachable = False
@@ -52,15 +52,15 @@ class FailingStore(LocalFileSystem):
 
 
 def fail(path):
-    """Raise, if a folder around this path is away."""
-    note = next((each / AWAY for each in Path(path).parents if (each / AWAY).is_file()), None)
-    if note is None:
+    """Raise the error of the file `away` in a parent of this path, if there is one."""
+    error_file = next((parent / AWAY for parent in Path(path).parents if (parent / AWAY).is_file()), None)
+    if error_file is None:
         return
-    name, *left = note.read_text().split()
-    if left == ["0"]:
+    name, *remaining = error_file.read_text().split()
+    if remaining == ["0"]:
         return
-    if left:
-        note.write_text(f"{name} {int(left[0]) - 1}")
+    if remaining:
+        error_file.write_text(f"{name} {int(remaining[0]) - 1}")
     kinds = {"LibraryError": LibraryError, "ConnectionError": ConnectionError, "ValueError": ValueError}
     raise kinds[name]("503 slow down")
 
@@ -69,4 +69,4 @@ fsspec.register_implementation(PROTOCOL, FailingStore, clobber=True)
 
 
 class StoreUser(Synthetic):
-    """A trainable whose import makes the file system known in the processes of trials."""
+    """A trainable whose module registers the file system in the processes of trials."""

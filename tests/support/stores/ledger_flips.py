@@ -1,4 +1,4 @@
-"""Ledgers with a bit turned over: what each reader and writer makes of them.
+"""Flip bits of ledgers, and check that readers and writers refuse them or are unaffected.
 
 python -m tests.support.stores.ledger_flips [--seeds 200] [--first 0]
 """
@@ -19,11 +19,11 @@ from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, history
 
 PLAN = make_plan(3, trials_per_arm=6)
-LATER = log.started(1.0, "later", 1)
+LATER_EVENT = log.started(1.0, "later", 1)
 
 
-def make(file: Path) -> Lease:
-    """A ledger of a whole sweep, closed, still held."""
+def create_ledger(file: Path) -> Lease:
+    """Create the ledger of a whole sweep, closed but still leased."""
     with Ledger.open(f"sqlite:///{file}", PLAN.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
         for event in history(PLAN, seed=1):
@@ -32,18 +32,18 @@ def make(file: Path) -> Lease:
 
 
 def content(file: Path) -> object:
-    """Everything that can be asked of a ledger."""
+    """Return everything that can be read from a ledger."""
     with Ledger.open(f"sqlite:///{file}", PLAN.name) as ledger:
         events = list(ledger.events())
         return ledger.uid, ledger.last_seq(), ledger.lease(), events, records(events, PLAN)
 
 
 def flip(source: Path, target: Path, seed: int) -> str:
-    """A copy with one bit turned over; where."""
+    """Copy a file with one flipped bit, and return the position of the bit."""
     shutil.copy(source, target)
     stream = random.Random(seed)
     size = target.stat().st_size
-    # Every other one in the first pages: they say what the rest is.
+    # Half of the flips hit the first pages, which describe the others.
     position, bit = (
         stream.randrange(size) if seed % 2 else stream.randrange(min(size, 8192)),
         stream.randrange(8),
@@ -54,28 +54,32 @@ def flip(source: Path, target: Path, seed: int) -> str:
     return f"byte {position}, bit {bit}"
 
 
-def judge(file: Path, sound: object, lease: Lease) -> str:
-    """What a flip came to: `harmless` or `refused`; anything else is a fault of ours."""
+def classify_flip(file: Path, expected: object, lease: Lease) -> str:
+    """Return `harmless` or `refused`; every other result is a fault of the ledger."""
     try:
-        read = content(file)
+        flipped = content(file)
     except StoreError as error:
-        reading = _refused(error)
+        read_result = _refusal(error)
     else:
-        reading = "harmless" if read == sound else f"silently other content: {read} instead of {sound}"
+        read_result = (
+            "harmless" if flipped == expected else f"silently other content: {flipped} instead of {expected}"
+        )
     try:
         with Ledger.open(f"sqlite:///{file}", PLAN.name, create=True) as ledger:
             before = list(ledger.events())
-            ledger.append([LATER], lease)
-            after = [(each.kind, each.trial_id, each.payload) for each in ledger.events()]
-        writing = "harmless" if after[:-1] == [(e.kind, e.trial_id, e.payload) for e in before] else "other"
-        assert writing == "harmless", f"written otherwise: {after}"
-        assert reading == "harmless", f"refused when read, and yet written to: {reading}"
+            ledger.append([LATER_EVENT], lease)
+            after = [(event.kind, event.trial_id, event.payload) for event in ledger.events()]
+        write_result = (
+            "harmless" if after[:-1] == [(e.kind, e.trial_id, e.payload) for e in before] else "other"
+        )
+        assert write_result == "harmless", f"the append changed other events: {after}"
+        assert read_result == "harmless", f"a ledger that refuses reads must refuse writes: {read_result}"
     except StoreError as error:
-        _refused(error)
-    return reading
+        _refusal(error)
+    return read_result
 
 
-def _refused(error: StoreError) -> str:
+def _refusal(error: StoreError) -> str:
     return "refused" if ";" in str(error) else f"silently without a remedy: {error}"
 
 
@@ -86,21 +90,21 @@ def main() -> None:
     args = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        sound = Path(folder) / "sound.db"
-        lease = make(sound)
-        expected = content(sound)
+        sound_file = Path(folder) / "sound.db"
+        lease = create_ledger(sound_file)
+        expected = content(sound_file)
         for seed in range(args.first, args.first + args.seeds):
             file = Path(folder) / f"{seed}.db"
-            where = flip(sound, file, seed)
+            position = flip(sound_file, file, seed)
             try:
-                shown = judge(file, expected, lease)
+                result = classify_flip(file, expected, lease)
             except Exception as error:
-                shown = "fault"
-                print(seed, where, f"{type(error).__name__}: {str(error)[:600]}")
-            if shown.startswith("silently"):
-                print(seed, where, shown[:500])
-                shown = "fault"
-            counts[shown] += 1
+                result = "fault"
+                print(seed, position, f"{type(error).__name__}: {str(error)[:600]}")
+            if result.startswith("silently"):
+                print(seed, position, result[:500])
+                result = "fault"
+            counts[result] += 1
             file.unlink()
     print(dict(counts))
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the test's own, where its programs and the driver are installed."""
+"""A PostgreSQL server for tests, where its programs and the driver are installed."""
 
 import os
 import pwd
@@ -16,12 +16,12 @@ from uuid import uuid4
 import psutil
 import pytest
 
-INSTALLED = Path("/usr/lib/postgresql")
+PROGRAM_FOLDER = Path("/usr/lib/postgresql")
 
 
 @contextmanager
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """URL of a new database; the server is started once a test run. Skips with the reason if it cannot."""
+    """Create a database on the server of the test run, and return its URL. Skips if no server can run."""
     server: Path = request.getfixturevalue("postgres_server")
     name = f"test_{uuid4().hex}"
     _run(server, "createdb", "-h", str(server), "-U", "postgres", name)
@@ -30,17 +30,17 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @contextmanager
-def serving() -> Iterator[Path]:
-    """A running server that listens in the folder given, on no network. Skips if it cannot be started."""
+def running_server() -> Iterator[Path]:
+    """Start a server on a socket in the returned folder, without network. Skips if it cannot start."""
     with postgres() as server:
         yield server.folder
 
 
 @contextmanager
 def postgres() -> Iterator["Postgres"]:
-    """A running server that a test may kill and start again. Skips if it cannot be started."""
-    if (missing := why_not()) is not None:
-        pytest.skip(missing)
+    """Start a server that a test may kill and start again. Skips if it cannot start."""
+    if (reason := missing_requirement()) is not None:
+        pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="haltsweep-pg-"))
     if (user := _user()) is not None and os.geteuid() == 0:
         shutil.chown(folder, user)
@@ -55,8 +55,8 @@ def postgres() -> Iterator["Postgres"]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def why_not() -> str | None:
-    """Why no server can be run here; None if one can."""
+def missing_requirement() -> str | None:
+    """Return the reason why no server can run here; None if one can."""
     if _program("initdb") is None or _program("pg_ctl") is None:
         return "PostgreSQL's programs are not installed"
     if find_spec("psycopg") is None:
@@ -68,26 +68,26 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class Postgres:
-    """A server that listens in `folder`, on no network."""
+    """A server on a socket in `folder`, without network."""
 
     folder: Path
 
     @property
     def data(self) -> Path:
-        """Its files."""
+        """Folder of the server's files."""
         return self.folder / "data"
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the server are children of."""
+        """Id of the server's first process."""
         return int((self.data / "postmaster.pid").read_text().partition("\n")[0])
 
     def url(self, database: str = "postgres") -> str:
-        """Of a database on it."""
+        """Return the URL of a database on the server."""
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def start(self) -> None:
-        """Returns when it accepts connections."""
+        """Start the server and wait until it accepts connections."""
         options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
         log = str(self.folder / "log")
         _run(
@@ -95,15 +95,15 @@ class Postgres:
         )
 
     def stop(self) -> None:
-        """Every process at once, as at a crash: connections are cut, and the next start recovers."""
+        """Stop all processes at once, as in a crash: connections break, and the next start recovers."""
         _run(self.folder, "pg_ctl", "-D", str(self.data), "-m", "immediate", "stop", check=False)
 
     def kill(self) -> None:
-        """`kill -9` of its first process; the others notice that by themselves. Returns when all are gone."""
+        """Kill the first process with SIGKILL, and wait until the other processes have ended."""
         family = psutil.Process(self.pid).children(recursive=True)
         os.kill(self.pid, signal.SIGKILL)
         psutil.wait_procs(family, timeout=60)
-        # A dead server's lock on its files; a new one would start without it, unless the pid is taken again.
+        # A new server ignores the lock of a dead one unless another process has got the same id.
         with suppress(FileNotFoundError):
             (self.data / "postmaster.pid").unlink()
 
@@ -112,7 +112,7 @@ def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> Non
     path = _program(program)
     assert path is not None
     user = _user() if os.geteuid() == 0 else None
-    done = subprocess.run(
+    completed = subprocess.run(
         [path, *arguments],
         user=user,
         cwd=folder,
@@ -121,11 +121,11 @@ def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> Non
         text=True,
         check=False,
     )
-    assert not check or done.returncode == 0, done.stderr
+    assert not check or completed.returncode == 0, completed.stderr
 
 
 def _program(name: str) -> str | None:
-    folders = [str(folder / "bin") for folder in sorted(INSTALLED.glob("*"))]
+    folders = [str(folder / "bin") for folder in sorted(PROGRAM_FOLDER.glob("*"))]
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 

@@ -1,4 +1,4 @@
-"""A local S3 server that fails when a test says so; loopback only."""
+"""A local S3 server that a test can pause, kill and damage; it listens only on the loopback device."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ import pyarrow.fs
 
 BUCKET = "bucket"
 SECRET = "marker-of-the-secret-key"
-PATIENCE_S = 120.0
-SERVE = """
+TIMEOUT_S = 120.0
+SERVER_CODE = """
 import sys
 from moto.server import ThreadedMotoServer
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
@@ -40,19 +40,19 @@ class S3:
 
     @property
     def uri(self) -> str:
-        """A folder in the bucket; where the server is says the environment."""
+        """URI of a folder in the bucket; environment variables hold the server's address."""
         return f"s3://{BUCKET}/some/folder"
 
     def pause(self) -> None:
-        """It answers nobody."""
+        """Stop answering requests."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """It answers again, and has forgotten nothing."""
+    def resume(self) -> None:
+        """Answer requests again, with all objects intact."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """It is gone, with all that it held."""
+        """Kill the server, and with it all objects."""
         self._process.kill()
         self._process.wait()
 
@@ -60,11 +60,11 @@ class S3:
         """Paths of all objects in the folder."""
         system, path = pyarrow.fs.FileSystem.from_uri(self.uri)
         selector = pyarrow.fs.FileSelector(path, recursive=True, allow_not_found=True)
-        found = [each for each in system.get_file_info(selector) if each.is_file]
-        return sorted(each.path.removeprefix(f"{path}/") for each in found)
+        files = [file for file in system.get_file_info(selector) if file.is_file]
+        return sorted(file.path.removeprefix(f"{path}/") for file in files)
 
     def damage(self, file: str) -> None:
-        """Other bytes under the same name, one of `files`."""
+        """Overwrite one of `files`."""
         system, path = pyarrow.fs.FileSystem.from_uri(self.uri)
         with system.open_output_stream(f"{path}/{file}") as stream:
             stream.write(b"damaged")
@@ -72,10 +72,10 @@ class S3:
 
 @contextmanager
 def s3_server(log: Path) -> Iterator[S3]:
-    """A server that ends with the block; its environment is that of this process meanwhile."""
+    """Run a server until the end of the block, with its address in the environment of this process."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", SERVE],
+            [sys.executable, "-c", SERVER_CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
@@ -84,16 +84,16 @@ def s3_server(log: Path) -> Iterator[S3]:
     assert process.stdout is not None
     lines = (process.stdout.readline() for _ in range(10))
     server = S3(next(int(line) for line in lines if line.strip().isdecimal()), process)
-    before = {name: os.environ.get(name) for name in server.environment}
+    previous = {name: os.environ.get(name) for name in server.environment}
     os.environ.update(server.environment)
     try:
         system, _ = pyarrow.fs.FileSystem.from_uri(f"s3://{BUCKET}?allow_bucket_creation=true")
-        until = time.monotonic() + PATIENCE_S
-        while not _made(system):
-            assert time.monotonic() < until, "the server must answer"
+        deadline = time.monotonic() + TIMEOUT_S
+        while not _create_bucket(system):
+            assert time.monotonic() < deadline, "the server must answer"
         yield server
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name)
             else:
@@ -102,7 +102,7 @@ def s3_server(log: Path) -> Iterator[S3]:
         process.communicate()
 
 
-def _made(system: pyarrow.fs.FileSystem) -> bool:
+def _create_bucket(system: pyarrow.fs.FileSystem) -> bool:
     try:
         system.create_dir(BUCKET)
     except OSError:

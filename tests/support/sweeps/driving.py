@@ -1,4 +1,4 @@
-"""A driver for tests that trains from a table: no process, no disk, no time, any interleaving."""
+"""A driver for tests that computes measurements by a formula: no processes, no files, no waiting."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FAULTS = {
 
 
 def measurement(trial: Trial, step: int) -> Measurement:
-    """What the synthetic workload would measure."""
+    """Return what the synthetic workload measures at a step."""
     model = trial.settings["model"]
     value = score(model["x"], model["shift"], step, trial.planned.seed)
     metrics = {"valid/score": value, "valid/cost": float(model["x"])}
@@ -28,25 +28,25 @@ def measurement(trial: Trial, step: int) -> Measurement:
 
 @dataclass
 class Worker:
-    """One attempt in progress, as a table would train it."""
+    """One running attempt, with computed measurements."""
 
     recorder: Recorder
     attempt: Attempt
     step: int = 0
 
     def advance(self) -> bool:
-        """One report; whether the attempt is over."""
+        """Send one report; return whether the attempt has ended."""
         train = self.attempt.trial.settings["train"]
         self.step += 1
         if train["fault"] in FAULTS and self.step == train.get("fault_at", 2):
             return self._send(Reply(ended=FAULTS[train["fault"]]))
         if train["fault"] == "infeasible" and self.attempt.trial.settings["model"]["x"] > train["most_x"]:
             return self._send(Reply(ended=Outcome(OutcomeKind.INFEASIBLE, "x is too large")))
-        measured = measurement(self.attempt.trial, self.step)
-        return self._send(Reply(measured, ended=DONE if self.step >= train["steps"] else None))
+        measurement_ = measurement(self.attempt.trial, self.step)
+        return self._send(Reply(measurement_, ended=DONE if self.step >= train["steps"] else None))
 
     def stop(self) -> None:
-        """As an interrupted driver would."""
+        """Stop the attempt as an interrupted driver does."""
         self._send(Reply(ended=Outcome(OutcomeKind.STOPPED, "interrupted")))
 
     def _send(self, reply: Reply) -> bool:
@@ -58,13 +58,13 @@ class Worker:
 
 
 def attempts(recorder: Recorder) -> Iterator[Attempt]:
-    """Everything that can be handed out now."""
+    """Yield the attempts that the recorder hands out until it has none."""
     while (attempt := recorder.ask()) is not None:
         yield attempt
 
 
 def run_in_turn(recorder: Recorder) -> None:
-    """One trial after the other, to the end."""
+    """Run one trial after another to the end."""
     for attempt in attempts(recorder):
         worker = Worker(recorder, attempt)
         while not worker.advance():

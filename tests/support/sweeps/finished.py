@@ -1,4 +1,4 @@
-"""Sweeps with a made-up history, on disk: nothing is trained."""
+"""Finished sweeps on disk with an invented history, without training."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,25 +13,25 @@ from tests.support.sweeps.launched import launched
 
 
 def finished(root: Path, plan: Plan, seed: int = 0, checkpoints: str | None = None) -> SweepFolder:
-    """A sweep in `root / "runs"` of which every trial has ended; with `seed` 0 all have finished.
+    """Write a sweep to `root / "runs"` of which every trial has ended; with `seed` 0 all have finished.
 
-    Confirm trials measure `test/score` beside what made-up trials measure.
+    Confirm trials also measure `test/score`.
     """
     folder = launched(root, plan, checkpoints=checkpoints)
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(DEAD)
-        ledger.append(list(tested(plan, history(plan, seed))), lease)
+        ledger.append(list(with_test_scores(plan, history(plan, seed))), lease)
         ledger.release(lease)
     return folder
 
 
-def tested(plan: Plan, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, with what confirm trials measure on the test split."""
-    confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
+def with_test_scores(plan: Plan, events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the events, with a test score in the measurements of confirm trials."""
+    confirm_ids = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
     for event in events:
-        if event.kind is EventKind.MEASURED and event.trial_id in confirmed:
+        if event.kind is EventKind.MEASURED and event.trial_id in confirm_ids:
             metrics = event.payload["metrics"]
-            more = {"metrics": {**metrics, "test/score": metrics["valid/score"]}}
-            yield replace(event, payload={**event.payload, **more})
+            changed = {"metrics": {**metrics, "test/score": metrics["valid/score"]}}
+            yield replace(event, payload={**event.payload, **changed})
         else:
             yield event

@@ -1,4 +1,4 @@
-"""Events of made-up sweeps, valid by construction, for tests of what is stored and shown."""
+"""Events of invented sweeps, valid by construction, for tests of storage and display."""
 
 import random
 from collections.abc import Iterator
@@ -11,46 +11,50 @@ from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from trainables.protocol import Measurement
 
 DEAD = Holder("elsewhere", 1, "another boot", 0.0, 0.0)
-"""A process of another machine: nobody here can tell whether it lives."""
-FATES = tuple(kind for kind in OutcomeKind if kind is not OutcomeKind.INFEASIBLE)
-"""Ends of trials of a plan. After an infeasible one comes a trial that the plan does not name."""
+"""A process of another machine, so no process here can check whether it is alive."""
+OUTCOME_KINDS = tuple(kind for kind in OutcomeKind if kind is not OutcomeKind.INFEASIBLE)
+"""Outcomes of a plan's trials, without infeasible trials, whose replacements the plan does not name."""
 
 
 def trial_of(plan: Plan, number: int) -> Trial:
-    """The plan's trial at position `number`, with an assignment."""
+    """Return the plan's trial at position `number`, with params."""
     planned = plan.trials[number]
     settings = plan.arm(planned.arm).settings
     return Trial(planned, {"model.x": number / 7}, settings, ("test",) if planned.phase == "confirm" else ())
 
 
 def measurement(step: int, value: float = 0.5) -> Measurement:
-    """Two metrics at a step."""
+    """Return two metrics at a step."""
     return Measurement(step, step / 10, {"valid/score": value, "train/loss": 1 / (1 + step)})
 
 
-def _fate(number: int, seed: int) -> OutcomeKind:
-    return FATES[number % len(FATES)] if seed else OutcomeKind.FINISHED
+def _outcome_kind(number: int, seed: int) -> OutcomeKind:
+    return OUTCOME_KINDS[number % len(OUTCOME_KINDS)] if seed else OutcomeKind.FINISHED
 
 
 def begun(plan: Plan, seed: int = 1) -> list[PlannedTrial]:
-    """Trials that began in `history`: all that were not skipped."""
-    fates = [_fate(number, seed) for number in range(len(plan.trials))]
-    return [trial for trial, fate in zip(plan.trials, fates, strict=True) if fate is not OutcomeKind.SKIPPED]
+    """Return the trials that start in `history`: all that are not skipped."""
+    outcomes = [_outcome_kind(number, seed) for number in range(len(plan.trials))]
+    return [
+        trial
+        for trial, outcome in zip(plan.trials, outcomes, strict=True)
+        if outcome is not OutcomeKind.SKIPPED
+    ]
 
 
 def history(plan: Plan, seed: int = 0, *, steps: int = 3, closed: str | None = "done") -> Iterator[Event]:
-    """A whole sweep: every trial of the plan once, with outcomes of all kinds, some attempts lost."""
+    """Yield the events of a whole sweep: every trial once, with all outcomes and some lost attempts."""
     stream = random.Random(seed)
     now = 1_700_000_000.0
     yield log.opened(now, DEAD, plan.spec_digest, {"commit": "c0ffee", "host": "elsewhere"})
     for number, planned in enumerate(plan.trials):
         now += 1
         yield log.asked(now, trial_of(plan, number))
-        fate = _fate(number, seed)
-        if fate is not OutcomeKind.SKIPPED:  # what is skipped never began
+        outcome = _outcome_kind(number, seed)
+        if outcome is not OutcomeKind.SKIPPED:  # a skipped trial never starts
             yield log.started(now + 0.1, planned.trial_id, 1)
             yield from _attempts(planned, now, stream, steps)
-        yield log.ended(now + 0.9, planned.trial_id, Outcome(fate, fate.sentence))
+        yield log.ended(now + 0.9, planned.trial_id, Outcome(outcome, outcome.sentence))
     if closed:
         yield log.closed(now + 2, closed)
 

@@ -1,7 +1,7 @@
-"""A sweep in a process of its own, to be killed.
+"""Run a sweep in a process that a test kills.
 
-Run as `python -m tests.support.sweeps.inline_sweep FOLDER [CHANGES]`. With CHANGES it kills itself after
-so many recorded changes, as `kill -9` would.
+Run as `python -m tests.support.sweeps.inline_sweep FOLDER [CHANGES]`. With CHANGES the process kills itself
+by SIGKILL after so many recorded changes.
 """
 
 import os
@@ -20,21 +20,21 @@ from tests.support.sweeps.workloads import PATH
 
 
 def plan() -> Plan:
-    """Two arms, one of which kills its process twice, through every phase."""
+    """Return a plan with every phase and two arms; one of them kills its process twice."""
     arms = [make_arm("steady", tally=True), make_arm("deadly", tally=True, fault="kill", fault_at=3, kills=1)]
     sampler = {"name": "tpe", "n_startup_trials": 1}
     return make_plan(arms, trials_per_arm=2, sampler=sampler, seeds=(7,), posthoc=({"model.shift": 0.5},))
 
 
-def main(root: Path, die_after: int | None) -> None:
-    """One session of `plan`."""
+def main(root: Path, kill_after: int | None) -> None:
+    """Run one session of `plan`."""
     folder, changes = SweepFolder(root), 0
     root.mkdir(parents=True, exist_ok=True)
 
-    def changed() -> None:
+    def count_change() -> None:
         nonlocal changes
         changes += 1
-        if changes == die_after:
+        if changes == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
@@ -45,7 +45,7 @@ def main(root: Path, die_after: int | None) -> None:
             PATH,
             data_dir=root / "data",
             checkpoint_seconds=0.0,
-            on_change=changed,
+            on_change=count_change,
         )
         recorder.close()
         ledger.release(lease)

@@ -1,7 +1,7 @@
-"""Extends a sweep again and again, each time killed one file later: `python -m ... FOLDER`, prints JSON.
+"""Extend a sweep repeatedly, killed one file operation later each time: `python -m ... FOLDER` prints JSON.
 
-A process of its own, so that it may fork: every kill is a real SIGKILL of a child, just before it opens a
-file to write, makes a folder, or renames.
+A separate process may fork: every kill is a real SIGKILL of a child, just before it opens a file for writing,
+creates a folder, renames or removes.
 """
 
 import json
@@ -20,60 +20,60 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Extension
 from tests.support.specs.plans import make_plan
 
-OLD = make_plan(1, seeds=(1, 2))
-ADDED = Extension(
-    1.0, "haltsweep extend", OLD.spec_digest, ("confirm.seeds: 2 -> 3",), ("arm-0",), (1, 2), {}
+OLD_PLAN = make_plan(1, seeds=(1, 2))
+EXTENSION = Extension(
+    1.0, "haltsweep extend", OLD_PLAN.spec_digest, ("confirm.seeds: 2 -> 3",), ("arm-0",), (1, 2), {}
 )
-NEW = replace(make_plan(1, seeds=(1, 2, 3)), extended=(ADDED,))
+NEW_PLAN = replace(make_plan(1, seeds=(1, 2, 3)), extended=(EXTENSION,))
 SPECS = ("old: 1\n", "new: 1\n")
-"""As launched, and extended once."""
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-CHANGES = {"os.rename", "os.mkdir", "os.remove"}
+"""Text of the spec as launched, and after one extension."""
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+CHANGE_EVENTS = {"os.rename", "os.mkdir", "os.remove"}
 
 
-def killed_at(folder: SweepFolder, change: int) -> bool:
-    """Whether the extension was killed before its change number `change`, from 1; else it is done."""
+def extend_until_change(folder: SweepFolder, change: int) -> bool:
+    """Extend in a child that is killed before its `change`-th change; return whether it was killed."""
     child = os.fork()
     if child == 0:
         count = 0
 
         def hook(event, arguments):
             nonlocal count
-            if event in CHANGES or (event == "open" and arguments[2] & WRITES):
+            if event in CHANGE_EVENTS or (event == "open" and arguments[2] & WRITE_FLAGS):
                 count += 1
                 if count == change:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-        commit_extension(folder, NEW, SPECS[1], {"commit": "c0ffee"})
+        commit_extension(folder, NEW_PLAN, SPECS[1], {"commit": "c0ffee"})
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, status
     return os.WIFSIGNALED(status)
 
 
-def found(folder: SweepFolder) -> str:
-    """Which plan who reads the folder now gets, with its spec."""
+def read_state(folder: SweepFolder) -> str:
+    """Return whether a reader of the folder gets the old or the new plan, and check the spec."""
     plan = read_plan(folder)
     assert find_edition(folder.spec).read_text() == SPECS[len(plan.extended)]
-    assert plan in (OLD, NEW)
+    assert plan in (OLD_PLAN, NEW_PLAN)
     return "new" if plan.extended else "old"
 
 
 def main(root: Path) -> None:
-    """One line of JSON: what was found after each kill."""
+    """Print one line of JSON: the state after each kill."""
     states = []
     for change in range(1, 1000):
-        folder = SweepFolder(root / str(change) / OLD.name)
-        publish(OLD, folder, SPECS[0], {}, Setup(root))
-        killed = killed_at(folder, change)
-        state = found(folder)
+        folder = SweepFolder(root / str(change) / OLD_PLAN.name)
+        publish(OLD_PLAN, folder, SPECS[0], {}, Setup(root))
+        killed = extend_until_change(folder, change)
+        state = read_state(folder)
         finish_extension(folder)
-        assert found(folder) == state, "who completes what was begun changes nothing"
+        assert read_state(folder) == state, "finishing an extension must not change the plan"
         assert not any(damaged_files(folder.root).values())
         if state == "old":
-            commit_extension(folder, NEW, SPECS[1], {})
-            assert found(folder) == "new"
+            commit_extension(folder, NEW_PLAN, SPECS[1], {})
+            assert read_state(folder) == "new"
         shutil.rmtree(folder.root)
         states.append(state)
         if not killed:

@@ -1,4 +1,4 @@
-"""A sweep that was launched and in which nothing has happened yet."""
+"""A launched sweep of which no trial has started."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def launched(
     tracking: str | None = None,
     checkpoints: str | None = None,
 ) -> SweepFolder:
-    """Its folder in `root / "runs"`, with an empty ledger, in its folder if not in `storage`."""
+    """Write a sweep to `root / "runs"`, with an empty ledger in its folder or in `storage`."""
     folder = SweepFolder(root / "runs" / plan.name)
     setup = Setup(root / "data", storage=storage, tracking_uri=tracking, checkpoints=checkpoints)
     publish(plan, folder, "", {}, setup)

@@ -1,7 +1,7 @@
-"""Small versions of a model that differ in several choices at once: a few arms, each value in one of them.
+"""Small versions of a model that change several fields at once: few arms, each value in one of them.
 
-Contracts hold every arm to thirty promises. With one arm for each value that took 450 seconds of processor
-time; that merging hides no value behind another is tested beside it.
+Contracts test thirty properties of every arm. One arm for each value would take 450 seconds of processor
+time. test_merged.py tests that no value hides the effect of another.
 """
 
 from collections import Counter
@@ -13,13 +13,13 @@ from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, nam
 from trainables.types import TaskShape
 
 Change = tuple[Path, Any]
-MOST: Final = 8
-FEWER: Final = {"gutlb": 4}
-"""Changes in an arm: what fails is soon found among so few. Among more this model has some without effect."""
-ALONE: Final = ("causal",)
-"""Fields that arms are tried with and without anyway."""
-LATENT: Final = ("retriever", "window", "modulated", "transition_features", "halt")
-APART: Final = (
+CHANGES_PER_ARM: Final = 8
+MODEL_CHANGES_PER_ARM: Final = {"gutlb": 4}
+"""Changes of an arm: few, so that failures are easy to locate. With more, some of GUTLB have no effect."""
+TESTED_ANYWAY: Final = ("causal",)
+"""Fields that contracts test with both values in every arm."""
+STRUCTURE_FIELDS: Final = ("retriever", "window", "modulated", "transition_features", "halt")
+CONFLICTS: Final = (
     ("activation", "tanh_gelu"),
     ("cell", "tanh_gelu"),
     ("chunk.by", "chunk.even"),
@@ -27,54 +27,58 @@ APART: Final = (
     ("geometric", "normalise_rows"),
     ("halt.origin", "halt.rule"),
     ("halt.unit", "kv"),
-    *(("structure", each) for each in LATENT),
+    *(("structure", each) for each in STRUCTURE_FIELDS),
 )
-"""Fields of which another value of the first leaves the second, or what it holds, without effect."""
+"""Pairs of fields; another value of the first can make the second, or its value, ineffective."""
 
 
-def merged(config: Settings, shape: TaskShape) -> dict[str, Raw]:
-    """Settings of `config`, and of arms that have each value of `trainables.testing.arms.variations` once.
+def merged_arms(config: Settings, shape: TaskShape) -> dict[str, Raw]:
+    """Return the settings of `config`, and of arms that together have each value of `variations` once.
 
-    Each change goes into the first arm that it fits into. Labels name all changes of an arm.
+    Each change goes into the first arm that it fits. Labels name all changes of an arm.
     """
     raw = config.model_dump(mode="json")
-    found = {BASE: raw}
-    for group in groups(config, shape):
-        found[",".join(name_change(*change) for change in group)] = changed_by(raw, group)
-    return found
+    arms = {BASE: raw}
+    for group in change_groups(config, shape):
+        arms[",".join(name_change(*change) for change in group)] = apply_changes(raw, group)
+    return arms
 
 
-def groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
-    """The changes that each arm makes of `config`."""
+def change_groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
+    """Return the changes that each arm makes to `config`."""
     raw = config.model_dump(mode="json")
     fitting = [change for change in changes(config) if fits(changed(raw, *change), shape)]
     values = Counter(path for path, _ in fitting)
-    most, made = FEWER.get(raw["name"], MOST), list[list[Change]]()
-    # Values of one field need an arm each: others join them.
+    limit, groups = MODEL_CHANGES_PER_ARM.get(raw["name"], CHANGES_PER_ARM), list[list[Change]]()
+    # Values of one field need an arm each; values of other fields join these arms.
     for change in sorted(fitting, key=lambda change: -values[change[0]]):
-        for group in made:
-            together = [*group, change]
-            if len(group) < most and _apart(together) and fits(changed_by(raw, together), shape):
+        for group in groups:
+            candidate = [*group, change]
+            if (
+                len(group) < limit
+                and _is_compatible(candidate)
+                and fits(apply_changes(raw, candidate), shape)
+            ):
                 group.append(change)
                 break
         else:
-            made.append([change])
-    return made
+            groups.append([change])
+    return groups
 
 
-def changed_by(raw: Raw, group: list[Change]) -> Raw:
-    """A copy with all these changes."""
+def apply_changes(raw: Raw, group: list[Change]) -> Raw:
+    """Return a copy of the settings with all of these changes."""
     for change in group:
         raw = changed(raw, *change)
     return raw
 
 
-def _apart(group: list[Change]) -> bool:
-    """Whether none decides what another means, as `halt` of `halt.unit`, and `gate` of `gate_width`."""
+def _is_compatible(group: list[Change]) -> bool:
+    """Return whether no change decides the meaning of another, as `halt` does of `halt.unit`."""
     names = [".".join(path) for path, _ in group]
     return not any(
-        first in ALONE
+        first in TESTED_ANYWAY
         or second.startswith(first)
-        or any(first == one and second.startswith(other) for one, other in APART)
+        or any(first == one and second.startswith(other) for one, other in CONFLICTS)
         for first, second in permutations(names, 2)
     )

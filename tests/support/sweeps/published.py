@@ -1,4 +1,4 @@
-"""Every system of every experiment, as a spec has it, in sizes at which it takes milliseconds."""
+"""The models of all experiments, with the settings of their specs, in sizes that run in milliseconds."""
 
 import json
 from collections.abc import Iterator
@@ -19,41 +19,43 @@ EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
 
 @dataclass(frozen=True)
-class System:
-    """An arm of an experiment."""
+class PublishedModel:
+    """Model and task of an experiment's arm."""
 
     label: str
-    """Spec and arm."""
+    """Names of spec and arm."""
     task: dict[str, Any]
-    """As published."""
+    """Settings of the task as published."""
     model: dict[str, Any]
-    """Small; rates of dropout are the model's own."""
+    """Settings of the model in a small size; rates of dropout have the model's defaults."""
 
 
 @cache
-def systems() -> tuple[System, ...]:
-    """Those of all specs whose model or task differ from all before, in the order of files and arms."""
-    found: dict[str, System] = {}
+def published_models() -> tuple[PublishedModel, ...]:
+    """Return the distinct pairs of model and task of all specs, in the order of files and arms."""
+    models: dict[str, PublishedModel] = {}
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         source = read_spec(path)
         for arm in resolve(source.spec, Faults(source)):
             settings = arm.system.settings
-            system = System(f"{path.stem}/{arm.request.name}", settings["task"], small(settings["model"]))
-            found.setdefault(json.dumps([system.task, system.model], sort_keys=True), system)
-    return tuple(found.values())
+            model = PublishedModel(
+                f"{path.stem}/{arm.request.name}", settings["task"], small(settings["model"])
+            )
+            models.setdefault(json.dumps([model.task, model.model], sort_keys=True), model)
+    return tuple(models.values())
 
 
 def arms_of(model: str) -> dict[str, dict[str, Any]]:
-    """Systems that are this model and set a field as no arm of its contract does, and no system before."""
-    seen = {each for raw in variations(base(model, {}), SHAPE).values() for each in _values(raw)}
-    found = {}
-    for system in systems():
-        if system.model["name"] != model or not fits(system.model, SHAPE):
+    """Return published settings of the model that set a field to a value that no earlier arm sets."""
+    known = {value for raw in variations(base(model, {}), SHAPE).values() for value in _values(raw)}
+    arms = {}
+    for published in published_models():
+        if published.model["name"] != model or not fits(published.model, SHAPE):
             continue
-        if new := set(_values(system.model)) - seen:
-            seen |= new
-            found[system.label] = system.model
-    return found
+        if new_values := set(_values(published.model)) - known:
+            known |= new_values
+            arms[published.label] = published.model
+    return arms
 
 
 def _values(raw: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
@@ -65,19 +67,21 @@ def _values(raw: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def small(raw: dict[str, Any]) -> dict[str, Any]:
-    """A model's settings with no size above the small one."""
-    return reduced(model_config(raw))
+    """Return a model's settings with every size at most that of the small version."""
+    return reduced_settings(model_config(raw))
 
 
-def reduced(config: Settings) -> dict[str, Any]:
-    """Sizes as they are marked, or as they were where smaller; dropout and early exit as by default."""
-    found = config.model_dump(mode="json")
+def reduced_settings(config: Settings) -> dict[str, Any]:
+    """Return marked sizes, or smaller ones as they are; dropout and early exit have their defaults."""
+    settings = config.model_dump(mode="json")
     for name, field in type(config).model_fields.items():
-        value, marked = getattr(config, name), mark(type(config), name)
+        value, size_mark = getattr(config, name), mark(type(config), name)
         if isinstance(value, Settings):
-            found[name] = reduced(value)
+            settings[name] = reduced_settings(value)
         elif name.endswith("dropout") or name == EXIT:
-            found[name] = field.default
-        elif marked is not None and isinstance(value, int):
-            found[name] = min(value, marked.value) if isinstance(marked.value, int) else marked.value
-    return found
+            settings[name] = field.default
+        elif size_mark is not None and isinstance(value, int):
+            settings[name] = (
+                min(value, size_mark.value) if isinstance(size_mark.value, int) else size_mark.value
+            )
+    return settings

@@ -1,4 +1,4 @@
-"""Plans with repeated searches and a control, made of small arms as the planner makes them."""
+"""Plans with repeated searches and controls, made of small arms as the planner makes them."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,16 +16,18 @@ def repeated_plan(
     others: int = 1,
     controls: int = 0,
     cross: bool = False,
-    **given: Any,
+    **options: Any,
 ) -> Plan:
-    """A baseline, `others` compared with it and controls, all searched `repeats` times."""
+    """Return a plan of a baseline, `others` compared with it, and controls, each searched `repeats` times."""
     baseline = make_arm("arm-0")
-    arms = [baseline, *(make_arm(f"arm-{place}") for place in range(1, 1 + others))]
+    arms = [baseline, *(make_arm(f"arm-{number}") for number in range(1, 1 + others))]
     for number in range(controls):
         name = f"control-{number}"
-        own = replace(baseline, name=name, control=True, digest=digest(baseline.digest, name))
-        arms.append(own)
-    plan = make_plan([arms[0], *(replace(arm, reference="arm-0") for arm in arms[1:])], seeds=seeds, **given)
+        control = replace(baseline, name=name, control=True, digest=digest(baseline.digest, name))
+        arms.append(control)
+    plan = make_plan(
+        [arms[0], *(replace(arm, reference="arm-0") for arm in arms[1:])], seeds=seeds, **options
+    )
     assert plan.search is not None
     assert plan.confirm is not None
     search = replace(plan.search, repeats=repeats)

@@ -1,4 +1,4 @@
-"""Merged arms have every value that arms of one change have, and none of them hides what another does."""
+"""Merged arms have every value that arms with one change have, and no value hides the effect of another."""
 
 import dataclasses
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.support.specs.box import built
-from tests.support.sweeps.merged import Change, changed_by, groups, merged
+from tests.support.sweeps.merged import Change, apply_changes, change_groups, merged_arms
 from trainables import catalog
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import Raw, base, changed, changes, fits
@@ -19,53 +19,58 @@ MODELS = catalog.names("models")
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("model", MODELS)
-def test_every_value_of_every_field_is_in_one_arm(model: str, causal: bool) -> None:
+def test_each_value_is_in_one_merged_arm(model: str, causal: bool) -> None:
     if causal and "causal" not in catalog.config_class("models", model).model_fields:
         return
     config = base(model, {"causal": True} if causal else {})
     raw = config.model_dump(mode="json")
-    one_by_one = [change for change in changes(config) if fits(changed(raw, *change), SHAPE)]
-    found = [change for group in groups(config, SHAPE) for change in group]
-    assert sorted(found, key=repr) == sorted(one_by_one, key=repr)
-    for group, arm in zip(groups(config, SHAPE), list(merged(config, SHAPE).values())[1:], strict=True):
+    single_changes = [change for change in changes(config) if fits(changed(raw, *change), SHAPE)]
+    merged_changes = [change for group in change_groups(config, SHAPE) for change in group]
+    assert sorted(merged_changes, key=repr) == sorted(single_changes, key=repr)
+    for group, arm in zip(
+        change_groups(config, SHAPE), list(merged_arms(config, SHAPE).values())[1:], strict=True
+    ):
         for (first, *rest), value in group:
-            place = arm[first]
+            section = arm[first]
             for name in rest:
-                place = place[name]
-            assert place == value
+                section = section[name]
+            assert section == value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_no_value_is_hidden_by_another(model: str) -> None:
-    """Each changes what its arm computes, if it changes what the small version does."""
+def test_no_change_hides_the_effect_of_another(model: str) -> None:
+    """A change that affects the small version also affects its merged arm."""
     config = base(model, {})
     raw = config.model_dump(mode="json")
-    small = outcome(raw)
-    for group in groups(config, SHAPE):
-        arm = outcome(changed_by(raw, group))
+    small_results = pass_results(raw)
+    for group in change_groups(config, SHAPE):
+        arm_results = pass_results(apply_changes(raw, group))
         for change in group if len(group) > 1 else ():
-            if differ(outcome(changed(raw, *change)), small):
-                assert differ(outcome(without(raw, group, change)), arm), (change, group)
+            if differ(pass_results(changed(raw, *change)), small_results):
+                assert differ(pass_results(without_change(raw, group, change)), arm_results), (change, group)
 
 
-def without(raw: Raw, group: list[Change], change: Change) -> Raw:
-    return changed_by(raw, [each for each in group if each is not change])
+def without_change(raw: Raw, group: list[Change], change: Change) -> Raw:
+    return apply_changes(raw, [each for each in group if each is not change])
 
 
-def outcome(raw: Raw) -> dict[str, Any]:
-    """Sizes of weights, and what one pass in training gives."""
+def pass_results(raw: Raw) -> dict[str, Any]:
+    """Return the sizes of weights, and the outputs of one pass in training."""
     model = built(raw)
     set_dropout_context(model.train(), SEED, 1)
     with torch.no_grad():
         output = model(batch())
-    given = {each.name: getattr(output.encoded, each.name) for each in dataclasses.fields(Encoded)}
+    outputs = {each.name: getattr(output.encoded, each.name) for each in dataclasses.fields(Encoded)}
     sizes = {name: torch.tensor(each.shape) for name, each in model.named_parameters()}
-    return sizes | {name: value for name, value in given.items() if value is not None} | {"loss": output.loss}
+    return (
+        sizes | {name: value for name, value in outputs.items() if value is not None} | {"loss": output.loss}
+    )
 
 
-def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() != other.keys() or any(
-        one[name].shape != other[name].shape or not torch.allclose(one[name].double(), other[name].double())
-        for name in one
+def differ(results: dict[str, Any], other_results: dict[str, Any]) -> bool:
+    return results.keys() != other_results.keys() or any(
+        results[name].shape != other_results[name].shape
+        or not torch.allclose(results[name].double(), other_results[name].double())
+        for name in results
     )

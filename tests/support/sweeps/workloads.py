@@ -1,10 +1,15 @@
-"""A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
+"""A workload without training: a quadratic surface, and every kind of failure of a trial.
 
-Settings, all under `train`: `steps`; `fault` (diverge, nan, huge, raise, raise-at-once, oom, hang, kill,
-exit, segfault or none) at step `fault_at`, or kill-each, once at every step; `kills`, how
-often `kill` happens; `sleep_s` a step; `hold`, whether steps wait while there is a file `hold` in the data
-folder; `tally`, whether steps are counted in its `steps.txt`, by `label`.
-`model.x` is what a search should find: the best is 0.3.
+Settings below `train`:
+    steps: Number of steps.
+    fault: diverge, nan, huge, raise, raise-at-once, oom, hang, kill, exit, segfault or none, at step
+        `fault_at`; or kill-each, which kills once at every step.
+    kills: Number of times that `kill` happens.
+    sleep_s: Duration of a step.
+    hold: Whether steps wait while the data folder contains a file `hold`.
+    tally: Whether steps are written to `steps.txt` of the data folder, with `label`.
+
+A search should find the best `model.x`, 0.3.
 """
 
 import ctypes
@@ -22,20 +27,20 @@ from trainables.protocol import Diverged, Job, Measurement
 PATH = "tests.support.sweeps.workloads:Synthetic"
 HOLD = "hold"
 HURRY = "HALTSWEEP_TEST_HURRY"
-"""Variable of the environment: steps take no time."""
+"""Environment variable that skips the sleep of steps."""
 BEST_X = 0.3
 SECONDS_PER_STEP = 0.5
 ODD_VALUES = {"nan": float("nan"), "huge": -1e200}
 
 
 def score(x: float, shift: float, step: int, seed: int) -> float:
-    """What step `step` is worth: rises with the steps, and has a little noise of the seed."""
+    """Return the score of a step: it rises with the steps, and has small noise that depends on the seed."""
     noise = derive_seed(seed, step) / 2**31 * 1e-3
     return 1.0 - (x - BEST_X) ** 2 - 0.5 / step + shift + noise
 
 
 class Synthetic:
-    """One trial. `train/chain` depends on every step taken, so a wrong resume shows."""
+    """One trial. `train/chain` depends on every step, so a wrong resume changes it."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -48,7 +53,7 @@ class Synthetic:
             self._train["steps"] = self._step
             self._step -= 1
         if self._train["fault"] == "raise-at-once":
-            raise RuntimeError("not even built")
+            raise RuntimeError("the workload cannot be built")
 
     @property
     def finished(self) -> bool:
@@ -62,7 +67,7 @@ class Synthetic:
         self._step += 1
         if self._train.get("tally"):
             self._count_step()
-        if self._train["fault"] == "kill-each" and self._first_time_here():
+        if self._train["fault"] == "kill-each" and self._is_first_time():
             os.kill(os.getpid(), signal.SIGKILL)
         if self._step == self._train.get("fault_at", 2):
             self._fail()
@@ -98,29 +103,29 @@ class Synthetic:
             case "exit":
                 os._exit(3)
             case "segfault":
-                faulthandler.disable()  # it would tell pytest's
+                faulthandler.disable()  # else pytest's handler prints the crash
                 ctypes.string_at(0)
             case "kill" if self._killed_before() < self._train.get("kills", 1):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _count_step(self) -> None:
-        """Work done more than once shows on the disk."""
+        """Write the step to a file, so that tests see repeated steps."""
         self._job.data_dir.mkdir(parents=True, exist_ok=True)
         with (self._job.data_dir / "steps.txt").open("a") as file:
-            whose = (self._train.get("label", "-"), self._job.phase, self._job.seed)
-            print(*whose, self._job.settings["model"], self._step, file=file)
+            labels = (self._train.get("label", "-"), self._job.phase, self._job.seed)
+            print(*labels, self._job.settings["model"], self._step, file=file)
 
-    def _first_time_here(self) -> bool:
-        """Whether this step was never taken before, in any process."""
-        note = self._job.data_dir / f"taken-{self._step}"
-        first = not note.exists()
-        note.touch()
+    def _is_first_time(self) -> bool:
+        """Return whether no process has taken this step before."""
+        marker = self._job.data_dir / f"taken-{self._step}"
+        first = not marker.exists()
+        marker.touch()
         return first
 
     def _killed_before(self) -> int:
-        """Counts on the disk, for the process will not be there to remember."""
+        """Return the number of earlier kills, counted on disk because the process ends."""
         tally = self._job.data_dir / f"kills-{self._job.seed}-{self._job.phase}"
         tally.parent.mkdir(parents=True, exist_ok=True)
-        before = int(tally.read_text()) if tally.exists() else 0
-        tally.write_text(str(before + 1))
-        return before
+        count = int(tally.read_text()) if tally.exists() else 0
+        tally.write_text(str(count + 1))
+        return count

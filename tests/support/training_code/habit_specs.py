@@ -1,4 +1,4 @@
-"""A spec whose arms are habits of training code."""
+"""A spec with one arm for each habit of training code."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,13 +9,13 @@ def habits_spec(levels: Mapping[str, Mapping[str, float]], seeds: Iterable[int])
     """Return a spec with an arm `HABIT-NAME` for each habit and each of its named levels."""
     arms = {
         f"{habit}-{name}": {"why": "a habit", "set": {"habit": habit, "level": level}}
-        for habit, named in levels.items()
-        for name, level in named.items()
+        for habit, levels_by_name in levels.items()
+        for name, level in levels_by_name.items()
     }
     return yaml.safe_dump(
         {
             "name": "habits",
-            "question": "Does what one trial does reach another?",
+            "question": "Does one trial affect another?",
             "trainable": "job:train",
             "baseline": {"habit": "none", "level": 0.5},
             "arms": arms,

@@ -1,6 +1,6 @@
-"""Habits of public training scripts: each measures something that an earlier or concurrent trial would change.
+"""Habits of public training scripts whose results an earlier or concurrent trial could change.
 
-A habit returns what it measures, which depends on the trial's seed and level alone, or on nothing.
+A habit returns a number that depends only on the trial's seed and level, or on neither.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Registry:
 
 
 def level(settings, trial):
-    """What a correct trial of any file-writing habit measures."""
+    """Return the number that a correct trial of a file-writing habit measures."""
     return settings["level"] + trial.seed / 100
 
 
@@ -136,7 +136,7 @@ def numpy_file(settings, trial):
     return float(np.load("embeddings.npz")["x"].mean())
 
 
-def folder_beside(settings, trial):
+def parent_folder(settings, trial):
     os.makedirs("../outputs", exist_ok=True)
     torch.save(level(settings, trial), "../outputs/best.pt")
     time.sleep(0.05)
@@ -389,7 +389,7 @@ def pandas_options(settings, trial):
     return float(before)
 
 
-FILES = (
+LEVEL_HABITS = (
     best_checkpoint,
     global_best,
     global_list,
@@ -397,7 +397,7 @@ FILES = (
     removed_outputs,
     database_file,
     numpy_file,
-    folder_beside,
+    parent_folder,
     log_file,
 )
 """Habits that measure `level`."""
@@ -438,18 +438,18 @@ CONSTANTS = {
     figures: 11.0,
     pandas_options: 60.0,
 }
-"""Habits that measure the same in every trial."""
-OTHERS = (appended_csv, seeded_once, every_descriptor_limit)
-HABITS = {each.__name__: each for each in (*FILES, *CONSTANTS, *OTHERS)}
+"""Habits that measure the same number in every trial."""
+OTHER_HABITS = (appended_csv, seeded_once, every_descriptor_limit)
+HABITS = {habit.__name__: habit for habit in (*LEVEL_HABITS, *CONSTANTS, *OTHER_HABITS)}
 
 
 def expected(habit, level_, seed):
-    """What a trial must measure; None where that depends on the machine."""
+    """Return the number that a trial must measure; None if it depends on the machine."""
     function = HABITS[habit]
     if function in CONSTANTS:
         return CONSTANTS[function]
     value = level_ + seed / 100
-    return value if function in FILES else 30 + value if function is appended_csv else None
+    return value if function in LEVEL_HABITS else 30 + value if function is appended_csv else None
 
 
 def train(settings, trial):

@@ -1,4 +1,4 @@
-"""A workload that reports and raises whatever it is told to: for what a trial may say."""
+"""A workload that sends any report, or raises any exception, that a test chooses."""
 
 import os
 import pickle
@@ -11,20 +11,20 @@ PATH = "tests.support.training_code.hostile:Hostile"
 VARIABLE = "HALTSWEEP_TEST_HOSTILE"
 
 
-class Mute(Exception):
-    """It cannot even say what went wrong."""
+class UnprintableError(Exception):
+    """An exception whose message cannot be printed."""
 
     def __str__(self) -> str:
         raise RuntimeError
 
 
-def tell(report: Any, raised: BaseException | None = None) -> None:
-    """From now on trials report this, or raise that instead."""
+def set_report(report: Any, raised: BaseException | None = None) -> None:
+    """Make the next trials send `report`, or raise `raised` instead."""
     os.environ[VARIABLE] = pickle.dumps((report, raised)).hex()
 
 
 class Hostile:
-    """One trial of one report."""
+    """A trial with one report."""
 
     def __init__(self, job: Job) -> None:
         self.finished = False

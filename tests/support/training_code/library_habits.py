@@ -1,6 +1,6 @@
-"""Usual scripts around libraries that keep state in the process or in files of a fixed name.
+"""Common scripts around libraries that keep state in the process or in files of a fixed name.
 
-Each measures `level + seed / 100`, and any other number if it meets what another trial has left behind.
+Each measures `level + seed / 100`, or another number if state of another trial affects it.
 """
 
 import os
@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 EPOCHS = 3
-BEST = 2
-"""The epoch whose model measures best, and right; the last one measures less."""
+BEST_EPOCH = 2
+"""Epoch with the best metric, which is the expected result."""
 
 
 class Numbers(Dataset):
@@ -30,8 +30,8 @@ class Numbers(Dataset):
         return {"x": torch.ones(1), "labels": torch.zeros(1)}
 
 
-def weight(settings, trial, epoch):
-    return settings["level"] + trial.seed / 100 - abs(epoch - BEST) / 1000
+def weight_at(settings, trial, epoch):
+    return settings["level"] + trial.seed / 100 - abs(epoch - BEST_EPOCH) / 1000
 
 
 class Constant(nn.Module):
@@ -44,12 +44,12 @@ class Constant(nn.Module):
 
 
 def hugging_face(settings, trial):
-    """The best checkpoint of `results/` is loaded at the end."""
+    """Load the best checkpoint of `results/` at the end."""
 
     class Scheduled(TrainerCallback):
         def on_epoch_begin(self, args, state, control, model=None, **_):
             time.sleep(0.05)
-            model.weight.data.fill_(weight(settings, trial, round(state.epoch) + 1))
+            model.weight.data.fill_(weight_at(settings, trial, round(state.epoch) + 1))
 
     trainer = Trainer(
         model=Constant(),
@@ -77,7 +77,7 @@ def hugging_face(settings, trial):
 
 
 def lightning(settings, trial):
-    """The best checkpoint of `checkpoints/best.ckpt` is loaded at the end."""
+    """Load the best checkpoint, `checkpoints/best.ckpt`, at the end."""
 
     class Model(LightningModule):
         def __init__(self):
@@ -89,7 +89,7 @@ def lightning(settings, trial):
 
         def on_train_epoch_start(self):
             time.sleep(0.05)
-            self.inner.weight.data.fill_(weight(settings, trial, self.current_epoch + 1))
+            self.inner.weight.data.fill_(weight_at(settings, trial, self.current_epoch + 1))
 
         def validation_step(self, batch, index):
             self.log("x", self.inner(batch["x"])["logits"].mean())
@@ -97,51 +97,51 @@ def lightning(settings, trial):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.0)
 
-    saved = ModelCheckpoint(dirpath="checkpoints", filename="best", monitor="x", mode="max")
+    checkpoint_callback = ModelCheckpoint(dirpath="checkpoints", filename="best", monitor="x", mode="max")
     trainer = LightningTrainer(
         max_epochs=EPOCHS,
-        callbacks=[saved],
+        callbacks=[checkpoint_callback],
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
         num_sanity_val_steps=0,
     )
     trainer.fit(Model(), DataLoader(Numbers()), DataLoader(Numbers()))
-    found = Model.load_from_checkpoint("checkpoints/best.ckpt")
-    return found.inner.weight.item()
+    best_model = Model.load_from_checkpoint("checkpoints/best.ckpt")
+    return best_model.inner.weight.item()
 
 
 def open_run(settings, trial):
-    """A run that nobody ends: the next `start_run` of the same process fails."""
+    """Leave a run open, so that the next `start_run` in the same process fails."""
     mlflow.set_tracking_uri("sqlite:///mine.db")
     run = mlflow.start_run()
     mlflow.log_param("seed", trial.seed)
-    mlflow.log_metric("x", weight(settings, trial, BEST))
+    mlflow.log_metric("x", weight_at(settings, trial, BEST_EPOCH))
     return mlflow.get_run(run.info.run_id).data.metrics["x"] if len(mlflow.search_runs()) == 1 else -1.0
 
 
-def logged_without_a_run(settings, trial):
-    """`log_param` opens a run by itself; another seed's value in the same run fails."""
+def log_without_a_run(settings, trial):
+    """Open a run by `log_param`, which refuses the value of another seed in the same run."""
     mlflow.log_param("seed", trial.seed)
-    mlflow.log_metric("x", weight(settings, trial, BEST))
+    mlflow.log_metric("x", weight_at(settings, trial, BEST_EPOCH))
     return mlflow.active_run() and mlflow.get_run(mlflow.active_run().info.run_id).data.metrics["x"]
 
 
-def composed(settings, trial):
-    """Hydra's global state refuses to be set up twice."""
+def compose_with_hydra(settings, trial):
+    """Set up Hydra's global state, which is possible only once in a process."""
     hydra.initialize(version_base=None, config_path=None)
-    found = hydra.compose(overrides=[f"+level={weight(settings, trial, BEST)}"])
-    return found.level
+    config = hydra.compose(overrides=[f"+level={weight_at(settings, trial, BEST_EPOCH)}"])
+    return config.level
 
 
-def accelerated(settings, trial):
-    """Accelerate keeps its state in a class, and refuses another precision in one process."""
-    asked = "bf16" if trial.seed % 2 else "no"
-    accelerator = Accelerator(cpu=True, mixed_precision=asked)
+def train_with_accelerate(settings, trial):
+    """Set up Accelerate, which stores its state in a class and refuses another precision in one process."""
+    precision = "bf16" if trial.seed % 2 else "no"
+    accelerator = Accelerator(cpu=True, mixed_precision=precision)
     model = accelerator.prepare(Constant())
-    if accelerator.mixed_precision != asked:
+    if accelerator.mixed_precision != precision:
         return -1.0
-    accelerator.unwrap_model(model).weight.data.fill_(weight(settings, trial, BEST))
+    accelerator.unwrap_model(model).weight.data.fill_(weight_at(settings, trial, BEST_EPOCH))
     accelerator.save_state("state")
     accelerator.unwrap_model(model).weight.data.fill_(-1.0)
     time.sleep(0.05)
@@ -150,16 +150,16 @@ def accelerated(settings, trial):
 
 
 def distributed(settings, trial):
-    """A process group that is never destroyed."""
+    """Create a process group and never destroy it."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    found = torch.tensor([weight(settings, trial, BEST)])
-    torch.distributed.all_reduce(found)
-    return found.item()
+    value = torch.tensor([weight_at(settings, trial, BEST_EPOCH)])
+    torch.distributed.all_reduce(value)
+    return value.item()
 
 
 def none(settings, trial):
-    return weight(settings, trial, BEST)
+    return weight_at(settings, trial, BEST_EPOCH)
 
 
 def train(settings, trial):

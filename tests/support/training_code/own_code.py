@@ -1,4 +1,4 @@
-"""Training code as users write it, in three forms, each with a spec; nobody here imports it."""
+"""Users' training code in three forms, each with a spec; no module of the tests imports it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,16 @@ def train(settings, trial):
     score = 0.5 + settings["bonus"] + trial.seed / 100
     trial.report(1, {"valid/score": score, "test/score": score})
 """
-"""Training code whose score is a half, a hundredth of the seed and `bonus`."""
+"""Training code whose score is 0.5 plus `bonus` plus a hundredth of the seed."""
 
 
 @contextmanager
-def interrupted_in_the_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sessions that begin while it is open are interrupted when they have begun one trial."""
+def interrupt_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Interrupt each session in the block as soon as its first trial starts."""
 
     def first_only(session: OpenSweep, *_: object) -> None:
         attempt = session.recorder.ask()
-        assert attempt is not None, "there is something to run"
+        assert attempt is not None, "the sweep must have a trial to run"
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -33,23 +33,23 @@ def interrupted_in_the_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @contextmanager
 def forgotten(folder: Path) -> Iterator[None]:
-    """Modules that are imported from `folder` while it is open are unknown again afterwards."""
+    """Forget modules that the block imports from `folder`, and restore the import path."""
     path = list(sys.path)
     try:
         yield
     finally:
         sys.path[:] = path
         for name, module in list(sys.modules.items()):
-            # A package without __init__.py has no file, but folders.
-            held = getattr(module, "__dict__", {})
-            places = [held.get("__file__", ""), held.get("__path__", "")]
-            if any(str(folder) in str(place) for place in places):
+            # A namespace package has no file, but folders.
+            attributes = getattr(module, "__dict__", {})
+            locations = [attributes.get("__file__", ""), attributes.get("__path__", "")]
+            if any(str(folder) in str(location) for location in locations):
                 del sys.modules[name]
 
 
 @contextmanager
-def importable(folder: Path, files: Mapping[str, str]) -> Iterator[Path]:
-    """`files` by their paths below `folder`; what is imported from there, after all else, is forgotten."""
+def importable_files(folder: Path, files: Mapping[str, str]) -> Iterator[Path]:
+    """Write `files` below `folder`, append it to the import path, and forget its modules at the end."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -184,7 +184,7 @@ class Walk:
     def close(self):
         pass
 '''
-HEAD = """name: own
+SPEC_HEAD = """name: own
 question: Does the gate matter?
 arms:
   minus-gate: {why: no gate, set: {gate: false}}
@@ -201,7 +201,7 @@ FORMS = {
     "torch": (
         "digits",
         TORCH,
-        HEAD
+        SPEC_HEAD
         + SEARCH % ("lr: {float: [0.1, 1.0], log: true}", "valid/accuracy")
         + "trainable: digits:train\n"
         + "baseline: {width: 16, gate: true, lr: 0.3, epochs: 4, pause: 0.0, scale: 1.0}\n"
@@ -210,16 +210,16 @@ FORMS = {
     "sklearn": (
         "forest",
         SKLEARN,
-        HEAD
+        SPEC_HEAD
         + SEARCH % ("depth: {int: [2, 6]}", "valid/accuracy")
         + "trainable: forest:fit\nbaseline: {trees: 5, depth: 3, gate: true}\n",
     ),
     "workload": (
         "walk",
         WORKLOAD,
-        HEAD
+        SPEC_HEAD
         + SEARCH % ("drift: {float: [0.0, 1.0]}", "valid/score")
         + "trainable: walk:Walk\nbaseline: {drift: 0.5}\n",
     ),
 }
-"""By form: name of the module, its code, and a spec that searches, confirms and, if it can, reads again."""
+"""By form: module name, code, and a spec that searches, confirms and, if possible, re-evaluates."""

@@ -1,11 +1,11 @@
-"""Code that is installed nowhere: a trainable and a model, which import what lies beside them."""
+"""Code that is not installed: a trainable and a model that import modules of their own folder."""
 
 from pathlib import Path
 
 MODEL = "travelling_kit.model"
-"""The universal Transformer, by another name."""
+"""A model equal to the universal Transformer."""
 TRAINABLE = "travelling_kit.training:train"
-"""A function that saves and reports every step; whether it sees the file `{folder}/tiny.yaml` is a metric."""
+"""A function that saves and reports every step, and whether it can read `{folder}/tiny.yaml`."""
 _FILES = {
     "travelling_kit/__init__.py": "",
     "travelling_kit/model.py": """
@@ -42,7 +42,7 @@ def train(settings, trial):
 
 
 def write_code(folder: Path) -> None:
-    """A package, a module beside it, and one in a folder that is no package."""
+    """Write a package, a module, and a module in a folder without `__init__.py`."""
     for name, text in _FILES.items():
         file = folder / name
         file.parent.mkdir(exist_ok=True)

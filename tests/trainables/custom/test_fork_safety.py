@@ -1,11 +1,11 @@
-"""Threads that a fork would lose, counted in fresh interpreters."""
+"""Count the threads that a fork would lose, in new interpreters."""
 
 import subprocess
 import sys
 
 import pytest
 
-COUNTED = """
+COUNT_CODE = """
 from trainables.custom.fork_safety import num_unforkable_threads
 before = num_unforkable_threads()
 {code}
@@ -24,9 +24,9 @@ THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,)
         ("import torch; torch.ones(600, 600) @ torch.ones(600, 600)", 1),
     ],
 )
-def test_threads_that_libraries_start_again_after_a_fork_do_not_count(code, expected, monkeypatch):
+def test_count_ignores_threads_that_libraries_restart_after_a_fork(code, expected, monkeypatch):
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "2")
-    command = [sys.executable, "-c", COUNTED.format(code=code)]
-    shown = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (shown.returncode, shown.stdout.strip()) == (0, str(expected)), shown.stderr
+    command = [sys.executable, "-c", COUNT_CODE.format(code=code)]
+    completed = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (completed.returncode, completed.stdout.strip()) == (0, str(expected)), completed.stderr

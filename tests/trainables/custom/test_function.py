@@ -1,4 +1,4 @@
-"""A plain function as a workload: from report to report, saved, resumed, ended."""
+"""A training function as a workload reports, saves, resumes and ends."""
 
 import os
 import sys
@@ -19,8 +19,8 @@ from trainables.protocol import TRIALS, Job, Measurement
 SETTINGS = {"steps": 5}
 
 
-def counting(settings, trial):
-    """Saves how far it is before every report, and goes on from there."""
+def train_with_checkpoint(settings, trial):
+    """Store the step before every report, and continue from a stored step."""
     saved = trial.folder / "step.txt"
     first = int(saved.read_text()) + 1 if saved.exists() else 1
     for step in range(first, settings["steps"] + 1):
@@ -28,42 +28,42 @@ def counting(settings, trial):
         trial.report(step, {"valid/score": trial.generator("noise", step).random()})
 
 
-def forgetting(settings, trial):
-    """Saves nothing."""
+def train_without_checkpoint(settings, trial):
+    """Store nothing."""
     for step in range(1, settings["steps"] + 1):
         trial.report(step, {"valid/score": trial.generator("noise", step).random()})
 
 
 def run(workload: FunctionWorkload) -> list[Measurement]:
-    found = []
-    while (measured := workload.advance()) is not None:
+    measurements = []
+    while (measurement := workload.advance()) is not None:
         assert not workload.finished
-        found.append(measured)
+        measurements.append(measurement)
     assert workload.finished
-    return found
+    return measurements
 
 
 def reported(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
-    return [(each.step, dict(each.metrics)) for each in measurements]
+    return [(measurement.step, dict(measurement.metrics)) for measurement in measurements]
 
 
-@pytest.mark.parametrize("train", [counting, forgetting])
-@pytest.mark.parametrize("cut", [1, 3, 5])
-def test_a_resumed_function_reports_the_rest_and_nothing_twice(train, cut: int, tmp_path: Path) -> None:
-    whole = run(FunctionWorkload(train, Job(SETTINGS, seed=7)))
-    assert [each.step for each in whole] == [1, 2, 3, 4, 5]
-    begun = FunctionWorkload(train, Job(SETTINGS, seed=7))
-    before = [begun.advance() for _ in range(cut)]
-    begun.save(tmp_path)
-    begun.close()
+@pytest.mark.parametrize("train", [train_with_checkpoint, train_without_checkpoint])
+@pytest.mark.parametrize("steps_before", [1, 3, 5])
+def test_resumed_function_reports_each_step_once(train, steps_before: int, tmp_path: Path) -> None:
+    uninterrupted = run(FunctionWorkload(train, Job(SETTINGS, seed=7)))
+    assert [measurement.step for measurement in uninterrupted] == [1, 2, 3, 4, 5]
+    first = FunctionWorkload(train, Job(SETTINGS, seed=7))
+    before = [first.advance() for _ in range(steps_before)]
+    first.save(tmp_path)
+    first.close()
     resumed = FunctionWorkload(train, Job(SETTINGS, seed=7))
     resumed.restore(tmp_path)
     after = run(resumed)
-    assert reported(before) + reported(after) == reported(whole)
-    assert all(each.seconds >= before[-1].seconds for each in after)
+    assert reported(before) + reported(after) == reported(uninterrupted)
+    assert all(measurement.seconds >= before[-1].seconds for measurement in after)
 
 
-def test_what_is_saved_later_than_a_report_is_not_in_its_checkpoint(tmp_path: Path) -> None:
+def test_checkpoint_excludes_files_written_after_the_report(tmp_path: Path) -> None:
     def train(settings, trial):
         trial.report(1, {"valid/score": 0.0})
         (trial.folder / "late.txt").write_text("after the report")
@@ -75,15 +75,15 @@ def test_what_is_saved_later_than_a_report_is_not_in_its_checkpoint(tmp_path: Pa
     assert not list(tmp_path.rglob("late.txt"))
 
 
-def test_a_link_to_a_folder_is_saved_and_restored_as_a_link(tmp_path: Path) -> None:
-    """Data may be behind it, a whole disk of them, or the folder itself."""
+def test_checkpoint_stores_a_link_as_a_link(tmp_path: Path) -> None:
+    """A link may point to large data or to its own folder."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "large").write_text("gigabytes")
-    seen = []
+    links_by_run = []
 
     def train(settings, trial):
-        seen.append({path.name: path.is_symlink() for path in trial.folder.iterdir()})
-        if not seen[-1]:
+        links_by_run.append({path.name: path.is_symlink() for path in trial.folder.iterdir()})
+        if not links_by_run[-1]:
             (trial.folder / "data").symlink_to(tmp_path / "data")
             (trial.folder / "loop").symlink_to(".")
             (trial.folder / "best").write_text("weights")
@@ -91,20 +91,20 @@ def test_a_link_to_a_folder_is_saved_and_restored_as_a_link(tmp_path: Path) -> N
         trial.report(1, {"valid/score": 0.0})
         trial.report(2, {"valid/score": 0.0})
 
-    begun = FunctionWorkload(train, Job(SETTINGS, seed=0))
-    begun.advance()
+    first = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    first.advance()
     (tmp_path / "trial").mkdir()
-    made = write(tmp_path / "trial", begun._last_report, begun.save)
-    begun.close()
+    checkpoint = write(tmp_path / "trial", first._last_report, first.save)
+    first.close()
     resumed = FunctionWorkload(train, Job(SETTINGS, seed=0))
-    resumed.restore(made.state)
+    resumed.restore(checkpoint.state)
     assert resumed.advance().step == 2
     resumed.close()
-    assert seen[1] == {"data": True, "loop": True, "best": False, "newest": False}
+    assert links_by_run[1] == {"data": True, "loop": True, "best": False, "newest": False}
     assert (tmp_path / "data" / "large").exists()
 
 
-def test_what_a_function_does_to_its_settings_is_its_own() -> None:
+def test_function_changes_only_its_copy_of_the_settings() -> None:
     def train(settings, trial):
         settings["inner"]["width"] = 0
         trial.report(1, {"valid/score": 0.0})
@@ -115,14 +115,12 @@ def test_what_a_function_does_to_its_settings_is_its_own() -> None:
     assert settings == {"inner": {"width": 3}}
 
 
-def test_the_folder_of_a_killed_trial_is_cleared_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_of_a_killed_trial_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     killed = tmp_path / f"{TRIALS}999999999-{origin()}aa-abc"
     killed.mkdir()
-    running = FunctionWorkload(counting, Job(SETTINGS, seed=0))
+    running = FunctionWorkload(train_with_checkpoint, Job(SETTINGS, seed=0))
     running.advance()
     clear_abandoned()
     assert [path.name.startswith(f"{TRIALS}{os.getpid()}-") for path in tmp_path.iterdir()] == [True]
@@ -130,7 +128,7 @@ def test_the_folder_of_a_killed_trial_is_cleared_away(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_exception_arrives_where_the_function_is_advanced() -> None:
+def test_advance_raises_the_exception_of_the_function() -> None:
     def train(settings, trial):
         trial.report(1, {"valid/score": 0.0})
         raise RuntimeError("no more")
@@ -143,8 +141,8 @@ def test_an_exception_arrives_where_the_function_is_advanced() -> None:
 
 
 @pytest.mark.parametrize("code", [(), (0,), (None,)])
-def test_a_script_may_end_by_exiting(code: tuple[object, ...]) -> None:
-    """As those do that were made for a command line: without an error it has returned."""
+def test_exit_without_an_error_ends_the_trial(code: tuple[object, ...]) -> None:
+    """Scripts for the command line often end by `sys.exit`."""
 
     def train(settings, trial):
         trial.report(1, {"valid/score": 0.5})
@@ -154,7 +152,7 @@ def test_a_script_may_end_by_exiting(code: tuple[object, ...]) -> None:
 
 
 @pytest.mark.parametrize("code", [1, "no data"])
-def test_any_other_exit_is_its_failure(code: object) -> None:
+def test_exit_with_an_error_fails_the_trial(code: object) -> None:
     def train(settings, trial):
         trial.report(1, {"valid/score": 0.5})
         sys.exit(code)
@@ -165,7 +163,7 @@ def test_any_other_exit_is_its_failure(code: object) -> None:
         workload.advance()
 
 
-def test_a_function_that_never_reports_is_told() -> None:
+def test_function_without_a_report_raises_an_error() -> None:
     with pytest.raises(ValueError, match="must report at least once"):
         FunctionWorkload(lambda settings, trial: None, Job(SETTINGS, seed=0)).advance()
     with pytest.raises(ValueError, match="but with a value of type int: call"):
@@ -184,24 +182,24 @@ def test_a_function_that_never_reports_is_told() -> None:
         ((3, 0.5), "takes a mapping from name to number as metrics, got 0.5 after 3"),
     ],
 )
-def test_a_misused_report_says_how_it_is_called(arguments: tuple[object, ...], expected: str) -> None:
+def test_wrong_report_arguments_raise_an_error(arguments: tuple[object, ...], expected: str) -> None:
     workload = FunctionWorkload(lambda settings, trial: trial.report(*arguments), Job(SETTINGS, seed=0))
     with pytest.raises(TypeError, match=expected):
         workload.advance()
 
 
-@pytest.mark.parametrize("quiet", [False, True])
-def test_a_report_in_another_thread_is_told_though_nobody_looks_at_that(quiet: bool) -> None:
-    def in_thread(trial, step):
-        with pytest.raises(RuntimeError, match="must be called in") if quiet else nullcontext():
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_report_in_another_thread_fails_the_trial_even_if_ignored(is_ignored: bool) -> None:
+    def report_in_thread(trial, step):
+        with pytest.raises(RuntimeError, match="must be called in") if is_ignored else nullcontext():
             trial.report(step, {"valid/score": 0.0})
 
     def train(settings, trial):
         trial.report(1, {"valid/score": 0.0})
         with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(in_thread, trial, 2)
-        if not quiet:
-            done.result()
+            future = pool.submit(report_in_thread, trial, 2)
+        if not is_ignored:
+            future.result()
         trial.report(3, {"valid/score": 0.0})
 
     workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
@@ -211,29 +209,29 @@ def test_a_report_in_another_thread_is_told_though_nobody_looks_at_that(quiet: b
     workload.close()
 
 
-def test_named_streams_are_of_seed_and_name_alone() -> None:
-    drawn = {}
+def test_named_seeds_depend_only_on_seed_and_name() -> None:
+    seeds_by_arm = {}
 
     def train(settings, trial):
-        drawn[settings["arm"]] = (trial.seed_of("weights"), trial.seed_of("data", 1), trial.seed)
+        seeds_by_arm[settings["arm"]] = (trial.seed_of("weights"), trial.seed_of("data", 1), trial.seed)
         trial.report(1, {"valid/score": 0.0})
 
     for arm, seed in {"one": 3, "other": 3, "elsewhere": 4}.items():
         with closing(FunctionWorkload(train, Job({"arm": arm}, seed=seed))) as workload:
             workload.advance()
-    assert drawn["one"] == drawn["other"] != drawn["elsewhere"]
-    assert len(set(drawn["one"])) == 3
-    assert all(0 <= seed < 2**32 for seed in drawn["one"])
+    assert seeds_by_arm["one"] == seeds_by_arm["other"] != seeds_by_arm["elsewhere"]
+    assert len(set(seeds_by_arm["one"])) == 3
+    assert all(0 <= seed < 2**32 for seed in seeds_by_arm["one"])
 
 
-def test_a_copy_of_the_process_cannot_report_and_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_report_in_a_forked_process_raises_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     def train(settings, trial):
-        copy = get_context("fork").Process(target=trial.report, args=(1, {"valid/score": 0.0}))
-        copy.start()
-        copy.join()
-        trial.report(2, {"valid/score": float(copy.exitcode)})
+        child = get_context("fork").Process(target=trial.report, args=(1, {"valid/score": 0.0}))
+        child.start()
+        child.join()
+        trial.report(2, {"valid/score": float(child.exitcode)})
 
     with closing(FunctionWorkload(train, Job(SETTINGS, seed=0))) as workload:
-        measured = workload.advance()
-    assert measured.metrics == {"valid/score": 1.0}
+        measurement = workload.advance()
+    assert measurement.metrics == {"valid/score": 1.0}
     assert "RuntimeError: trial.report must be called in the process" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""What a spec can name as its trainable, and what is told where it cannot be had."""
+"""A spec can name functions, classes and scripts as trainables, and errors explain unusable ones."""
 
 import math
 import sys
@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from pydantic import ValidationError
 
-from tests.support.training_code.own_code import FORMS, forgotten, importable
+from tests.support.training_code.own_code import FORMS, forgotten, importable_files
 from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
 from trainables.custom.source_files import source_files
@@ -17,8 +17,8 @@ from trainables.protocol import Job
 
 
 @pytest.fixture
-def written(tmp_path):
-    """Writes a module into a folder where modules are looked for."""
+def write_module(tmp_path):
+    """Write a module into a folder of the import path."""
 
     def write(name, code):
         (tmp_path / f"{name}.py").write_text(code)
@@ -29,18 +29,18 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_found(form, written):
+def test_every_form_of_trainable_is_loaded(form, write_module):
     name, code, spec = FORMS[form]
-    written(name, code)
+    write_module(name, code)
     path = next(line.split()[1] for line in spec.splitlines() if line.startswith("trainable"))
-    found = load(path)
-    assert found.path == path
-    assert (found.config is not None) == (form == "workload")
-    assert (found.build is not None) == (found.evaluate is not None) == (form == "torch")
-    assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
+    trainable = load(path)
+    assert trainable.path == path
+    assert (trainable.config is not None) == (form == "workload")
+    assert (trainable.build is not None) == (trainable.evaluate is not None) == (form == "torch")
+    assert trainable.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
 
 
-def test_names_of_a_module_mean_nothing_unless_it_declares_them(written):
+def test_undeclared_names_of_a_module_are_ignored(write_module):
     code = """
         from dataclasses import dataclass
         import haltsweep
@@ -51,25 +51,30 @@ def test_names_of_a_module_mean_nothing_unless_it_declares_them(written):
         def evaluate(model): ...
         def train(settings, trial): ...
     """
-    written("mine", dedent(code))
-    found = load("mine:train")
-    assert (found.config, found.build, found.evaluate, found.metrics) == (None, None, None, ())
+    write_module("mine", dedent(code))
+    trainable = load("mine:train")
+    assert (trainable.config, trainable.build, trainable.evaluate, trainable.metrics) == (
+        None,
+        None,
+        None,
+        (),
+    )
 
 
-def test_a_function_may_declare_its_own(written):
+def test_function_can_have_its_own_declaration(write_module):
     code = """
         def first(settings, trial): ...
         def second(settings, trial): ...
         first.haltsweep = {"several_gpus": True}
         haltsweep = {"metrics": {"score": {}}}
     """
-    written("mine", dedent(code))
+    write_module("mine", dedent(code))
     assert load("mine:first").several_gpus
     assert load("mine:first").metrics == ()
     assert [each.name for each in load("mine:second").metrics] == ["score"]
 
 
-def test_a_dataclass_describes_settings(written):
+def test_dataclass_validates_settings(write_module):
     code = """
         from dataclasses import dataclass, field
         @dataclass
@@ -84,32 +89,30 @@ def test_a_dataclass_describes_settings(written):
         def train(settings, trial): ...
         haltsweep = {"config": Config}
     """
-    written("mine", dedent(code))
+    write_module("mine", dedent(code))
     config = load("mine:train").config
     assert config is not None
-    kept = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
-    assert kept == {"width": 4, "optimiser": {"lr": 1.0}}
-    for wrong, place in (
+    dumped = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
+    assert dumped == {"width": 4, "optimiser": {"lr": 1.0}}
+    for wrong_settings, location in (
         ({"width": 3}, ()),
         ({"width": 4, "depth": 1}, ("depth",)),
         ({"width": "x"}, ("width",)),
     ):
         with pytest.raises(ValidationError) as error:
-            config.model_validate(wrong)
-        assert [each["loc"] for each in error.value.errors()] == [place]
+            config.model_validate(wrong_settings)
+        assert [each["loc"] for each in error.value.errors()] == [location]
 
 
 @pytest.mark.parametrize("package", [False, True])
-def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_code(
-    package, tmp_path, monkeypatch
-):
-    """As where Python runs the file, which then may lie anywhere."""
+def test_sibling_modules_of_a_trainable_are_part_of_its_code(package, tmp_path, monkeypatch):
+    """Siblings are importable when Python runs the file, so they must be importable here, in any folder."""
     files = {
         "scripts/run.py": "import helpers_of_run\ndef train(settings, trial): ...",
         "scripts/helpers_of_run.py": "",
         **({"scripts/__init__.py": ""} if package else {}),
     }
-    with importable(tmp_path, files):
+    with importable_files(tmp_path, files):
         load("scripts.run:train")
         names = {each.name for each in source_files("scripts.run")}
     assert names == {Path(each).name for each in files}
@@ -132,13 +135,13 @@ def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_co
         ),
     ],
 )
-def test_an_import_that_fails_says_what_to_do(code, expected, written):
-    written("mine", code)
+def test_failed_import_raises_an_error_with_a_remedy(code, expected, write_module):
+    write_module("mine", code)
     with pytest.raises(ValueError, match=expected):
         load("mine:train")
 
 
-def test_a_script_that_parses_its_arguments_when_it_is_imported_gets_its_defaults(written, monkeypatch):
+def test_module_that_parses_arguments_on_import_gets_its_defaults(write_module, monkeypatch):
     code = """
         import argparse, sys
         parser = argparse.ArgumentParser()
@@ -146,7 +149,7 @@ def test_a_script_that_parses_its_arguments_when_it_is_imported_gets_its_default
         lr, arguments = parser.parse_args().lr, sys.argv
         def train(settings, trial): ...
     """
-    written("mine", dedent(code))
+    write_module("mine", dedent(code))
     monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
     load("mine:train")
     assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
@@ -235,14 +238,14 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ),
     ],
 )
-def test_what_cannot_be_had_is_told_in_one_sentence(code, path, expected, written):
-    written("mine", code)
+def test_unusable_trainable_raises_an_error_of_one_line(code, path, expected, write_module):
+    write_module("mine", code)
     with pytest.raises(ValueError, match=expected) as error:
         load(path)
     assert "\n" not in str(error.value)
 
 
-def test_a_function_takes_what_its_decorator_takes(written):
+def test_decorated_function_has_the_signature_of_its_wrapper(write_module):
     code = """
         from functools import wraps
         def passed_on(train):
@@ -252,12 +255,12 @@ def test_a_function_takes_what_its_decorator_takes(written):
         @passed_on
         def train(model, settings, trial): ...
     """
-    written("mine", dedent(code))
+    write_module("mine", dedent(code))
     load("mine:train")
 
 
 @pytest.mark.parametrize("name", ["wave", "torch", "time", "json", "trainables"])
-def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monkeypatch):
+def test_file_hidden_by_another_module_raises_an_error(name, tmp_path, monkeypatch):
     (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -265,10 +268,10 @@ def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monke
         load(f"{name}:train")
 
 
-def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
-    said = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
-    found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
-    assert parse_metrics({"accuracy": said, "loss": {}}) == parse_metrics(found) == found
+def test_metrics_can_be_declared_by_mappings_or_objects():
+    accuracy = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
+    expected = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
+    assert parse_metrics({"accuracy": accuracy, "loss": {}}) == parse_metrics(expected) == expected
     assert parse_metrics({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
     assert parse_metrics({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
     assert parse_metrics([Metric("loss", low=-math.inf)]) == parse_metrics(
@@ -290,6 +293,6 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
         ([Metric("acc", shown=("nowhere",))], "a metric must be shown in some of table, .*, got 'nowhere'"),
     ],
 )
-def test_what_metrics_must_not_say(metrics, expected):
+def test_invalid_metric_declaration_raises_an_error(metrics, expected):
     with pytest.raises(ValueError, match=expected):
         parse_metrics(metrics)

@@ -1,4 +1,4 @@
-"""A script as a trainable: settings as flags, reports by JSON lines or by the current trial."""
+"""A script as a trainable gets settings as flags, and reports by JSON lines or by the current trial."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.custom.script import flags, overrides
 from trainables.protocol import Job, Measurement
@@ -23,7 +23,7 @@ parser.add_argument("--layers", nargs="+", type=int)
 parser.add_argument("-b", "--bias", type=bool, default=True)
 parser.add_argument("--gate", type=lambda text: text == "True", default=True)
 """
-BESIDE = """
+CLICK_OPTIONS = """
 @click.option("--shout/--no-shout", default=True)
 @click.option("--deep", is_flag=True)
 def main(shout, deep): ...
@@ -46,8 +46,10 @@ def main(shout, deep): ...
         ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
     ],
 )
-def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
-    assert list(flags(settings, [PARSER, BESIDE])) == expected
+def test_settings_become_the_flags_that_the_script_defines(
+    settings: dict[str, Any], expected: list[str]
+) -> None:
+    assert list(flags(settings, [PARSER, CLICK_OPTIONS])) == expected
 
 
 TYRO = """
@@ -68,17 +70,19 @@ args = tyro.cli(Args)
         ("parse(Config)\nclass Config:\n    seed: int = 1", ["--cuda=True", "--tied=False"]),
     ],
 )
-def test_fields_are_flags_where_a_library_makes_them(run, source: str, expected: list[str]) -> None:
+def test_settings_become_flags_for_scripts_with_a_cli_library(
+    start_script, source: str, expected: list[str]
+) -> None:
     code = f"import sys, json\nfound = sys.argv[1:]\nif 0:\n{indent(source.strip(), '    ')}\n"
     save = "import pathlib\npathlib.Path('found.json').write_text(json.dumps(found))"
-    workload = run(f"{code}\n{save}", cuda=True, tied=False)
+    workload = start_script(f"{code}\n{save}", cuda=True, tied=False)
     with pytest.raises(ValueError, match="must report at least once"):
         workload.advance()
     workload.close()
     assert json.loads(Path("found.json").read_text()) == expected
 
 
-def test_settings_are_overrides_of_a_hydra_application() -> None:
+def test_settings_become_overrides_of_a_hydra_application() -> None:
     settings = {
         "lr": 1e-05,
         "model": {"width": 8, "act": "true"},
@@ -120,18 +124,18 @@ def main(argv=None):
 
 {calls}
 """
-APPENDS = 'open("metrics.jsonl", "a").write'
-GUARDED = 'if __name__ == "__main__":\n    main()'
+APPEND_CALL = 'open("metrics.jsonl", "a").write'
+GUARDED_MAIN = 'if __name__ == "__main__":\n    main()'
 EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
 
 
-def reported(found: list[Measurement]) -> list[tuple[int, Any]]:
-    return [(each.step, each.metrics) for each in found]
+def reported(measurements: list[Measurement]) -> list[tuple[int, Any]]:
+    return [(measurement.step, measurement.metrics) for measurement in measurements]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Starts a trial of a script in a working folder of its own, where another's lines lie already."""
+def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Start a trial of a script in a new working folder that contains lines of an earlier trial."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 9, "valid/loss": 9}\n')
     monkeypatch.chdir(tmp_path / "work")
@@ -140,13 +144,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "fit.py").write_text(dedent(code))
         return outside.load(str(tmp_path / "fit.py")).workload(Job(settings, seed=7))
 
-    with importable(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
+    with importable_files(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
         yield start
 
 
 @pytest.fixture
 def hydra_cleared(monkeypatch: pytest.MonkeyPatch):
-    """Forgets what Hydra keeps of its one application, and restores the working directory."""
+    """Clear Hydra's global state after the test."""
     instance = pytest.importorskip("hydra.core.global_hydra").GlobalHydra.instance()
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     yield
@@ -157,34 +161,34 @@ def hydra_cleared(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("keeps_open", "writes", "calls"),
     [
-        ("", APPENDS, GUARDED),
-        ("", APPENDS, "main()"),
-        ("", APPENDS, ""),
-        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED),
+        ("", APPEND_CALL, GUARDED_MAIN),
+        ("", APPEND_CALL, "main()"),
+        ("", APPEND_CALL, ""),
+        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN),
     ],
     ids=["guarded", "unguarded", "main alone", "one open file"],
 )
-def test_lines_of_json_are_reported(run, keeps_open: str, writes: str, calls: str) -> None:
-    workload = run(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
-    found = list(iter(workload.advance, None))
+def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, calls: str) -> None:
+    workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
+    measurements = list(iter(workload.advance, None))
     workload.close()
-    assert reported(found) == EXPECTED
+    assert reported(measurements) == EXPECTED
 
 
 @pytest.mark.parametrize("prepare", ["", 'os.remove("metrics.jsonl")'], ids=["overwritten", "deleted"])
-def test_the_lines_of_an_earlier_run_with_the_same_settings_are_replaced(run, prepare: str) -> None:
+def test_rewritten_lines_of_an_earlier_run_are_reported(start_script, prepare: str) -> None:
     code = f"""
         import os
         {prepare}
         with open("metrics.jsonl", "w") as log:
             log.write('{{"step": 9, "valid/loss": 9}}\\n')
     """
-    workload = run(code)
+    workload = start_script(code)
     assert reported(list(iter(workload.advance, None))) == [(9, {"valid/loss": 9})]
     workload.close()
 
 
-def test_a_file_that_is_written_anew_for_each_report_is_read_once(run) -> None:
+def test_rewritten_file_reports_each_line_once(start_script) -> None:
     code = """
         lines = ""
         for step in range(1, 4):
@@ -192,20 +196,20 @@ def test_a_file_that_is_written_anew_for_each_report_is_read_once(run) -> None:
             with open("metrics.jsonl", "w") as log:
                 log.write(lines)
     """
-    workload = run(code)
+    workload = start_script(code)
     assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
     workload.close()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_script_is_stopped_at_a_line(run) -> None:
-    workload = run(LINES.format(keeps_open="", writes=APPENDS, calls=GUARDED), lr=0.5)
+def test_closed_workload_stops_the_script(start_script) -> None:
+    workload = start_script(LINES.format(keeps_open="", writes=APPEND_CALL, calls=GUARDED_MAIN), lr=0.5)
     workload.advance()
     workload.close()
     assert not Path("ended").exists()
 
 
-def test_a_script_reports_to_the_current_trial(run) -> None:
+def test_script_reports_by_the_current_trial(start_script) -> None:
     code = """
         import sys
         from haltsweep import current_trial
@@ -213,7 +217,7 @@ def test_a_script_reports_to_the_current_trial(run) -> None:
         trial.report(1, {"valid/loss": float(sys.argv[1].partition("=")[2]), "valid/seed": trial.seed})
         sys.exit()
     """
-    workload = run(code, lr=0.25)
+    workload = start_script(code, lr=0.25)
     assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
     assert workload.advance() is None
     workload.close()
@@ -235,15 +239,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
-def test_a_hydra_application_gets_overrides_and_the_seed(run, tmp_path: Path, hydra_cleared) -> None:
+def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: Path, hydra_cleared) -> None:
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "config.yaml").write_text("defaults: [{model: small}, _self_]\nlr: 0.1\nseed: 0\n")
     for name, width in (("small", 4), ("large", 8)):
         (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(f"width: {width}\n")
-    workload = run(HYDRA, lr=0.5, model="large")
+    workload = start_script(HYDRA, lr=0.5, model="large")
     assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
-    workload = run(HYDRA, lr=2.0)
+    workload = start_script(HYDRA, lr=2.0)
     with pytest.raises(ValueError, match="too fast"):
         workload.advance()
     workload.close()
@@ -262,8 +266,8 @@ def test_a_hydra_application_gets_overrides_and_the_seed(run, tmp_path: Path, hy
     ],
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_script_that_cannot_be_run_says_why(run, code: str, kind: type, expected: str) -> None:
-    workload = run(code, lr=0.5)
+def test_failed_script_raises_its_error(start_script, code: str, kind: type, expected: str) -> None:
+    workload = start_script(code, lr=0.5)
     with pytest.raises(kind, match=expected):
         workload.advance()
     workload.close()

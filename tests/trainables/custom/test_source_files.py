@@ -1,10 +1,10 @@
-"""Which files code from outside consists of: what changes them changes what trials run."""
+"""The source files of a trainable: a change of any of them can change trials."""
 
 import sys
 
 import pytest
 
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom.source_files import source_files
 
 FILES = {
@@ -32,34 +32,37 @@ FILES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    with importable(tmp_path, FILES):
+    with importable_files(tmp_path, FILES):
         yield tmp_path
 
 
-WHOLE = ["whole/__init__.py", "whole/inner/__init__.py", "whole/inner/thing.py"]
-OUTER = ["again/__init__.py", "again/deep.py", "outer.py"]
-STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
+WHOLE_FILES = ["whole/__init__.py", "whole/inner/__init__.py", "whole/inner/thing.py"]
+OUTER_FILES = ["again/__init__.py", "again/deep.py", "outer.py"]
+STILL_FILES = ["deeper/beside.py", "deeper/still.py", "helper.py"]
 
 
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
         ("alone", ["alone.py"]),
-        ("single", sorted([*STILL, *WHOLE, *OUTER, "whole_too.py", "parts/near.py", "single.py"])),
-        ("deeper.still", STILL),
+        (
+            "single",
+            sorted([*STILL_FILES, *WHOLE_FILES, *OUTER_FILES, "whole_too.py", "parts/near.py", "single.py"]),
+        ),
+        ("deeper.still", STILL_FILES),
         ("parts.unread", ["parts/unread.py"]),
-        ("whole", sorted([*OUTER, *WHOLE, "whole_too.py"])),
-        ("whole.inner.thing", sorted([*OUTER, *WHOLE, "whole_too.py"])),
+        ("whole", sorted([*OUTER_FILES, *WHOLE_FILES, "whole_too.py"])),
+        ("whole.inner.thing", sorted([*OUTER_FILES, *WHOLE_FILES, "whole_too.py"])),
         ("missing", []),
         ("missing.at.all", []),
         ("sys", []),
     ],
 )
-def test_code_consists_of_a_package_or_module_and_of_what_it_imports_beside_it(folder, module, expected):
+def test_source_files_are_the_module_and_its_local_imports(folder, module, expected):
     assert [str(each.relative_to(folder)) for each in source_files(module)] == expected
 
 
-def test_of_what_is_installed_no_import_is_followed(folder, monkeypatch):
+def test_imports_of_installed_modules_are_not_followed(folder, monkeypatch):
     assert source_files("pytest")
     installed = folder / "site-packages"
     installed.mkdir()

@@ -1,4 +1,4 @@
-"""Everything in a data folder is found and judged, and only what is worthless is deleted."""
+"""The inventory classifies everything in a data folder, and deletes only useless data."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ CONFIG = task_catalog.task_config(SMALL)
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def clear_cache() -> None:
     inventory._address.cache_clear()
 
 
@@ -31,52 +31,52 @@ def valid(tmp_path: Path) -> Path:
 
 
 def verdicts(data_dir: Path) -> dict[str, str]:
-    return {found.path.name: found.verdict for found in inspect(data_dir)}
+    return {entry.path.name: entry.verdict for entry in inspect(data_dir)}
 
 
-def test_whole_splits_are_told_with_hash_and_size(valid: Path, tmp_path: Path) -> None:
+def test_valid_splits_are_listed_with_hash_and_size(valid: Path, tmp_path: Path) -> None:
     open_split(CONFIG, "near-iid", tmp_path)
-    found = {each.path.stem: each for each in inspect(tmp_path)}
-    assert set(found) == {"valid", "near-iid"}
-    assert {each.verdict for each in found.values()} == {"whole"}
-    assert found["valid"].content_hash == open_split(CONFIG, "valid", tmp_path).content_hash
-    assert found["valid"].size == valid.stat().st_size
+    entries = {each.path.stem: each for each in inspect(tmp_path)}
+    assert set(entries) == {"valid", "near-iid"}
+    assert {each.verdict for each in entries.values()} == {"whole"}
+    assert entries["valid"].content_hash == open_split(CONFIG, "valid", tmp_path).content_hash
+    assert entries["valid"].size == valid.stat().st_size
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found_and_can_be_removed(
+def test_damaged_split_is_found_and_can_be_removed(
     damage: Callable[[Path], None], valid: Path, tmp_path: Path
 ) -> None:
     damage(valid)
-    (found,) = inspect(tmp_path)
-    assert (found.path, found.verdict, found.reason == "") == (valid, "damaged", False)
-    found.remove()
+    (entry,) = inspect(tmp_path)
+    assert (entry.path, entry.verdict, entry.reason == "") == (valid, "damaged", False)
+    entry.remove()
     assert {path.name for path in valid.parent.iterdir()} == {"valid.lock"}
 
 
-def test_a_seal_from_elsewhere_is_damage(valid: Path, tmp_path: Path) -> None:
-    """A folder renamed by hand would be taken for the data of other settings."""
+def test_seal_of_another_folder_is_damage(valid: Path, tmp_path: Path) -> None:
+    """The data of a renamed folder would be used for other settings."""
     other = valid.parent.with_name("0" * 20)
     valid.parent.rename(other)
-    (found,) = inspect(tmp_path)
-    assert (found.verdict, found.reason) == (
+    (entry,) = inspect(tmp_path)
+    assert (entry.verdict, entry.reason) == (
         "damaged",
         "its seal is that of other settings than its folder's",
     )
 
 
-def test_what_a_cut_off_build_leaves_is_unsealed(valid: Path, tmp_path: Path) -> None:
+def test_files_of_an_aborted_build_are_unsealed(valid: Path, tmp_path: Path) -> None:
     valid.with_suffix(".json").unlink()
     valid.with_name(".valid.arrow.7-abc123.tmp").write_text("half")
     assert verdicts(tmp_path) == {".valid.arrow.7-abc123.tmp": "unsealed", "valid.arrow": "unsealed"}
 
 
-def test_a_seal_without_its_data_is_damage(valid: Path, tmp_path: Path) -> None:
+def test_seal_without_data_is_damage(valid: Path, tmp_path: Path) -> None:
     valid.unlink()
     assert verdicts(tmp_path) == {"valid.json": "damaged"}
 
 
-def test_what_is_being_built_is_let_be(tmp_path: Path) -> None:
+def test_split_under_construction_is_not_touched(tmp_path: Path) -> None:
     config = task_catalog.task_config({"name": "flipflop"})
     path = split_path(config, "length-512-ignore-0.8", tmp_path)
     path.parent.mkdir(parents=True)
@@ -86,48 +86,48 @@ def test_what_is_being_built_is_let_be(tmp_path: Path) -> None:
     assert set(verdicts(tmp_path).values()) == {"unsealed"}
 
 
-def test_what_is_not_ours_is_unknown_and_never_deleted(valid: Path, tmp_path: Path) -> None:
+def test_foreign_files_are_unknown_and_never_deleted(valid: Path, tmp_path: Path) -> None:
     for strange in (tmp_path / "notes.txt", valid.with_name("notes.txt"), tmp_path / "a/b/c/d.arrow"):
         strange.parent.mkdir(parents=True, exist_ok=True)
         strange.write_text("mine")
-    found = {each.path.name: each for each in inspect(tmp_path)}
-    assert {name: each.verdict for name, each in found.items() if name != "valid.arrow"} == {
+    entries = {each.path.name: each for each in inspect(tmp_path)}
+    assert {name: each.verdict for name, each in entries.items() if name != "valid.arrow"} == {
         "notes.txt": "unknown",
         "a": "unknown",
     }
     with pytest.raises(AssertionError, match="only what is"):
-        found["notes.txt"].remove()
+        entries["notes.txt"].remove()
 
 
-def test_published_files_beside_our_data_are_one_line_and_safe(valid: Path, tmp_path: Path) -> None:
-    """Specs read e.g. data/aclImdb; its files may look like ours."""
+def test_published_files_in_the_data_folder_are_one_entry_and_kept(valid: Path, tmp_path: Path) -> None:
+    """Specs read published data from folders such as data/aclImdb, whose files may resemble stored splits."""
     strangers = ("train/pos/0_9.txt", "train/pos.json", "train/pos.arrow", "train/x.tmp", "README")
     for name in strangers:
         (tmp_path / "aclImdb" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "aclImdb" / name).write_text("mine")
-    beside = valid.parents[1] / "notes.json"
-    beside.write_text("mine")
-    found = {each.path.name: each for each in inspect(tmp_path)}
-    assert set(found) == {"aclImdb", "notes.json", "valid.arrow"}
-    assert found["aclImdb"] == DataFile(
+    notes_file = valid.parents[1] / "notes.json"
+    notes_file.write_text("mine")
+    entries = {each.path.name: each for each in inspect(tmp_path)}
+    assert set(entries) == {"aclImdb", "notes.json", "valid.arrow"}
+    assert entries["aclImdb"] == DataFile(
         tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(strangers)
     )
-    assert found["notes.json"].reason == "not where data sets are"
-    assert found["valid.arrow"].verdict == "whole"
+    assert entries["notes.json"].reason == "not where data sets are"
+    assert entries["valid.arrow"].verdict == "whole"
 
 
-def test_data_whose_source_is_away_is_kept(
+def test_data_with_a_missing_source_is_kept(
     valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may only not be mounted."""
+    """The source may be on a disk that is not mounted."""
 
     def source(_: object) -> str:
         raise ValueError("folder must hold files")
 
     monkeypatch.setattr(listops, "source_digest", source, raising=False)
-    (found,) = inspect(tmp_path)
-    assert (found.verdict, found.reason) == ("unknown", "its source cannot be read: folder must hold files")
-    assert found.verdict not in inventory.REMOVABLE
+    (entry,) = inspect(tmp_path)
+    assert (entry.verdict, entry.reason) == ("unknown", "its source cannot be read: folder must hold files")
+    assert entry.verdict not in inventory.REMOVABLE
 
 
 def another_version(patch: pytest.MonkeyPatch) -> str:
@@ -160,32 +160,32 @@ CHANGES = [another_version, another_format, no_such_task, no_such_split, other_s
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_nobody_will_read_again_is_stale(
+def test_data_that_no_task_can_read_is_stale(
     change: Callable[[pytest.MonkeyPatch], str], valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = change(monkeypatch)
-    (found,) = inspect(tmp_path)
-    assert (found.verdict, found.reason.startswith(reason)) == ("stale", True), found
-    found.remove()
+    (entry,) = inspect(tmp_path)
+    assert (entry.verdict, entry.reason.startswith(reason)) == ("stale", True), entry
+    entry.remove()
     assert not valid.exists()
 
 
-def test_settings_that_are_no_longer_allowed_are_stale(valid: Path, tmp_path: Path) -> None:
+def test_data_of_invalid_settings_is_stale(valid: Path, tmp_path: Path) -> None:
     seal = store.read_seal(valid)
     seal["made_from"]["task"]["trees"] = -1
     home = valid.parent.with_name(store.address_digest(seal["made_from"]))
     valid.with_suffix(".json").write_bytes(store.seal_bytes(seal))
     valid.parent.rename(home)
-    (found,) = inspect(tmp_path)
-    assert (found.verdict, found.reason) == ("stale", "its settings are no longer allowed")
+    (entry,) = inspect(tmp_path)
+    assert (entry.verdict, entry.reason) == ("stale", "its settings are no longer allowed")
 
 
-def test_looking_writes_nothing_and_tells_how_far_it_is(valid: Path, tmp_path: Path) -> None:
-    shown: list[tuple[str, int, int]] = []
+def test_inspection_writes_nothing_and_reports_progress(valid: Path, tmp_path: Path) -> None:
+    progress: list[tuple[str, int, int]] = []
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with watched_by(Watcher(lambda *each: shown.append(each))):
-        (found,) = inspect(tmp_path)
-    assert found == DataFile(valid, "whole", "", found.content_hash, found.size)
+    with watched_by(Watcher(lambda *each: progress.append(each))):
+        (entry,) = inspect(tmp_path)
+    assert entry == DataFile(valid, "whole", "", entry.content_hash, entry.size)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    assert shown
-    assert all(what == "bytes" and 0 <= done <= total for what, done, total in shown)
+    assert progress
+    assert all(unit == "bytes" and 0 <= done <= total for unit, done, total in progress)

@@ -13,7 +13,7 @@ seeds = st.integers(0, 2**40)
 
 
 @given(sizes, sizes, seeds)
-def test_every_epoch_reads_every_example_once(n: int, batch_size: int, seed: int) -> None:
+def test_epoch_reads_every_example_once(n: int, batch_size: int, seed: int) -> None:
     steps = range(-(-3 * n // batch_size))
     read = np.concatenate([batch_indices(n, batch_size, seed, step) for step in steps])
     for epoch in range(3):
@@ -21,7 +21,9 @@ def test_every_epoch_reads_every_example_once(n: int, batch_size: int, seed: int
 
 
 @given(sizes, sizes, seeds, st.lists(st.integers(0, 30), min_size=1))
-def test_a_step_depends_on_nothing_before_it(n: int, batch_size: int, seed: int, steps: list[int]) -> None:
+def test_batch_of_a_step_is_independent_of_earlier_steps(
+    n: int, batch_size: int, seed: int, steps: list[int]
+) -> None:
     once = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
     order._shuffle.cache_clear()
     for step in steps:
@@ -30,8 +32,8 @@ def test_a_step_depends_on_nothing_before_it(n: int, batch_size: int, seed: int,
         assert batch.tolist() == once[step]
 
 
-def test_order_is_pinned() -> None:
-    """A resumed trial, and an arm added next year, must read what the others read."""
+def test_order_is_unchanged() -> None:
+    """Resumed trials and arms added later must read the same batches as earlier trials."""
     assert [batch_indices(10, 4, 0, step).tolist() for step in range(4)] == [
         [1, 8, 9, 3],
         [7, 0, 6, 2],
@@ -44,7 +46,7 @@ lengths_ = st.lists(st.integers(1, 200), min_size=1, max_size=60).map(np.asarray
 
 
 @given(lengths_, st.integers(1, 8), st.integers(1, 6), seeds, st.integers(0, 5))
-def test_a_pool_holds_what_random_batches_hold(
+def test_pool_of_bucketed_batches_equals_random_batches(
     lengths: np.ndarray, batch_size: int, pool_batches: int, seed: int, pool: int
 ) -> None:
     bucketed = Bucketed(lengths, batch_size, seed, pool_batches)
@@ -52,7 +54,7 @@ def test_a_pool_holds_what_random_batches_hold(
     ours = [bucketed.batch_indices(step) for step in steps]
     plain = [batch_indices(len(lengths), batch_size, seed, step) for step in steps]
     assert sorted(np.concatenate(ours).tolist()) == sorted(np.concatenate(plain).tolist())
-    # Sorted by length, the batches of a pool do not interleave.
+    # Batches of a pool are sorted by length, so their lengths do not overlap.
     bounds = sorted((int(lengths[batch].min()), int(lengths[batch].max())) for batch in ours)
     assert all(one[1] <= other[0] for one, other in pairwise(bounds))
     assert padding_share(lengths, ours) <= padding_share(lengths, plain) + 1e-12
@@ -60,8 +62,8 @@ def test_a_pool_holds_what_random_batches_hold(
     assert fresh.batch_indices(steps[-1]).tolist() == ours[-1].tolist()
 
 
-def test_batches_of_a_pool_are_shuffled() -> None:
-    """Else the model would see lengths rise and fall in step with the pools. Odds of failing: 1 in 16!."""
+def test_batches_of_a_pool_are_in_random_order() -> None:
+    """Sorted batches would make lengths rise and fall with steps. Chance of a sorted order is 1 in 16!."""
     lengths = np.arange(1, 65)
     bucketed = Bucketed(lengths, 4, seed=0, pool_batches=16)
     means = [lengths[bucketed.batch_indices(step)].mean() for step in range(16)]
@@ -73,8 +75,8 @@ def tokens_of(batch: np.ndarray, lengths: np.ndarray) -> int:
 
 
 @given(lengths_, st.integers(1, 500), seeds, st.integers(0, 3))
-@example(np.asarray([1, 1, 3, 3, 3]), 6, 0, 0)  # a batch that is not full, of the lengths of one that is
-def test_batches_of_tokens_hold_as_many_examples_as_fit(
+@example(np.asarray([1, 1, 3, 3, 3]), 6, 0, 0)  # an incomplete batch with the lengths of a complete one
+def test_token_batches_hold_as_many_examples_as_fit(
     lengths: np.ndarray, tokens_max: int, seed: int, epoch: int
 ) -> None:
     order = TokenBatches(lengths, tokens_max, seed)
@@ -82,26 +84,26 @@ def test_batches_of_tokens_hold_as_many_examples_as_fit(
     batches = [order.batch_indices(step) for step in steps]
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     assert all(len(batch) == 1 or tokens_of(batch, lengths) <= tokens_max for batch in batches)
-    # Of batches of the same lengths the one that is not full comes last.
+    # Among batches with equal lengths, the incomplete one comes last.
     batches.sort(key=lambda one: (int(lengths[one].max()), int(lengths[one].min()), -len(one)))
     for batch, longer in pairwise(batches):
         assert lengths[batch].max() <= lengths[longer].min()
-        assert (len(batch) + 1) * lengths[longer].min() > tokens_max, "one more would have fitted"
+        assert (len(batch) + 1) * lengths[longer].min() > tokens_max, "another example must not fit"
 
 
-def test_a_step_of_tokens_depends_on_nothing_before_it() -> None:
+def test_token_batch_of_a_step_is_independent_of_earlier_steps() -> None:
     lengths = np.arange(1, 90) % 17 + 1
     steps = [5, 100, 5, 0, 31, 100]
-    one, fresh = TokenBatches(lengths, 60, 3), TokenBatches(lengths, 60, 3)
-    read = [one.batch_indices(step).tolist() for step in steps]
+    batches_, fresh = TokenBatches(lengths, 60, 3), TokenBatches(lengths, 60, 3)
+    read = [batches_.batch_indices(step).tolist() for step in steps]
     assert (read[0], read[1]) == (read[2], read[5])
     assert [fresh.batch_indices(step).tolist() for step in reversed(steps)] == read[::-1]
-    other = TokenBatches(lengths, 60, 4)
-    assert [other.batch_indices(step).tolist() for step in steps] != read
+    reseeded = TokenBatches(lengths, 60, 4)
+    assert [reseeded.batch_indices(step).tolist() for step in steps] != read
 
 
-def test_batches_of_tokens_are_shuffled_and_made_anew_in_every_epoch() -> None:
-    """Odds of failing: two random orders of ten examples of one length or of ten batches are the same."""
+def test_token_batches_are_shuffled_in_every_epoch() -> None:
+    """The test fails by chance if two random orders of ten examples or of ten batches are equal."""
     order = TokenBatches(np.repeat([1, 2], [20, 20]), 8, 0)
     assert len(order) == 3 + 5
     epochs = [[order.batch_indices(epoch * 8 + place) for place in range(8)] for epoch in range(2)]
@@ -110,13 +112,13 @@ def test_batches_of_tokens_are_shuffled_and_made_anew_in_every_epoch() -> None:
     assert not batches[0] & batches[1]
 
 
-def test_order_of_tokens_is_pinned() -> None:
+def test_order_of_token_batches_is_unchanged() -> None:
     order = TokenBatches(np.asarray([3, 1, 2, 2, 5, 1, 9]), 6, 0)
     assert [order.batch_indices(step).tolist() for step in range(5)] == [[2, 0], [6], [4], [1, 5, 3], [2, 0]]
 
 
 @given(lengths_, st.integers(1, 8), st.none() | st.integers(1, 400))
-def test_evaluation_reads_every_example_once_longest_first(
+def test_evaluation_reads_every_example_once_and_long_ones_first(
     lengths: np.ndarray, batch_size: int, tokens_max: int | None
 ) -> None:
     batches = list(evaluation_batches(lengths, batch_size, tokens_max))
@@ -126,10 +128,12 @@ def test_evaluation_reads_every_example_once_longest_first(
     for batch in batches:
         assert 0 < len(batch) <= batch_size
         assert tokens_max is None or len(batch) == 1 or len(batch) * lengths[batch].max() <= tokens_max
-    again = evaluation_batches(lengths, batch_size, tokens_max)
-    assert [batch.tolist() for batch in islice(again, len(batches))] == [batch.tolist() for batch in batches]
+    repeated = evaluation_batches(lengths, batch_size, tokens_max)
+    assert [batch.tolist() for batch in islice(repeated, len(batches))] == [
+        batch.tolist() for batch in batches
+    ]
 
 
-def test_padding_share_by_hand() -> None:
+def test_padding_share_equals_the_hand_computed_value() -> None:
     lengths = np.asarray([1, 3, 4])
     assert padding_share(lengths, [np.asarray([0, 1]), np.asarray([2])]) == pytest.approx(2 / 10)

@@ -1,4 +1,4 @@
-"""Builds tell how far they are, whoever listens; what is built is the same."""
+"""Builds of data report their progress to a listener, and build the same data without one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +12,14 @@ from trainables.data.split import content_hash
 
 
 @contextmanager
-def heard() -> Iterator[list[tuple[str, int, int]]]:
-    shown: list[tuple[str, int, int]] = []
-    with watched_by(Watcher(lambda *each: shown.append(each))):
-        yield shown
+def reports() -> Iterator[list[tuple[str, int, int]]]:
+    progress: list[tuple[str, int, int]] = []
+    with watched_by(Watcher(lambda *each: progress.append(each))):
+        yield progress
 
 
-def test_nothing_is_told_where_nobody_listens() -> None:
-    with heard() as raised:
+def test_build_without_a_listener_reports_nothing() -> None:
+    with reports() as raised:
         report("trees", 1, 2)
     report("trees", 2, 2)
     assert raised == [("trees", 1, 2)]
@@ -27,15 +27,15 @@ def test_nothing_is_told_where_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("name", ["algorithms", "flipflop", "listops", "logical_inference"])
-def test_generators_tell_how_far_they_are_and_build_the_same(name: str) -> None:
-    """In other data than other tests build, since what is kept from there needs no building."""
+def test_generator_reports_progress_and_builds_the_same_data(name: str) -> None:
+    """The data differs from that of other tests, because cached data would not be built again."""
     raw = oracle(name).SMALL | {"data_seed": 1234}
     config, module = task_catalog.task_config(raw), task_catalog.task_module(name)
     split = next(info.name for info in module.splits(config) if not info.streamed)
-    with heard() as raised:
+    with reports() as raised:
         watched = content_hash(module.build(config, split))
     assert raised
-    for what, done, total in raised:
-        assert what.isalpha()
+    for unit, done, total in raised:
+        assert unit.isalpha()
         assert 0 <= done <= total
     assert content_hash(module.build(config, split)) == watched

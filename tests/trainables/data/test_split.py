@@ -28,7 +28,7 @@ def table(examples: list[Row], kind: pa.DataType | None = None) -> pa.Table:
 
 
 @given(rows, st.data())
-def test_batches_against_padding_by_hand(examples: list[Row], data: st.DataObject) -> None:
+def test_batch_equals_padding_by_hand(examples: list[Row], data: st.DataObject) -> None:
     indices = data.draw(st.lists(st.integers(0, len(examples) - 1), min_size=1, max_size=10))
     batch = Split(table(examples), PAD, "").batch(np.asarray(indices))
     longest = max(len(examples[index][0]) for index in indices)
@@ -41,7 +41,7 @@ def test_batches_against_padding_by_hand(examples: list[Row], data: st.DataObjec
 
 
 @given(rows)
-def test_floor_is_what_always_giving_one_answer_scores(examples: list[Row]) -> None:
+def test_floor_is_the_accuracy_of_the_most_frequent_label(examples: list[Row]) -> None:
     split = Split(table(examples), PAD, "")
     labels = [label for _, label in examples]
     assert split.majority_rate == max(np.mean([label == guess for label in labels]) for guess in range(10))
@@ -51,44 +51,44 @@ def test_floor_is_what_always_giving_one_answer_scores(examples: list[Row]) -> N
 
 
 @given(rows, rows)
-def test_equal_hash_means_equal_examples(one: list[Row], other: list[Row]) -> None:
-    assert (content_hash(table(one)) == content_hash(table(other))) == (one == other)
+def test_hash_is_equal_for_equal_examples_only(first: list[Row], second: list[Row]) -> None:
+    assert (content_hash(table(first)) == content_hash(table(second))) == (first == second)
 
 
 @given(rows, rows)
-def test_inputs_of_another_split_are_counted_whatever_their_labels_and_type(
-    one: list[Row], other: list[Row]
-) -> None:
-    ours = Split(table(one), PAD, "")
-    theirs = Split(table([(tokens, 0) for tokens, _ in other], pa.large_list(pa.int32())), PAD, "")
-    assert ours.repeated_in(theirs) == sum(any(tokens == each for each, _ in other) for tokens, _ in one)
-    assert ours.repeated_in(ours) == len(one)
+def test_repeated_inputs_are_counted_independent_of_labels_and_type(one: list[Row], other: list[Row]) -> None:
+    first_split = Split(table(one), PAD, "")
+    second_split = Split(table([(tokens, 0) for tokens, _ in other], pa.large_list(pa.int32())), PAD, "")
+    assert first_split.repeated_in(second_split) == sum(
+        any(tokens == each for each, _ in other) for tokens, _ in one
+    )
+    assert first_split.repeated_in(first_split) == len(one)
 
 
-def test_hash_does_not_see_the_layout() -> None:
+def test_hash_is_independent_of_the_layout() -> None:
     examples: list[Row] = [([7], 3), ([1, 2], 0), ([3], 1)]
     assert content_hash(table(examples, pa.list_(pa.uint8()))) == content_hash(table(examples))
     assert content_hash(table(examples)[1:]) == content_hash(table(examples[1:]))
 
 
-def test_a_mapped_split_is_not_copied(tmp_path: Path) -> None:
+def test_opened_split_is_mapped_and_not_copied(tmp_path: Path) -> None:
     before = pa.total_allocated_bytes()
     split = open_split(task_catalog.task_config(SMALL), "train", tmp_path)
-    again = open_split(task_catalog.task_config(SMALL), "train", tmp_path)
-    assert not again._values.flags.writeable
+    reopened = open_split(task_catalog.task_config(SMALL), "train", tmp_path)
+    assert not reopened._values.flags.writeable
     assert pa.total_allocated_bytes() - before < split._values.nbytes
 
 
-Asked = list[tuple[int, int]]
-asked_rows = st.lists(
+TargetRow = list[tuple[int, int]]
+target_rows = st.lists(
     st.lists(st.tuples(st.integers(0, 98), st.integers(-1, 9)), min_size=1, max_size=9),
     min_size=1,
     max_size=20,
 )
 
 
-def asked_table(examples: list[Asked], steps: list[int] | None = None) -> pa.Table:
-    """Examples of (token, target) pairs."""
+def target_table(examples: list[TargetRow], steps: list[int] | None = None) -> pa.Table:
+    """Return a table of examples with (token, target) pairs."""
     columns = {
         "tokens": pa.array([[t for t, _ in row] for row in examples], type=pa.large_list(pa.uint8())),
         "targets": pa.array([[a for _, a in row] for row in examples], type=pa.large_list(pa.int8())),
@@ -96,10 +96,10 @@ def asked_table(examples: list[Asked], steps: list[int] | None = None) -> pa.Tab
     return pa.table(columns if steps is None else columns | {"steps": pa.array(steps, type=pa.int32())})
 
 
-@given(asked_rows, st.data())
-def test_targets_are_padded_like_their_tokens(examples: list[Asked], data: st.DataObject) -> None:
+@given(target_rows, st.data())
+def test_targets_are_padded_like_their_tokens(examples: list[TargetRow], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(examples) - 1))
-    table = asked_table(examples, steps=list(range(len(examples))))[first:]
+    table = target_table(examples, steps=list(range(len(examples))))[first:]
     indices = data.draw(st.lists(st.integers(0, len(examples) - first - 1), min_size=1, max_size=10))
     batch = Split(table, PAD, "").batch(np.asarray(indices))
     for row, index in enumerate(indices):
@@ -111,32 +111,32 @@ def test_targets_are_padded_like_their_tokens(examples: list[Asked], data: st.Da
     assert batch.steps.tolist() == [first + index for index in indices]
 
 
-def test_floor_of_targets_counts_what_is_asked() -> None:
-    split = Split(asked_table([[(1, -1), (2, 3), (4, 0)], [(5, 3)]]), PAD, "")
+def test_floor_of_targets_counts_labelled_positions() -> None:
+    split = Split(target_table([[(1, -1), (2, 3), (4, 0)], [(5, 3)]]), PAD, "")
     assert len(split) == 2
     assert split.label_histogram == {0: 1, 3: 2}
     assert split.majority_rate == 2 / 3
 
 
-@given(asked_rows, asked_rows)
-def test_equal_hash_means_equal_targets(one: list[Asked], other: list[Asked]) -> None:
-    assert (content_hash(asked_table(one)) == content_hash(asked_table(other))) == (one == other)
+@given(target_rows, target_rows)
+def test_hash_is_equal_for_equal_targets_only(first: list[TargetRow], second: list[TargetRow]) -> None:
+    assert (content_hash(target_table(first)) == content_hash(target_table(second))) == (first == second)
 
 
-def test_hash_sees_steps_and_kind() -> None:
-    row: Asked = [(1, 0)]
+def test_hash_depends_on_steps_and_kind() -> None:
+    row: TargetRow = [(1, 0)]
     hashes = [
-        content_hash(asked_table([row])),
-        content_hash(asked_table([row], steps=[1])),
-        content_hash(asked_table([row], steps=[2])),
+        content_hash(target_table([row])),
+        content_hash(target_table([row], steps=[1])),
+        content_hash(target_table([row], steps=[2])),
         content_hash(table([([1], 0)])),
     ]
     assert len(set(hashes)) == 4
-    assert content_hash(asked_table([row, row], [1, 2])[1:]) == hashes[2]
+    assert content_hash(target_table([row, row], [1, 2])[1:]) == hashes[2]
 
 
-Asking = tuple[list[int], list[int]]
-asking_rows = st.lists(
+AnswerRow = tuple[list[int], list[int]]
+answer_rows = st.lists(
     st.tuples(
         st.lists(st.integers(0, 98), min_size=1, max_size=5),
         st.lists(st.integers(0, 70_000), max_size=4),
@@ -147,8 +147,8 @@ asking_rows = st.lists(
 END = 70_001
 
 
-def answer_table(examples: list[Asking], kind: pa.DataType | None = None) -> pa.Table:
-    """Examples of (tokens, answer)."""
+def answer_table(examples: list[AnswerRow], kind: pa.DataType | None = None) -> pa.Table:
+    """Return a table of examples with (tokens, answer)."""
     columns = {
         "tokens": pa.array([tokens for tokens, _ in examples], type=pa.large_list(pa.uint8())),
         "answer": pa.array([answer for _, answer in examples], type=kind or pa.large_list(pa.uint32())),
@@ -156,8 +156,8 @@ def answer_table(examples: list[Asking], kind: pa.DataType | None = None) -> pa.
     return pa.table(columns)
 
 
-@given(asking_rows, st.data())
-def test_answers_have_an_end_and_padding_of_their_own(examples: list[Asking], data: st.DataObject) -> None:
+@given(answer_rows, st.data())
+def test_answers_have_an_end_and_padding(examples: list[AnswerRow], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(examples) - 1))
     split = Split(answer_table(examples)[first:], PAD, "", END)
     indices = data.draw(st.lists(st.integers(0, len(examples) - first - 1), min_size=1, max_size=10))
@@ -171,14 +171,14 @@ def test_answers_have_an_end_and_padding_of_their_own(examples: list[Asking], da
     assert batch.mask.sum(1).tolist() == [len(tokens) for tokens, _ in chosen]
 
 
-@given(asking_rows)
-def test_an_example_takes_the_room_of_its_longer_side(examples: list[Asking]) -> None:
+@given(answer_rows)
+def test_example_length_is_that_of_the_longer_part(examples: list[AnswerRow]) -> None:
     split = Split(answer_table(examples), PAD, "", END)
     assert split.sizes.tolist() == [max(len(tokens), len(answer) + 1) for tokens, answer in examples]
 
 
-@given(asking_rows)
-def test_floor_of_answers_is_that_of_the_commonest_whole_one(examples: list[Asking]) -> None:
+@given(answer_rows)
+def test_floor_of_answers_is_the_share_of_the_most_frequent_answer(examples: list[AnswerRow]) -> None:
     split = Split(answer_table(examples), PAD, "")
     answers = [answer for _, answer in examples]
     assert split.majority_rate == max(answers.count(answer) for answer in answers) / len(answers)
@@ -186,16 +186,16 @@ def test_floor_of_answers_is_that_of_the_commonest_whole_one(examples: list[Aski
     assert split.label_histogram == {token: flat.count(token) for token in sorted(set(flat))}
 
 
-@given(asking_rows, asking_rows)
-def test_equal_hash_means_equal_answers(one: list[Asking], other: list[Asking]) -> None:
-    same = content_hash(answer_table(one)) == content_hash(answer_table(other))
-    assert same == (one == other)
+@given(answer_rows, answer_rows)
+def test_hash_is_equal_for_equal_answers_only(first: list[AnswerRow], second: list[AnswerRow]) -> None:
+    same = content_hash(answer_table(first)) == content_hash(answer_table(second))
+    assert same == (first == second)
 
 
-def test_hash_sees_where_answers_end_but_not_their_layout() -> None:
+def test_hash_depends_on_ends_of_answers_and_not_on_the_layout() -> None:
     hashes = {content_hash(answer_table(rows)) for rows in ([([1], [2]), ([1], [])], [([1], []), ([1], [2])])}
     assert len(hashes) == 2
-    rows: list[Asking] = [([1], [2, 3]), ([4], []), ([5], [6])]
+    rows: list[AnswerRow] = [([1], [2, 3]), ([4], []), ([5], [6])]
     small = answer_table(rows, pa.list_(pa.uint8()))
     assert content_hash(small) == content_hash(answer_table(rows))
     assert content_hash(small[1:]) == content_hash(answer_table(rows[1:]))

@@ -1,4 +1,4 @@
-"""Splits on disk: built once, whole or not there, and one clear error where the disk refuses."""
+"""Stored splits are built once, completely or not at all, and storage failures raise clear errors."""
 
 import errno
 import json
@@ -33,97 +33,101 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the splits that have been built."""
-    made: list[str] = []
+    """Names of the built splits, in order."""
+    names: list[str] = []
     real = listops.build
-    monkeypatch.setattr(listops, "build", lambda config, split: (made.append(split), real(config, split))[1])
-    return made
+    monkeypatch.setattr(listops, "build", lambda config, split: (names.append(split), real(config, split))[1])
+    return names
 
 
-def left(folder: Path) -> set[str]:
+def file_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_only_what_is_asked_for_is_built_and_only_once(tmp_path: Path, builds: list[str]) -> None:
+def test_requested_split_is_built_once(tmp_path: Path, builds: list[str]) -> None:
     first = open_split(CONFIG, "train", tmp_path)
-    again = open_split(CONFIG, "train", tmp_path)
+    reopened = open_split(CONFIG, "train", tmp_path)
     assert builds == ["train"]
-    assert first.content_hash == again.content_hash
+    assert first.content_hash == reopened.content_hash
     assert first.verify()
-    assert again.verify()
-    assert left(split_path(CONFIG, "train", tmp_path).parent) == {"train.arrow", "train.json", "train.lock"}
+    assert reopened.verify()
+    assert file_names(split_path(CONFIG, "train", tmp_path).parent) == {
+        "train.arrow",
+        "train.json",
+        "train.lock",
+    }
 
 
-def test_a_whole_copy_is_read_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A data set shared by a team is mounted read-only."""
+def test_complete_split_is_read_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A team may mount a shared data set read-only."""
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
-    before = left(split_path(CONFIG, "valid", tmp_path).parent)
+    before = file_names(split_path(CONFIG, "valid", tmp_path).parent)
     monkeypatch.setattr(store, "locked", None)
     open_split(CONFIG, "valid", tmp_path)
-    assert left(split_path(CONFIG, "valid", tmp_path).parent) == before
+    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == before
 
 
-def test_settings_and_version_make_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = task_catalog.task_config(SMALL | {"train_length_max": 60})
-    places = {split_path(CONFIG, "train", tmp_path), split_path(other, "train", tmp_path)}
+def test_path_depends_on_settings_and_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other_config = task_catalog.task_config(SMALL | {"train_length_max": 60})
+    places = {split_path(CONFIG, "train", tmp_path), split_path(other_config, "train", tmp_path)}
     monkeypatch.setattr(listops, "VERSION", listops.VERSION + 1)
     assert len(places | {split_path(CONFIG, "train", tmp_path)}) == 3
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def other_seal(path: Path) -> None:
+def replace_seal(path: Path) -> None:
     seal = json.loads(path.with_suffix(".json").read_text())
     path.with_suffix(".json").write_text(json.dumps(seal | {"content_hash": "0" * 32}))
 
 
-def torn_seal(path: Path) -> None:
+def truncate_seal(path: Path) -> None:
     path.with_suffix(".json").write_text('{"bytes": 3')
 
 
-def seal_of_nothing(path: Path) -> None:
+def write_empty_seal(path: Path) -> None:
     path.with_suffix(".json").write_text("[]")
 
 
-def zeros(path: Path) -> None:
+def overwrite_with_zeros(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def emptied(path: Path) -> None:
+def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-DAMAGES = [cut, emptied, other_seal, torn_seal, seal_of_nothing, zeros]
+DAMAGES = [truncate, empty, replace_seal, truncate_seal, write_empty_seal, overwrite_with_zeros]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_copy_is_built_again(
+def test_damaged_split_is_built_again(
     damage: Callable[[Path], None], tmp_path: Path, builds: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = open_split(CONFIG, "valid", tmp_path).content_hash
+    content_hash = open_split(CONFIG, "valid", tmp_path).content_hash
     damage(split_path(CONFIG, "valid", tmp_path))
     with caplog.at_level(logging.WARNING):
-        again = open_split(CONFIG, "valid", tmp_path)
+        rebuilt = open_split(CONFIG, "valid", tmp_path)
     assert caplog.text.count("valid.arrow is damaged (") == 1
     assert "building it again" in caplog.text
     assert builds == ["valid", "valid"]
-    assert again.content_hash == whole
-    assert again.verify()
+    assert rebuilt.content_hash == content_hash
+    assert rebuilt.verify()
 
 
 @pytest.mark.parametrize("suffix", [".arrow", ".json"])
-def test_a_missing_part_is_built_again(suffix: str, tmp_path: Path, builds: list[str]) -> None:
+def test_split_with_a_missing_file_is_built_again(suffix: str, tmp_path: Path, builds: list[str]) -> None:
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(suffix).unlink()
     open_split(CONFIG, "valid", tmp_path)
     assert builds == ["valid", "valid"]
 
 
-def flipped(path: Path, at: int) -> None:
-    """One bit of a file is another, and its time of modification the same."""
+def flip_bit(path: Path, at: int) -> None:
+    """Flip a bit of a file without changing its modification time."""
     state = path.stat()
     content = bytearray(path.read_bytes())
     content[at // 8] ^= 1 << at % 8
@@ -133,81 +137,81 @@ def flipped(path: Path, at: int) -> None:
 
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), suffix=st.sampled_from([".arrow", ".json"]))
-def test_no_flipped_bit_is_trained_on(data: st.DataObject, suffix: str, tmp_path: Path) -> None:
-    """Whatever bit: the split is what was built, be it built again."""
-    whole = open_split(CONFIG, "valid", tmp_path)
-    sound = whole.content_hash, whole.batch(np.arange(len(whole))).tokens
+def test_flipped_bit_never_changes_the_opened_split(data: st.DataObject, suffix: str, tmp_path: Path) -> None:
+    """For any flipped bit, the opened split equals the original, rebuilt if necessary."""
+    original = open_split(CONFIG, "valid", tmp_path)
+    sound = original.content_hash, original.batch(np.arange(len(original))).tokens
     file = split_path(CONFIG, "valid", tmp_path).with_suffix(suffix)
     before = file.read_bytes()
-    flipped(file, data.draw(st.integers(0, 8 * len(before) - 1)))
+    flip_bit(file, data.draw(st.integers(0, 8 * len(before) - 1)))
     if suffix == ".arrow":
         table, fault = store.open_sealed(file)
         assert table is None
         assert fault.startswith("digest must be ")
-    again = open_split(CONFIG, "valid", tmp_path)
-    assert again.content_hash == sound[0]
-    assert again.verify()
-    assert again.batch(np.arange(len(again))).tokens.equal(sound[1])
+    reopened = open_split(CONFIG, "valid", tmp_path)
+    assert reopened.content_hash == sound[0]
+    assert reopened.verify()
+    assert reopened.batch(np.arange(len(reopened))).tokens.equal(sound[1])
 
 
-def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
+def test_full_disk_raises_an_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: int) -> None:
+    def raise_disk_full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", raise_disk_full)
         with pytest.raises(DataError, match="free space"):
             open_split(CONFIG, "valid", tmp_path)
-    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.lock"}
+    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.lock"}
     assert open_split(CONFIG, "valid", tmp_path).verify()
 
 
-def test_a_data_dir_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
+def test_impossible_data_folder_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="--data"):
         open_split(CONFIG, "valid", tmp_path / "file")
 
 
-def test_a_source_that_cannot_be_read_is_no_fault_of_the_data_dir(
+def test_unreadable_source_error_does_not_blame_the_data_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
+    def raise_permission_error(*_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "originals")
 
-    monkeypatch.setattr(listops, "build", refused)
+    monkeypatch.setattr(listops, "build", raise_permission_error)
     with pytest.raises(ValueError, match="files that listops reads"):
         open_split(CONFIG, "valid", tmp_path)
 
 
-def test_a_source_that_changes_while_it_is_read_is_refused(
+def test_source_that_changes_during_the_build_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read may be neither the old nor the new files."""
+    """The data read may be a mixture of old and new files."""
     contents = iter(("old", "new", "new", "new", "new"))
     monkeypatch.setattr(listops, "source_digest", lambda _: next(contents), raising=False)
     with pytest.raises(ValueError, match="that listops reads"):
         open_split(CONFIG, "valid", tmp_path)
     (folder,) = (tmp_path / "listops").iterdir()
-    assert left(folder) == {"valid.lock"}
+    assert file_names(folder) == {"valid.lock"}
     assert open_split(CONFIG, "valid", tmp_path).verify()
 
 
-def test_a_split_without_examples_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = listops.build
-    monkeypatch.setattr(listops, "build", lambda *given: whole(*given).slice(0, 0))
+def test_split_without_examples_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = listops.build
+    monkeypatch.setattr(listops, "build", lambda *given: build(*given).slice(0, 0))
     with pytest.raises(ValueError, match="the split valid of listops"):
         open_split(CONFIG, "valid", tmp_path)
 
 
-def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+def test_unknown_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"listops has no split 'test'\. Known:"):
         open_split(CONFIG, "test", tmp_path)
-    assert left(tmp_path) == set()
+    assert file_names(tmp_path) == set()
 
 
-def test_many_at_once_end_with_one_copy(tmp_path: Path, builds: list[str]) -> None:
+def test_concurrent_threads_build_one_copy(tmp_path: Path, builds: list[str]) -> None:
     start = threading.Barrier(4)
     hashes: list[str] = []
 
@@ -226,36 +230,42 @@ def test_many_at_once_end_with_one_copy(tmp_path: Path, builds: list[str]) -> No
 
 
 @pytest.mark.slow
-def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
+def test_concurrent_processes_build_one_valid_copy(tmp_path: Path) -> None:
     workers = [Forked(open_valid, tmp_path) for _ in range(2)]
     answers = [worker.communicate()[0].strip() for worker in workers]
     split = open_split(CONFIG, "valid", tmp_path)
     assert answers == [split.content_hash] * 2
     assert split.verify()
-    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
+    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == {
+        "valid.arrow",
+        "valid.json",
+        "valid.lock",
+    }
 
 
-def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To whoever watches, else in the log; and builds when the other has gone without a result."""
+def test_waiting_process_reports_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report goes to a listener, else to the log; the process builds if the other one fails."""
     monkeypatch.setattr(store, "WAIT_SHOWN_S", 0.1)
     path = split_path(CONFIG, "valid", tmp_path)
     path.parent.mkdir(parents=True)
     for watched in (False, True):
         heard = threading.Event()
-        shown: list[str] = []
+        messages: list[str] = []
 
-        def hear(text: str, shown: list[str] = shown, heard: threading.Event = heard) -> None:
-            shown.append(text)
+        def receive(text: str, messages: list[str] = messages, heard: threading.Event = heard) -> None:
+            messages.append(text)
             heard.set()
 
-        monkeypatch.setattr(store.LOG, "warning", lambda _, text, hear=hear: hear(text))
+        monkeypatch.setattr(store.LOG, "warning", lambda _, text, receive=receive: receive(text))
         with locked(path.with_suffix(".lock"), 0.0, print):
-            waiting = threading.Thread(target=open_watched, args=(tmp_path, hear if watched else None))
+            waiting = threading.Thread(target=open_watched, args=(tmp_path, receive if watched else None))
             waiting.start()
             assert heard.wait(60)
             assert not path.exists()
         waiting.join()
-        assert shown == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]
+        assert messages == [
+            f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"
+        ]
         assert open_split(CONFIG, "valid", tmp_path).verify()
         path.unlink()
 
@@ -267,13 +277,15 @@ def open_watched(data_dir: Path, on_wait: Callable[[str], None] | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_killed_builder_leaves_nothing_that_is_trusted(
-    call: int, tmp_path: Path, builds: list[str]
-) -> None:
-    """Killed while it brings the data, its folder or the seal to the disk; the lock dies with it."""
+def test_files_of_a_killed_builder_are_not_used(call: int, tmp_path: Path, builds: list[str]) -> None:
+    """The builder is killed while it writes the data, the folder or the seal; its lock ends with it."""
     builder = Forked(open_valid, tmp_path, call)
     builder.communicate()
     assert builder.returncode == -signal.SIGKILL
     assert open_split(CONFIG, "valid", tmp_path).verify()
     assert builds == ["valid"]
-    assert left(split_path(CONFIG, "valid", tmp_path).parent) == {"valid.arrow", "valid.json", "valid.lock"}
+    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == {
+        "valid.arrow",
+        "valid.json",
+        "valid.lock",
+    }

@@ -7,7 +7,7 @@ from trainables.types import NOT_ASKED, TaskShape
 
 
 @given(st.integers(2, 30), st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**40), st.data())
-def test_random_inputs_are_like_those_of_the_task(
+def test_synthetic_inputs_match_the_task(
     vocabulary: int, n: int, length: int, seed: int, data: st.DataObject
 ) -> None:
     pad = data.draw(st.integers(0, vocabulary - 1))
@@ -25,14 +25,14 @@ def test_random_inputs_are_like_those_of_the_task(
     assert torch.equal(synthetic_batch(shape, n, length, seed).tokens, batch.tokens)
 
 
-def test_every_word_comes_up_but_padding() -> None:
+def test_synthetic_inputs_contain_every_word_except_padding() -> None:
     batch = synthetic_batch(TaskShape("classify", 5, 2, 2, 100), 20, 100, seed=0)
     assert set(batch.tokens[batch.mask].tolist()) == {0, 1, 3, 4}
     assert set(batch.labels.tolist()) == {0, 1}
 
 
 @given(st.integers(5, 30), st.integers(1, 6), st.integers(0, 2**40))
-def test_a_pair_has_one_separator_between_two_sentences(length: int, n: int, seed: int) -> None:
+def test_synthetic_pair_has_one_separator_between_two_sentences(length: int, n: int, seed: int) -> None:
     shape = TaskShape("pair", 6, 3, pad_id=0, length_max=99, separator_id=4)
     batch = synthetic_batch(shape, n, length, seed)
     assert ((batch.tokens == 4).sum(1) == 1).all()
@@ -41,13 +41,13 @@ def test_a_pair_has_one_separator_between_two_sentences(length: int, n: int, see
     assert (middle <= batch.mask.sum(1) - 2).all()
 
 
-def test_every_real_position_is_asked() -> None:
+def test_every_position_without_padding_has_a_label() -> None:
     batch = synthetic_batch(TaskShape("positions", 6, 3, pad_id=0, length_max=99), 50, 9, seed=0)
     assert torch.equal(batch.labels != NOT_ASKED, batch.mask)
     assert set(batch.labels[batch.mask].tolist()) == {0, 1, 2}
 
 
-def test_steps_are_told_where_the_task_tells_them() -> None:
+def test_synthetic_batch_has_steps_if_the_task_has_steps() -> None:
     shape = TaskShape("positions", 6, 3, pad_id=0, length_max=99, steps_max=6)
     batch = synthetic_batch(shape, 50, 9, seed=0)
     assert batch.steps is not None
@@ -58,7 +58,7 @@ def test_steps_are_told_where_the_task_tells_them() -> None:
 
 
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 12), st.booleans(), st.integers(0, 2**40))
-def test_answers_end_once_and_are_no_longer_than_in_training(
+def test_synthetic_answers_end_once_within_the_longest_answer(
     length: int, n: int, longest: int, shared: bool, seed: int
 ) -> None:
     shape = TaskShape(
@@ -77,7 +77,7 @@ def test_answers_end_once_and_are_no_longer_than_in_training(
     assert (lengths <= longest).all()
     assert (lengths >= min(2, longest)).all()
     by_input = lengths[batch.mask.sum(1).argsort()]
-    assert (by_input.diff() >= 0).all(), "longer inputs have no shorter answers"
+    assert (by_input.diff() >= 0).all(), "longer inputs must not have shorter answers"
     assert length < 20 or lengths[0] == longest
     assert torch.equal(batch.labels != NOT_ASKED, torch.arange(batch.labels.shape[1]) < lengths[:, None])
     assert not (shared and (batch.labels == 0).any())

@@ -1,4 +1,4 @@
-"""Decoding with real models: caches, batches and teacher forcing tell the same story."""
+"""Decoding with real models agrees between caches, batches and teacher forcing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,18 +25,18 @@ WIDTH = 12
 
 
 def build(raw: dict[str, Any]) -> Any:
-    """In float64, and so that depths differ."""
+    """Build a model in float64 whose depths differ between inputs."""
     model = build_model(having(raw, width=WIDTH), SHAPE, SEED).double()
     enliven(model, 6.0)
     return model
 
 
-def different() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Arms of one change whose decoder computes what none before does: others concern training or encoder.
+def distinct_decoders() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield arms with one change whose decoder computes other states than all earlier arms.
 
-    Not merged ones: what is decoded must differ from input to input, which more changes may undo.
+    Changes are not merged, because answers must depend on the input, which more changes may undo.
     """
-    seen = set()
+    known_states = set()
     writers = [name for name in MODELS if MODELS[name]().every_writing()]
     arms = {
         f"{name}, {label}": raw
@@ -47,28 +47,30 @@ def different() -> Iterator[tuple[str, dict[str, Any]]]:
         decoder = build(raw).eval().decoder
         with torch.no_grad():
             states = decoder(*full(WIDTH)).states
-        if (found := tuple(states.flatten().tolist())) not in seen and hasattr(decoder, "extend"):
-            seen.add(found)
+        if (states_key := tuple(states.flatten().tolist())) not in known_states and hasattr(
+            decoder, "extend"
+        ):
+            known_states.add(states_key)
             yield label, raw
 
 
-CACHING = dict(different())
-every_cache = pytest.mark.parametrize("raw", CACHING.values(), ids=CACHING)
+CACHED_DECODERS = dict(distinct_decoders())
+every_cache = pytest.mark.parametrize("raw", CACHED_DECODERS.values(), ids=CACHED_DECODERS)
 
 
-def settings(**more: Any) -> TrainConfig:
-    return train_config({"steps": 1, "decode_length_max": 9} | more)
+def settings(**options: Any) -> TrainConfig:
+    return train_config({"steps": 1, "decode_length_max": 9} | options)
 
 
-def undecided(raw: dict[str, Any]) -> Any:
-    """A model whose answers depend on the input and do not end at once."""
+def model_with_varied_answers(raw: dict[str, Any]) -> Any:
+    """Build a model whose answers depend on the input and do not end at once."""
     model = build(raw).eval()
     model.embedding.weight.data.mul_(50.0)
     model.answer.embedding.weight.data.mul_(50.0)
     for name, parameter in model.named_parameters():
         if name.endswith(("attention.value.weight", "recall.attention.output.weight")):
             parameter.data.mul_(3.0)
-        if name.endswith(("recall.value.weight", "recall.output.weight")):  # of experts, which begin small
+        if name.endswith(("recall.value.weight", "recall.output.weight")):  # weights of experts start small
             parameter.data.mul_(6.0)
     model.readout.outer.weight.data.mul_(10.0)
     model.readout.outer.bias.data[SHAPE.end_id] += 2.0
@@ -76,26 +78,26 @@ def undecided(raw: dict[str, Any]) -> Any:
 
 
 @every_cache
-def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) -> None:
-    """With hypotheses that change places and inputs that leave on the way."""
+def test_decoder_states_are_the_same_token_by_token(raw: dict[str, Any]) -> None:
+    """Hypotheses change places, and inputs finish, between tokens."""
     decoder = build(raw).eval().decoder
     for name, parameter in decoder.named_parameters():
-        if name.endswith("offsets.weight"):  # which begin at zero
+        if name.endswith("offsets.weight"):  # offsets start at zero
             parameter.data.normal_(generator=torch.Generator().manual_seed(1))
     y, _, memory, memory_mask = full(WIDTH)
     source = torch.tensor([0, 0, 1, 1, 2, 2])
     written = torch.cat((y, full(WIDTH, seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
     past = decoder.begin(memory, memory_mask, width=2, length_max=LENGTH + 5)
-    found: list[Tensor] = []  # of each token since hypotheses last changed
+    found: list[Tensor] = []  # states of the tokens since the last change of hypotheses
     with torch.no_grad():
         for t in range(LENGTH):
             states, past = decoder.extend(written[:, t], past)
             found.append(states)
             if t in (0, 2, 4, LENGTH - 1):
                 everything = torch.ones(written.shape[0], t + 1, dtype=torch.bool)
-                whole = decoder(written[:, : t + 1], everything, memory[source], memory_mask[source])
-                torch.testing.assert_close(states, whole.pooled)
-                torch.testing.assert_close(torch.stack(found, 1), whole.states[:, t + 1 - len(found) :])
+                expected = decoder(written[:, : t + 1], everything, memory[source], memory_mask[source])
+                torch.testing.assert_close(states, expected.pooled)
+                torch.testing.assert_close(torch.stack(found, 1), expected.states[:, t + 1 - len(found) :])
                 found.clear()
             if t == 2:
                 rows = torch.tensor([1, 0, 3, 3, 4, 4])
@@ -106,8 +108,8 @@ def test_a_token_at_a_time_gives_the_states_of_the_whole(raw: dict[str, Any]) ->
 
 
 @every_cache
-def test_tokens_that_have_halted_cost_no_layer(raw: dict[str, Any]) -> None:
-    """As many layers are run on single tokens as on the whole answer, in which who halts leaves."""
+def test_halted_tokens_run_no_layer(raw: dict[str, Any]) -> None:
+    """Decoding token by token runs as many layers as decoding the whole answer with early exit."""
     decoder = build(raw).eval().decoder
     y, y_mask, memory, memory_mask = full(WIDTH)
     run: list[int] = []
@@ -123,18 +125,23 @@ def test_tokens_that_have_halted_cost_no_layer(raw: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("raw", "beam_size"),
-    [pytest.param(raw, (1, 4)[number % 2], id=label) for number, (label, raw) in enumerate(CACHING.items())],
+    [
+        pytest.param(raw, (1, 4)[number % 2], id=label)
+        for number, (label, raw) in enumerate(CACHED_DECODERS.items())
+    ],
 )
-def test_decoding_from_a_cache_is_decoding_anew(
+def test_decoding_with_a_cache_equals_decoding_without(
     raw: dict[str, Any], beam_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, batch = undecided(raw), synthetic_batch(SHAPE, 4, 9, seed=5)
+    model, batch = model_with_varied_answers(raw), synthetic_batch(SHAPE, 4, 9, seed=5)
     config = settings(beam_size=beam_size, length_penalty=1.0, decode_length_max=5)
     fast = answers(model, batch, config)
-    assert len({tuple(answer) for answer in fast}) > 1, "answers that are all alike would prove little"
+    assert len({tuple(answer) for answer in fast}) > 1, "the test needs different answers"
     parts = (batch.tokens, batch.mask, batch.labels)
-    alone = [answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)]
-    assert alone == fast
+    single_answers = [
+        answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)
+    ]
+    assert single_answers == fast
     monkeypatch.setattr(
         "trainables.decoding.search.hypotheses_of",
         lambda model, memory, mask, width, _: Recomputing(model, memory, mask, width),
@@ -143,22 +150,22 @@ def test_decoding_from_a_cache_is_decoding_anew(
 
 
 @pytest.mark.parametrize("name", ["transformer", "universal"])
-def test_what_greedy_decoding_writes_is_what_teacher_forcing_would_have_said(name: str) -> None:
+def test_greedy_decoding_equals_teacher_forcing(name: str) -> None:
     raw = {"name": name, "width": WIDTH, "heads": 2}
-    model, batch = undecided(raw), synthetic_batch(SHAPE, 8, 9, seed=4)
-    found = answers(model, batch, settings())
-    assert {len(answer) for answer in found} != {8}
+    model, batch = model_with_varied_answers(raw), synthetic_batch(SHAPE, 8, 9, seed=4)
+    answers_ = answers(model, batch, settings())
+    assert {len(answer) for answer in answers_} != {8}
     labels = torch.full((8, 9), NOT_ASKED)
-    for row, answer in enumerate(found):
+    for row, answer in enumerate(answers_):
         labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
     forced = model(Batch(batch.tokens, batch.mask, labels)).shares["accuracy_whole"]
-    ended = torch.tensor([len(answer) < 8 for answer in found])
+    ended = torch.tensor([len(answer) < 8 for answer in answers_])
     assert forced[ended].all()
 
 
-def test_length_is_limited_by_twice_the_longest_training_answer() -> None:
+def test_answers_have_at_most_twice_the_length_of_training_answers() -> None:
     model, batch = (
-        undecided({"name": "transformer", "width": WIDTH, "heads": 2}),
+        model_with_varied_answers({"name": "transformer", "width": WIDTH, "heads": 2}),
         synthetic_batch(SHAPE, 2, 9, 4),
     )
     model.readout.outer.bias.data[SHAPE.end_id] = -1e9
@@ -168,27 +175,27 @@ def test_length_is_limited_by_twice_the_longest_training_answer() -> None:
     assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
 
 
-def test_all_published_decoders_have_a_cache() -> None:
-    assert {raw["name"] for raw in CACHING.values()} >= {"transformer", "universal", "sut"}
+def test_published_decoders_have_a_cache() -> None:
+    assert {raw["name"] for raw in CACHED_DECODERS.values()} >= {"transformer", "universal", "sut"}
 
 
-def test_a_decoder_without_a_cache_writes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoder_without_a_cache_recomputes_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {"name": "transformer", "width": WIDTH, "heads": 2}
-    model, memory = undecided(raw), full(WIDTH)[2:]
+    model, memory = model_with_varied_answers(raw), full(WIDTH)[2:]
     assert isinstance(hypotheses_of(model, *memory, 1, 5), Cached)
     monkeypatch.delattr(catalog.load("models", "transformer").Decoder, "extend")
     assert isinstance(hypotheses_of(model, *memory, 1, 5), Recomputing)
     assert model_config(raw) == model.encoder.config
 
 
-def test_beams_find_answers_at_least_as_probable_as_greedy_decoding() -> None:
-    """On the whole; a single input may fare worse."""
-    model = undecided({"name": "universal", "width": WIDTH, "heads": 2})
+def test_beam_search_finds_answers_as_probable_as_greedy_decoding() -> None:
+    """The property holds for the sum over inputs; beam search may be worse for a single input."""
+    model = model_with_varied_answers({"name": "universal", "width": WIDTH, "heads": 2})
     batch = synthetic_batch(SHAPE, 20, 9, 4)
 
-    def log_probability(found: list[list[int]]) -> Tensor:
+    def log_probability(answers_: list[list[int]]) -> Tensor:
         labels = torch.full((20, 9), NOT_ASKED)
-        for row, answer in enumerate(found):
+        for row, answer in enumerate(answers_):
             labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
         output = model(Batch(batch.tokens, batch.mask, labels))
         return -(output.loss * output.counts).sum().detach()

@@ -1,4 +1,4 @@
-"""Greedy decoding and beam search against enumeration of every answer."""
+"""Greedy decoding and beam search equal an enumeration of all answers."""
 
 from itertools import product
 
@@ -15,8 +15,8 @@ END = 0
 CPU = torch.device("cpu")
 
 
-class Table:
-    """Log-probabilities that depend on the input and on all that was written, from random numbers."""
+class RandomDecoder:
+    """A decoder with random log-probabilities that depend on the input and all written tokens."""
 
     def __init__(self, inputs: list[int], classes: int, width: int = 1, flat: bool = False) -> None:
         self.classes, self.width, self.flat = classes, width, flat
@@ -36,7 +36,7 @@ class Table:
 
     def reorder(self, rows: Tensor) -> None:
         for place, row in enumerate(rows.tolist()):
-            assert row // self.width == place // self.width, "a hypothesis stays with its input"
+            assert row // self.width == place // self.width, "a hypothesis must stay with its input"
         self.rows = [self.rows[row] for row in rows.tolist()]
 
     def keep(self, inputs: Tensor) -> None:
@@ -45,7 +45,7 @@ class Table:
         ]
 
     def score(self, number: int, answer: list[int]) -> float:
-        """Log-probability of a whole answer, its end included."""
+        """Return the log-probability of a whole answer with its end."""
         total, row = 0.0, (number, END)
         for token in [*answer, END]:
             total += float(self.log_p(row)[token])
@@ -59,32 +59,32 @@ def every_answer(classes: int, length_max: int) -> list[list[int]]:
 
 
 def search(inputs: list[int], classes: int, length_max: int, beam: int, penalty: float) -> list[list[int]]:
-    table = Table(inputs, classes, beam)
+    table = RandomDecoder(inputs, classes, beam)
     return beam_search(table, len(inputs), END, length_max, CPU, beam_size=beam, length_penalty=penalty)
 
 
 @examples(25)
 @given(st.integers(0, 10**6), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
-def test_a_beam_of_all_answers_finds_the_best(
+def test_beam_with_all_answers_finds_the_best_answer(
     seed: int, classes: int, length_max: int, penalty: float
 ) -> None:
     answers = every_answer(classes, length_max)
     inputs = [seed, seed + 1]
-    found = search(inputs, classes, length_max, len(answers), penalty)
-    for number, answer in zip(inputs, found, strict=True):
-        table = Table([number], classes)
+    results = search(inputs, classes, length_max, len(answers), penalty)
+    for number, answer in zip(inputs, results, strict=True):
+        table = RandomDecoder([number], classes)
         best = max(answers, key=lambda each: table.score(number, each) / (len(each) + 1) ** penalty)
         assert answer == best
 
 
 @examples(25)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(2, 9), st.integers(1, 7))
-def test_greedy_takes_the_most_probable_token_each_time(
+def test_greedy_decoding_takes_the_most_probable_token(
     inputs: list[int], classes: int, length_max: int
 ) -> None:
-    table = Table(inputs, classes)
-    found = greedy(table, len(inputs), END, length_max, CPU)
-    for number, answer in zip(inputs, found, strict=True):
+    table = RandomDecoder(inputs, classes)
+    results = greedy(table, len(inputs), END, length_max, CPU)
+    for number, answer in zip(inputs, results, strict=True):
         expected: list[int] = []
         while len(expected) < length_max - 1:
             token = int(table.log_p((number, END, *expected)).argmax())
@@ -92,20 +92,22 @@ def test_greedy_takes_the_most_probable_token_each_time(
                 break
             expected.append(token)
         assert answer == expected
-    assert search(inputs, classes, length_max, 1, 0.7) == found
-    # Whoever has ended costs nothing any more.
-    lengths = [min(len(answer) + 1, length_max - 1) for answer in found]
+    assert search(inputs, classes, length_max, 1, 0.7) == results
+    # Finished inputs need no further tokens.
+    lengths = [min(len(answer) + 1, length_max - 1) for answer in results]
     assert sum(table.work) == sum(lengths)
 
 
-def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty: float) -> list[int]:
-    """One input alone, with lists and sorting."""
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
+def beam_search_by_lists(
+    table: RandomDecoder, number: int, length_max: int, beam: int, penalty: float
+) -> list[int]:
+    """Search for one input with lists and sorting."""
+    unfinished: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, length_max + 1):
         continued = [
             (score + float(log_p), [*answer, token])
-            for score, answer in live
+            for score, answer in unfinished
             for token, log_p in enumerate(table.log_p((number, END, *answer)))
             if token == END or length < length_max
         ]
@@ -113,9 +115,9 @@ def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty:
         finished += [
             (score / length**penalty, answer[:-1]) for score, answer in ranked[:beam] if answer[-1] == END
         ]
-        live = [each for each in ranked if each[1][-1] != END][:beam]
+        unfinished = [each for each in ranked if each[1][-1] != END][:beam]
         best = max((score for score, _ in finished), default=float("-inf"))
-        if not live or (len(finished) >= beam and live[0][0] / length**penalty <= best):
+        if not unfinished or (len(finished) >= beam and unfinished[0][0] / length**penalty <= best):
             break
     return max(finished, key=lambda each: each[0])[1]
 
@@ -128,16 +130,16 @@ def beam_by_hand(table: Table, number: int, length_max: int, beam: int, penalty:
     st.integers(1, 5),
     st.sampled_from([0.0, 0.4, 1.5]),
 )
-def test_a_batch_is_searched_like_each_input_alone(
+def test_search_of_a_batch_equals_search_of_each_input(
     inputs: list[int], classes: int, length_max: int, beam: int, penalty: float
 ) -> None:
-    found = search(inputs, classes, length_max, beam, penalty)
-    table = Table(inputs, classes)
-    assert found == [beam_by_hand(table, number, length_max, beam, penalty) for number in inputs]
+    results = search(inputs, classes, length_max, beam, penalty)
+    table = RandomDecoder(inputs, classes)
+    assert results == [beam_search_by_lists(table, number, length_max, beam, penalty) for number in inputs]
 
 
-class Confident(Table):
-    """Writes 1, 2, 3 and the end, almost for sure; the end comes next in every place."""
+class ConfidentDecoder(RandomDecoder):
+    """Writes 1, 2, 3 and the end with high probability; the end is the second choice at each position."""
 
     def log_p(self, row: tuple[int, ...]) -> Tensor:
         logits = torch.tensor([8.0, 0.0, 0.0, 0.0], dtype=torch.float64)
@@ -146,22 +148,22 @@ class Confident(Table):
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.4])
-def test_bad_short_answers_do_not_end_the_search_for_a_good_long_one(penalty: float) -> None:
-    table = Confident([0], 4, 3)
+def test_improbable_short_answers_do_not_end_the_search(penalty: float) -> None:
+    table = ConfidentDecoder([0], 4, 3)
     assert beam_search(table, 1, END, 9, CPU, beam_size=3, length_penalty=penalty) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3])
-def test_ties_go_to_the_first_token(beam: int) -> None:
-    """Every token is as probable as the end, which has the lowest id: the empty answer ends first."""
-    table = Table([1, 2], 4, beam, flat=True)
+def test_ties_are_resolved_by_the_first_token(beam: int) -> None:
+    """Every token is as probable as the end, which has the lowest id, so the empty answer ends first."""
+    table = RandomDecoder([1, 2], 4, beam, flat=True)
     assert beam_search(table, 2, END, 5, CPU, beam_size=beam, length_penalty=0.0) == [[], []]
-    last = Table([1], 3, beam, flat=True)
+    last = RandomDecoder([1], 3, beam, flat=True)
     expected = [0, 0, 0] if beam < 3 else [0, 0]
     assert beam_search(last, 1, 2, 4, CPU, beam_size=beam, length_penalty=9.0) == [expected]
 
 
-def test_a_higher_penalty_never_gives_shorter_answers() -> None:
+def test_higher_penalty_never_shortens_answers() -> None:
     lengths = [
         sum(map(len, search(list(range(40)), 4, 6, 4, penalty))) for penalty in (0.0, 0.5, 1.0, 2.0, 4.0)
     ]

@@ -1,4 +1,4 @@
-"""Formulas: every part of a row is where it belongs, and the truth table is that of the text."""
+"""Generated formulas are well-formed, and their truth tables are those of the text."""
 
 from itertools import pairwise
 
@@ -15,44 +15,44 @@ def texts(formulas: Formulas) -> list[str]:
     return [" ".join(WORDS[t] for t in formulas.tokens[start:stop]) for start, stop in bounds]
 
 
-def variables(n: int, chosen: list[int]) -> np.ndarray:
-    return np.tile(np.asarray(chosen), (n, 1))
+def variables(n: int, selected: list[int]) -> np.ndarray:
+    return np.tile(np.asarray(selected), (n, 1))
 
 
 @pytest.fixture(scope="module")
-def many() -> Formulas:
+def formulas() -> Formulas:
     return grow(numpy_stream(3, "test"), variables(30_000, [0, 2, 3, 5]))
 
 
-def test_truth_and_operators_are_those_of_the_text(many: Formulas) -> None:
-    for index, text in enumerate(texts(many)[:400]):
-        # The oracle counts worlds with the first variable as the slowest; ours has it as the fastest.
+def test_truth_tables_and_operators_match_the_text(formulas: Formulas) -> None:
+    for index, text in enumerate(texts(formulas)[:400]):
+        # The oracle varies the first variable slowest, the generator fastest.
         reversed_bits = {int(f"{world:06b}"[::-1], 2) for world in holds_in(text)}
-        assert int(many.truth[index]) == sum(1 << world for world in reversed_bits)
-        assert many.operators[index] == sum(text.split().count(word) for word in ("and", "or", "not"))
+        assert int(formulas.truth[index]) == sum(1 << world for world in reversed_bits)
+        assert formulas.operators[index] == sum(text.split().count(word) for word in ("and", "or", "not"))
 
 
-def test_only_the_given_variables_occur(many: Formulas) -> None:
-    assert {WORDS[token] for token in set(many.tokens.tolist())} == set(WORDS) - {"b", "e"}
+def test_formulas_contain_only_the_given_variables(formulas: Formulas) -> None:
+    assert {WORDS[token] for token in set(formulas.tokens.tolist())} == set(WORDS) - {"b", "e"}
 
 
-def test_shares_are_those_of_the_process(many: Formulas) -> None:
-    """30,000 roots: branching 4/9 and negation 1/3 each within 5 standard errors, odds of failing 10^-6."""
-    found = texts(many)
-    negated = np.mean([text.startswith("( not") for text in found])
-    plain = [text.removeprefix("( not ") for text in found]
+def test_formulas_follow_the_probabilities_of_the_process(formulas: Formulas) -> None:
+    """30,000 roots: branching 4/9 and negation 1/3, within 5 standard errors; chance is 10^-6."""
+    texts_ = texts(formulas)
+    negated = np.mean([text.startswith("( not") for text in texts_])
+    plain = [text.removeprefix("( not ") for text in texts_]
     branching = np.mean([text.startswith("(") for text in plain])
-    error = 5 * np.sqrt(0.25 / len(found))
+    error = 5 * np.sqrt(0.25 / len(texts_))
     assert negated == pytest.approx(1 / 3, abs=error)
     assert branching == pytest.approx(4 / 9, abs=error)
-    counts = np.bincount(many.tokens, minlength=len(WORDS))[[2, 4, 5, 7]]
+    counts = np.bincount(formulas.tokens, minlength=len(WORDS))[[2, 4, 5, 7]]
     assert counts == pytest.approx([counts.mean()] * 4, rel=0.05)
 
 
-def test_bounds_of_lengths_are_met_and_never_passed(many: Formulas) -> None:
-    lengths = np.diff(many.offsets)
+def test_length_bounds_are_tight(formulas: Formulas) -> None:
+    lengths = np.diff(formulas.offsets)
     for operators in range(12):
-        found = lengths[many.operators == operators]
-        assert shortest(operators) <= found.min() <= found.max() <= longest(operators)
+        lengths_ = lengths[formulas.operators == operators]
+        assert shortest(operators) <= lengths_.min() <= lengths_.max() <= longest(operators)
         if operators <= 6:
-            assert (found.min(), found.max()) == (shortest(operators), longest(operators))
+            assert (lengths_.min(), lengths_.max()) == (shortest(operators), longest(operators))

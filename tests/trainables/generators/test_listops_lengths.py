@@ -1,4 +1,4 @@
-"""The law of lengths and the trees of given lengths, against exact probabilities."""
+"""The law of lengths, and trees of given lengths, have exact probabilities."""
 
 from collections import Counter
 from fractions import Fraction
@@ -15,19 +15,19 @@ from trainables.streams import numpy_stream
 
 
 def outlines(law: Law) -> dict[str, Fraction]:
-    """Every tree with `d` for each digit and `(` for each operator, and its probability under the process."""
-    found = {"d": Fraction(1)}
+    """Return the probability of every tree, written with `d` for a digit and `(` for an operator."""
+    probabilities = {"d": Fraction(1)}
     for _ in range(law.depth_max - 1):
         deeper = {"d": Fraction(3, 4)}
         for arity in range(2, law.arguments_max + 1):
-            for arguments in product(found.items(), repeat=arity):
+            for arguments in product(probabilities.items(), repeat=arity):
                 text = "(" + "".join(argument for argument, _ in arguments) + ")"
                 chance = Fraction(1, 4) / (law.arguments_max - 1)
                 for _, part in arguments:
                     chance *= part
                 deeper[text] = chance
-        found = deeper
-    return found
+        probabilities = deeper
+    return probabilities
 
 
 def outline(row: bytes) -> str:
@@ -35,7 +35,7 @@ def outline(row: bytes) -> str:
 
 
 @pytest.mark.parametrize("law", [Law(2, 5), Law(3, 3), Law(4, 2), Law(3, 4)])
-def test_law_of_lengths_is_exact(law: Law) -> None:
+def test_law_of_lengths_equals_exact_probabilities(law: Law) -> None:
     exact = np.zeros(law.longest() + 1)
     for text, chance in outlines(law).items():
         exact[len(text)] += float(chance)
@@ -50,14 +50,14 @@ def draw(law: Law, n: int, shortest: int, longest: int) -> Trees:
     ("law", "shortest", "longest"),
     [(Law(3, 3), 4, 9), (Law(3, 3), 1, 17), (Law(4, 2), 10, 14), (Law(3, 4), 1, 6)],
 )
-def test_trees_come_up_as_if_the_others_had_been_rejected(law: Law, shortest: int, longest: int) -> None:
-    """Chi-square over all outlines; odds of failing by chance 10^-6."""
+def test_trees_of_given_lengths_follow_the_law_of_rejection(law: Law, shortest: int, longest: int) -> None:
+    """A chi-square test compares all outlines; it fails by chance with 10^-6."""
     n = 50_000
     chances = {text: chance for text, chance in outlines(law).items() if shortest <= len(text) <= longest}
     total = sum(chances.values())
     counts = Counter(map(outline, draw(law, n, shortest, longest).rows()))
     assert set(counts) <= set(chances)
-    # Outlines expected less than five times are counted together, as the test wants.
+    # The chi-square test needs expectations of five, so rarer outlines are counted together.
     rare = [text for text in chances if n * chances[text] / total < 5]
     common = [text for text in chances if text not in set(rare)]
     expected = [float(n * chances[text] / total) for text in common]
@@ -68,16 +68,18 @@ def test_trees_come_up_as_if_the_others_had_been_rejected(law: Law, shortest: in
     assert chisquare(observed, np.asarray(expected) * (n / sum(expected))).pvalue > 1e-6
 
 
-def test_given_lengths_agree_with_growing_and_rejecting() -> None:
-    """Lengths, depths and labels of published trees of 30 to 60 tokens; odds of failing 10^-6 each."""
+def test_trees_of_given_lengths_equal_grown_and_rejected_trees() -> None:
+    """The tests compare lengths, depths and labels of trees of 30 to 60 tokens; chance is 10^-6 each."""
     law = Law(20, 5)
     grown = grow(numpy_stream(4, "test"), law, 150_000)
     grown = grown.take(np.flatnonzero((grown.lengths >= 30) & (grown.lengths <= 60)))
-    drawn = draw(law, len(grown), 30, 60)
+    trees_ = draw(law, len(grown), 30, 60)
     for measure in (lengths_of, depths_of, labels_of):
-        one, other = Counter(measure(grown)), Counter(measure(drawn))
-        values = [value for value in one | other if one[value] + other[value] >= 10]
-        table = [[one[value] for value in values], [other[value] for value in values]]
+        grown_counts, drawn_counts = Counter(measure(grown)), Counter(measure(trees_))
+        values = [
+            value for value in grown_counts | drawn_counts if grown_counts[value] + drawn_counts[value] >= 10
+        ]
+        table = [[grown_counts[value] for value in values], [drawn_counts[value] for value in values]]
         assert chi2_contingency(table).pvalue > 1e-6, measure
 
 

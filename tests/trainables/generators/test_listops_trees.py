@@ -1,4 +1,4 @@
-"""Growing, evaluating and writing trees, against recursion over nested tuples."""
+"""Growing, evaluating and rendering trees equals recursion over nested tuples."""
 
 from collections import Counter
 from itertools import product
@@ -28,10 +28,10 @@ trees = st.recursive(
 )
 
 
-def written(tree: Tree) -> str:
+def render_recursively(tree: Tree) -> str:
     if isinstance(tree, int):
         return str(tree)
-    return f"{WORDS[tree[0]]} {' '.join(map(written, tree[1:]))} ]"
+    return f"{WORDS[tree[0]]} {' '.join(map(render_recursively, tree[1:]))} ]"
 
 
 def forest(roots: list[Tree]) -> list[Level]:
@@ -49,52 +49,57 @@ def texts(forest: Trees) -> list[str]:
 
 
 @given(st.lists(trees, min_size=1, max_size=8))
-def test_trees_are_written_and_evaluated_one_by_one(roots: list[Tree]) -> None:
-    made = render(forest(roots))
-    assert texts(made) == [written(root) for root in roots]
-    assert made.labels.tolist() == [solve(written(root)) for root in roots]
+def test_rendered_trees_equal_recursion(roots: list[Tree]) -> None:
+    rendered = render(forest(roots))
+    assert texts(rendered) == [render_recursively(root) for root in roots]
+    assert rendered.labels.tolist() == [solve(render_recursively(root)) for root in roots]
 
 
 @given(st.lists(trees, min_size=1, max_size=8), st.data())
-def test_take_and_concatenate_keep_rows_whole(roots: list[Tree], data: st.DataObject) -> None:
-    made = render(forest(roots))
-    chosen = data.draw(st.lists(st.integers(0, len(roots) - 1), max_size=10))
-    again = concatenate([made.take(np.asarray(chosen, dtype=np.int64)), made])
-    assert texts(again) == [written(roots[index]) for index in chosen] + [written(root) for root in roots]
-    assert again.labels.tolist() == [made.labels[index] for index in chosen] + made.labels.tolist()
+def test_take_and_concatenate_preserve_rows(roots: list[Tree], data: st.DataObject) -> None:
+    rendered = render(forest(roots))
+    indices = data.draw(st.lists(st.integers(0, len(roots) - 1), max_size=10))
+    concatenated = concatenate([rendered.take(np.asarray(indices, dtype=np.int64)), rendered])
+    assert texts(concatenated) == [render_recursively(roots[index]) for index in indices] + [
+        render_recursively(root) for root in roots
+    ]
+    assert (
+        concatenated.labels.tolist()
+        == [rendered.labels[index] for index in indices] + rendered.labels.tolist()
+    )
 
 
 def every_tree(law: Law) -> list[Tree]:
-    found: list[Tree] = list(range(10))
+    trees_: list[Tree] = list(range(10))
     for _ in range(law.depth_max - 1):
-        arguments = [c for k in range(2, law.arguments_max + 1) for c in product(found, repeat=k)]
-        found = [*range(10), *((operator, *some) for operator in OPERATORS for some in arguments)]
-    return found
+        arguments = [c for k in range(2, law.arguments_max + 1) for c in product(trees_, repeat=k)]
+        trees_ = [*range(10), *((operator, *some) for operator in OPERATORS for some in arguments)]
+    return trees_
 
 
 @pytest.mark.parametrize("law", [Law(1, 5), Law(2, 2), Law(2, 3)])
-def test_numbers_of_a_law_against_listing_all_its_trees(law: Law) -> None:
-    listed = [written(tree).count(" ") + 1 for tree in every_tree(law)]
+def test_number_of_trees_equals_the_list_of_all_trees(law: Law) -> None:
+    listed = [render_recursively(tree).count(" ") + 1 for tree in every_tree(law)]
     assert law.distinct() == len(listed)
     assert law.longest() == max(listed)
 
 
-def test_every_tree_of_a_tiny_law_comes_up_as_often_as_it_should() -> None:
-    """Chi-square over all 410 trees of two levels and two arguments: odds of failing by chance 10^-6."""
+def test_trees_of_a_tiny_law_have_the_expected_frequency() -> None:
+    """A chi-square test over all 410 trees of two levels and two arguments fails by chance with 10^-6."""
     n = 200_000
     counts = Counter(texts(grow(numpy_stream(5, "test"), Law(2, 2), n)))
     expected = {
         text: n * (0.75 / 10 if len(text) == 1 else 0.25 / 400)
-        for text in map(written, every_tree(Law(2, 2)))
+        for text in map(render_recursively, every_tree(Law(2, 2)))
     }
     assert set(counts) == set(expected)
     observed = [counts[text] for text in expected]
     assert chisquare(observed, list(expected.values())).pvalue > 1e-6
 
 
-def test_uniform_numbers_are_those_of_the_generator() -> None:
-    """NumPy may change `Generator.random`; what we draw from raw output stays."""
-    ours = uniform(numpy_stream(1, "test"), 4)
-    np.testing.assert_array_equal(ours, numpy_stream(1, "test").random(4))
+def test_uniform_numbers_equal_the_generators() -> None:
+    """NumPy may change `Generator.random`; numbers drawn from raw output stay the same."""
+    numbers = uniform(numpy_stream(1, "test"), 4)
+    np.testing.assert_array_equal(numbers, numpy_stream(1, "test").random(4))
     pinned = [0.4639942571582403, 0.1915449291193101, 0.19553001872843212, 0.8780309556258783]
-    assert ours.tolist() == pinned
+    assert numbers.tolist() == pinned

@@ -1,4 +1,4 @@
-"""The classifier's loss, against formulas."""
+"""The loss of the classifier equals formulas."""
 
 import math
 
@@ -23,7 +23,7 @@ def batch(labels: list[int]) -> Batch:
     return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor(labels))
 
 
-def test_many_classes_are_judged_by_cross_entropy() -> None:
+def test_many_classes_have_cross_entropy() -> None:
     logits = torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 3.0]])
     predicted = predict(logits, torch.tensor([0, 2]))
     expected = [
@@ -58,14 +58,14 @@ def test_readout_has_a_logit_a_class_except_for_two(num_classes: int, logits: in
 
 def test_hits_count_correct_guesses() -> None:
     model = build_model(MODEL, shape(3), seed=0).eval()
-    given = batch([0, 0, 0, 0])
-    guesses = model.readout(model(given).encoded.pooled).argmax(1)
-    right = Batch(given.tokens, given.mask, guesses)
+    batch_ = batch([0, 0, 0, 0])
+    guesses = model.readout(model(batch_).encoded.pooled).argmax(1)
+    right = Batch(batch_.tokens, batch_.mask, guesses)
     assert model(right).hits.tolist() == [1.0] * 4
-    assert model(Batch(given.tokens, given.mask, (guesses + 1) % 3)).hits.tolist() == [0.0] * 4
+    assert model(Batch(batch_.tokens, batch_.mask, (guesses + 1) % 3)).hits.tolist() == [0.0] * 4
 
 
-def test_the_token_table_starts_small() -> None:
+def test_token_embeddings_start_small() -> None:
     wide = TaskShape(head="classify", vocabulary_size=2000, num_classes=3, pad_id=0, length_max=9)
     table: Tensor = build_model(MODEL, wide, seed=0).embedding.weight
     assert table.std().item() == pytest.approx(0.02, rel=0.05)
@@ -81,8 +81,8 @@ def test_dropout_follows_the_embedding() -> None:
     assert 0.7 < (seen[0] == 0).double().mean() < 1
 
 
-def test_readout_drops_what_it_reads_and_what_is_inside() -> None:
-    """With unit weights a one comes out as 0 where either dropout took it, as 4 where neither did."""
+def test_readout_dropout_applies_to_inputs_and_hidden_units() -> None:
+    """With unit weights the output is 0 where either dropout dropped the element, and 4 elsewhere."""
     readout = Readout(64, 64, logits=64, dropout=0.5)
     for linear in (readout.inner, readout.outer):
         torch.nn.init.eye_(linear.weight)
@@ -90,7 +90,7 @@ def test_readout_drops_what_it_reads_and_what_is_inside() -> None:
     set_dropout_context(readout, seed=1, step=2)
     trained = readout(torch.ones(32, 64))
     assert set(trained.unique().tolist()) == {0.0, 4.0}
-    # 2048 draws at odds of a quarter: six standard deviations are 0.057.
+    # With 2048 draws at a probability of one quarter, six standard deviations are 0.057.
     assert (trained > 0).float().mean().item() == pytest.approx(0.25, abs=0.06)
     assert len({tuple(row) for row in trained.tolist()}) == 32
     assert readout.eval()(torch.ones(2, 64)).unique().tolist() == [1.0]

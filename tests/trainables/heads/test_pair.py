@@ -1,4 +1,4 @@
-"""The Siamese head, against sentences encoded one by one."""
+"""The head for pairs equals encoding both sentences separately."""
 
 import pytest
 import torch
@@ -38,16 +38,18 @@ def batch(examples: list[tuple[list[int], list[int]]]) -> Batch:
 
 
 @given(pairs)
-def test_sentences_come_apart_at_the_separator(examples: list[tuple[list[int], list[int]]]) -> None:
+def test_pair_is_split_at_the_separator(examples: list[tuple[list[int], list[int]]]) -> None:
     given_batch = batch(examples)
     tokens, mask = sentences(given_batch.tokens, given_batch.mask, SEPARATOR)
     found = [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
     assert found == [first for first, _ in examples] + [second for _, second in examples]
     lengths = mask.sum(1)
-    assert torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]), "right-padded"
+    assert torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]), (
+        "sentences must be padded on the right"
+    )
 
 
-def test_features_are_both_vectors_their_product_and_their_distance() -> None:
+def test_features_are_vectors_product_and_distance() -> None:
     pooled = torch.tensor([[1.0, -2.0], [3.0, 4.0], [0.5, 5.0], [-1.0, 4.0]])
     assert compare(pooled).tolist() == [
         [1.0, -2.0, 0.5, 5.0, 0.5, -10.0, 0.5, 7.0],
@@ -56,7 +58,7 @@ def test_features_are_both_vectors_their_product_and_their_distance() -> None:
 
 
 @pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
-def test_a_pair_is_judged_by_its_sentences_encoded_alone(raw: dict[str, object]) -> None:
+def test_pair_output_equals_separately_encoded_sentences(raw: dict[str, object]) -> None:
     examples = [([0, 1, 2], [3]), ([5], [4, 4, 0, 1, 2]), ([2, 2], [2, 2])]
     model, given_batch = build_model(raw, SHAPE, seed=1).double().eval(), batch(examples)
     output = model(given_batch)
@@ -76,26 +78,26 @@ def test_a_pair_is_judged_by_its_sentences_encoded_alone(raw: dict[str, object])
 
 
 @pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
-def test_every_parameter_learns_and_the_order_of_a_pair_matters(raw: dict[str, object]) -> None:
+def test_all_parameters_have_gradients_and_order_matters(raw: dict[str, object]) -> None:
     model = build_model(raw, SHAPE, seed=1)
     output = model(synthetic_batch(SHAPE, 4, 9, seed=0))
     (output.loss + output.encoded.ponder).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in model.parameters())
     model.eval()
-    one, other = model(batch([([0, 1], [2])])), model(batch([([2], [0, 1])]))
-    assert one.loss != other.loss
+    one, reversed_output = model(batch([([0, 1], [2])])), model(batch([([2], [0, 1])]))
+    assert one.loss != reversed_output.loss
 
 
-def test_the_readout_reads_four_widths_and_flops_count_two_sentences() -> None:
+def test_readout_has_four_widths_and_flops_count_two_sentences() -> None:
     config = model_config(MODELS[0])
     width, tokens = 8, 10
     classify = TaskShape("classify", 8, num_classes=3, pad_id=PAD, length_max=30)
-    one = costs.flops(config, classify, tokens, 2)
+    sentence_flops = costs.flops(config, classify, tokens, 2)
     two = costs.flops(config, SHAPE, 2 * tokens + 1, 2)
     readout = 2 * (width * width + width * 3)
-    assert two == 2 * (one - readout) + 2 * (4 * width * width + width * 3)
+    assert two == 2 * (sentence_flops - readout) + 2 * (4 * width * width + width * 3)
 
 
-def test_a_task_of_pairs_must_have_a_separator() -> None:
+def test_pair_task_requires_a_separator() -> None:
     with pytest.raises(AssertionError, match="must have a separator_id"):
         build_model(MODELS[0], TaskShape("pair", 8, 3, PAD, 30), seed=0)

@@ -1,4 +1,4 @@
-"""Predictions at positions, against a loop over them."""
+"""Predictions at positions equal a loop over the positions."""
 
 import pytest
 import torch
@@ -19,13 +19,15 @@ RAW = {"name": "transformer", "width": 8, "heads": 2, "layers": 1, "dropout": 0.
 
 
 @given(st.integers(0, 2**30), st.integers(1, 5), st.integers(1, 8), st.sampled_from([2, 4]))
-def test_only_asked_positions_count(seed: int, rows: int, length: int, classes: int) -> None:
+def test_only_labelled_positions_count(seed: int, rows: int, length: int, classes: int) -> None:
     shape = TaskShape("positions", 8, num_classes=classes, pad_id=7, length_max=30)
-    whole = synthetic_batch(shape, rows, length, seed)
+    labelled_batch = synthetic_batch(shape, rows, length, seed)
     stream = torch.Generator().manual_seed(seed)
-    drop = torch.rand(whole.labels.shape, generator=stream) < 0.5
+    drop = torch.rand(labelled_batch.labels.shape, generator=stream) < 0.5
     drop[:, 0] = False
-    batch = Batch(whole.tokens, whole.mask, whole.labels.masked_fill(drop, NOT_ASKED))
+    batch = Batch(
+        labelled_batch.tokens, labelled_batch.mask, labelled_batch.labels.masked_fill(drop, NOT_ASKED)
+    )
     model = build_model(RAW, shape, seed=1).double().eval()
     output = model(batch)
     states = model.encoder(F.embedding(batch.tokens, model.embedding()), batch.mask).states[:, 1:-1]
@@ -47,27 +49,27 @@ def test_only_asked_positions_count(seed: int, rows: int, length: int, classes: 
         assert output.shares["accuracy_whole"][row] == all(hits)
 
 
-def test_every_parameter_learns() -> None:
+def test_all_parameters_have_gradients() -> None:
     model = build_model(RAW, SHAPE, seed=1)
     model(synthetic_batch(SHAPE, 4, 9, seed=0)).loss.sum().backward()
-    # END is seen by the others in a model that is not causal.
+    # In a model that is not causal, other tokens attend to END.
     assert all(p.grad is not None and p.grad.any() for p in model.parameters())
 
 
-def test_measuring_counts_predictions_and_averages_shares_over_samples() -> None:
+def test_evaluation_counts_predictions_and_averages_shares_over_samples() -> None:
     learner = Learner(build_model(RAW, SHAPE, seed=1), train_config({"steps": 1}), seed=0)
     batches = [synthetic_batch(SHAPE, 5, length, seed=length) for length in (3, 9, 4)]
-    found = evaluate(learner, batches)
+    metrics = evaluate(learner, batches)
     learner.model.eval()
     outputs = [learner.model(batch) for batch in batches]
     hits = sum(float(output.hits.sum()) for output in outputs)
-    asked = torch.cat([batch.labels[batch.mask] for batch in batches])
-    assert found["accuracy"] == pytest.approx(hits / len(asked))
-    assert found["floor"] == pytest.approx(float(asked.bincount().max()) / len(asked))
+    labels = torch.cat([batch.labels[batch.mask] for batch in batches])
+    assert metrics["accuracy"] == pytest.approx(hits / len(labels))
+    assert metrics["floor"] == pytest.approx(float(labels.bincount().max()) / len(labels))
     for name in ("accuracy_last", "accuracy_whole"):
         expected = torch.cat([output.shares[name] for output in outputs]).mean()
-        assert found[name] == pytest.approx(float(expected))
-    assert found["accuracy_last"] != found["accuracy_whole"]
+        assert metrics[name] == pytest.approx(float(expected))
+    assert metrics["accuracy_last"] != metrics["accuracy_whole"]
 
 
 def test_flops_count_a_readout_at_each_position() -> None:

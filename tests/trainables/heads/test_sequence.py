@@ -1,4 +1,4 @@
-"""Answers written token by token, against a loop over their tokens."""
+"""Answers decoded token by token equal a loop over their tokens."""
 
 import pytest
 import torch
@@ -20,8 +20,8 @@ RAW = {"name": "universal", "width": 8, "heads": 2, "max_layers": 3, "dropout": 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_each_token_is_predicted_from_the_input_and_what_is_before_it(shared: bool, causal: bool) -> None:
-    """Token by token and row by row, with and without START and END around the input."""
+def test_token_is_predicted_from_the_input_and_earlier_tokens(shared: bool, causal: bool) -> None:
+    """The loop runs token by token and row by row, with and without START and END around the input."""
     model = build_model(RAW | {"causal": causal, "pooling": "end"}, SHARED if shared else SHAPE, seed=1)
     model = model.double().eval()
     batch = synthetic_batch(model.shape, 4, 9, seed=3)
@@ -51,7 +51,7 @@ def test_each_token_is_predicted_from_the_input_and_what_is_before_it(shared: bo
         torch.testing.assert_close(output.shares["depth_decoder"][row], written.depth[0])
 
 
-def test_embeddings_are_tied_where_words_are_the_same() -> None:
+def test_embeddings_are_tied_for_a_shared_vocabulary() -> None:
     apart = costs.parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
     shared = costs.parameters_by_group(build_model(RAW, SHARED, 0, "meta"))
     tied = costs.parameters_by_group(build_model(RAW | {"tied_output": True}, SHARED, 0, "meta"))
@@ -62,7 +62,7 @@ def test_embeddings_are_tied_where_words_are_the_same() -> None:
     assert "other" not in apart
 
 
-def test_parameters_by_hand() -> None:
+def test_parameters_equal_the_hand_computed_number() -> None:
     width, heads, size, inner = 8, 2, 4, 16
     attention, norm = 4 * width * heads * size, 2 * width
     feedforward = width * inner + inner + inner * width + width
@@ -77,14 +77,14 @@ def test_parameters_by_hand() -> None:
     assert sum(p.numel() for p in transformer.decoder.parameters()) == 3 * block + norm
 
 
-def test_a_tied_output_reads_the_embeddings() -> None:
+def test_tied_output_uses_the_embeddings() -> None:
     model = build_model(RAW | {"tied_output": True}, SHAPE, 0)
     states = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(model.logits(states), states @ model.answer.embedding().T)
 
 
-def test_smoothing_mixes_in_that_all_tokens_are_alike() -> None:
-    """As PyTorch's own, over the tokens of each answer."""
+def test_label_smoothing_equals_pytorch() -> None:
+    """The reference is PyTorch's label smoothing over the tokens of each answer."""
     model = build_model(RAW, SHAPE, 0).eval()
     batch = synthetic_batch(SHAPE, 1, 9, seed=0)
     output = model(batch)
@@ -99,7 +99,7 @@ def test_smoothing_mixes_in_that_all_tokens_are_alike() -> None:
     torch.testing.assert_close(plain, output.loss.mean())
 
 
-def test_labels_of_shorter_answers_are_not_read() -> None:
+def test_padding_of_labels_is_ignored() -> None:
     model = build_model(RAW, SHAPE, 0)
     labels = torch.tensor([[1, 2, 6], [3, 6, NOT_ASKED]])
     assert model.begun(labels).tolist() == [[6, 1, 2], [6, 3, 6]]

@@ -1,4 +1,4 @@
-"""Where chunks begin and end: every token in one chunk, whatever the padding, as the published runs cut."""
+"""Chunks contain every token once, independent of padding, and equal those of the published runs."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ totals = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
 @given(settings=chunks, total=st.integers(1, 300), causal=st.booleans())
-def test_chunks_cover_a_sequence_within_their_bound(
+def test_chunks_cover_a_sequence_within_the_size_bound(
     settings: ChunkSettings, total: int, causal: bool
 ) -> None:
     lengths = settings.lengths(total, causal=causal)
@@ -34,11 +34,11 @@ def test_chunks_cover_a_sequence_within_their_bound(
         assert len(lengths) <= settings.count
 
 
-@given(settings=chunks, totals=totals, causal=st.booleans(), more=st.integers(0, 3))
-def test_a_batch_is_cut_row_by_row(
-    settings: ChunkSettings, totals: list[int], causal: bool, more: int
+@given(settings=chunks, totals=totals, causal=st.booleans(), padding=st.integers(0, 3))
+def test_batch_is_cut_row_by_row(
+    settings: ChunkSettings, totals: list[int], causal: bool, padding: int
 ) -> None:
-    packing = Packing.of_lengths(torch.tensor(totals), max(totals) + more)
+    packing = Packing.of_lengths(torch.tensor(totals), max(totals) + padding)
     cut = Cut.of(packing, settings, causal=causal)
     expected = [settings.lengths(total, causal=causal) for total in totals]
     assert cut.counts.tolist() == [len(lengths) for lengths in expected]
@@ -56,7 +56,7 @@ def test_a_batch_is_cut_row_by_row(
 @pytest.mark.parametrize(
     ("settings", "total", "causal", "lengths"),
     [
-        ({"size": 100}, 512, False, [86] * 5 + [82]),  # as published: six chunks, as even as can be
+        ({"size": 100}, 512, False, [86] * 5 + [82]),  # as published: six chunks of nearly equal size
         ({"size": 100}, 512, True, [100] * 5 + [12]),
         ({"size": 100, "even": True}, 512, True, [86] * 5 + [82]),
         ({"size": 100, "even": False}, 512, False, [100] * 5 + [12]),
@@ -66,11 +66,13 @@ def test_a_batch_is_cut_row_by_row(
         ({"by": "count", "count": 5}, 6, False, [2] * 3),
     ],
 )
-def test_published_cuts(settings: dict[str, Any], total: int, causal: bool, lengths: list[int]) -> None:
+def test_chunk_lengths_equal_the_published_ones(
+    settings: dict[str, Any], total: int, causal: bool, lengths: list[int]
+) -> None:
     assert ChunkSettings(**settings).lengths(total, causal=causal) == lengths
 
 
-def test_positions_begin_anew_in_every_chunk_and_sight_ends_with_it() -> None:
+def test_positions_restart_in_every_chunk_and_attention_ends_with_it() -> None:
     packing = Packing.of_lengths(torch.tensor([5, 2]), 5)
     cut = Cut.of(packing, ChunkSettings(size=2), causal=True)
     tokens = cut.tokens(4, torch.float64, causal=True)
@@ -82,18 +84,18 @@ def test_positions_begin_anew_in_every_chunk_and_sight_ends_with_it() -> None:
 
 
 @given(settings=chunks, totals=totals, causal=st.booleans())
-def test_rows_part_so_that_those_with_a_further_chunk_come_first(
+def test_row_order_puts_rows_with_further_chunks_first(
     settings: ChunkSettings, totals: list[int], causal: bool
 ) -> None:
     cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
-    rows, left = torch.arange(len(totals)), []
+    rows, finished_rows = torch.arange(len(totals)), []
     for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
         if split is not None:
             ordered = rows[split.order]
             assert torch.equal(ordered[split.inverse_order], rows)
-            rows, gone = ordered[: split.num_staying], ordered[split.num_staying :]
-            left.append(gone)
+            rows, finished = ordered[: split.num_staying], ordered[split.num_staying :]
+            finished_rows.append(finished)
         assert torch.equal(rows, chunk.rows)
-    ordered = torch.cat([*left, rows])
+    ordered = torch.cat([*finished_rows, rows])
     assert torch.equal(ordered[cut.orders.rows.order], torch.arange(len(totals)))
     assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.inverse_order])

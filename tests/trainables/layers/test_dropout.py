@@ -1,4 +1,4 @@
-"""Keyed dropout: masks are functions of names and places, and look like coin flips."""
+"""Keyed dropout draws masks that depend only on names and places, and look like coin flips."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import batch_places
 
 
-class Two(nn.Module):
-    """Two dropouts in one model."""
+class TwoDropouts(nn.Module):
+    """A module with two dropouts."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -26,52 +26,52 @@ class Two(nn.Module):
         self.second = KeyedDropout(rate)
 
 
-def begun(rate: float = 0.25, seed: int = 1, step: int = 2, part: int = 0) -> Two:
-    model = Two(rate)
+def build_dropouts(rate: float = 0.25, seed: int = 1, step: int = 2, part: int = 0) -> TwoDropouts:
+    model = TwoDropouts(rate)
     set_dropout_context(model, seed, step, part)
     return model
 
 
-def kept(dropout: KeyedDropout, tokens: int, columns: int) -> Tensor:
+def kept_mask(dropout: KeyedDropout, tokens: int, columns: int) -> Tensor:
     return dropout(torch.ones(tokens, columns), torch.arange(tokens)) != 0
 
 
 @given(selected=st.sets(st.integers(0, 29), min_size=1), columns=st.integers(1, 9))
-def test_masks_do_not_depend_on_who_else_is_there(selected: set[int], columns: int) -> None:
+def test_mask_of_a_token_is_independent_of_other_tokens(selected: set[int], columns: int) -> None:
     x = torch.randn(30, columns)
-    full = begun().first(x, torch.arange(30))
-    some = torch.tensor(sorted(selected))
-    assert torch.equal(begun().first(x[some], some), full[some])
+    full = build_dropouts().first(x, torch.arange(30))
+    selection = torch.tensor(sorted(selected))
+    assert torch.equal(build_dropouts().first(x[selection], selection), full[selection])
 
 
-def test_each_part_of_the_name_gives_another_mask() -> None:
-    base = kept(begun().first, 50, 8)
-    again = begun().first
-    assert torch.equal(kept(again, 50, 8), base)
-    others = [
-        kept(again, 50, 8),
-        kept(begun().second, 50, 8),
-        kept(begun(seed=2).first, 50, 8),
-        kept(begun(step=3).first, 50, 8),
+def test_mask_depends_on_each_component_of_its_name() -> None:
+    base = kept_mask(build_dropouts().first, 50, 8)
+    same_dropout = build_dropouts().first
+    assert torch.equal(kept_mask(same_dropout, 50, 8), base)
+    other_masks = [
+        kept_mask(same_dropout, 50, 8),
+        kept_mask(build_dropouts().second, 50, 8),
+        kept_mask(build_dropouts(seed=2).first, 50, 8),
+        kept_mask(build_dropouts(step=3).first, 50, 8),
     ]
-    for other in others:
+    for other in other_masks:
         assert not torch.equal(other, base)
-    # A part of a batch has places of its own in it.
-    assert torch.equal(kept(begun(part=1).first, 50, 8), base)
+    # The part does not matter, because its tokens keep their places in the batch.
+    assert torch.equal(kept_mask(build_dropouts(part=1).first, 50, 8), base)
 
 
-def test_no_two_places_are_alike() -> None:
+def test_places_in_a_batch_are_unique() -> None:
     assert batch_places(torch.zeros(300, 300, dtype=torch.int64)).unique().numel() == 300 * 300
 
 
 @pytest.mark.parametrize("places", ["numbers", "words"])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_masks_look_like_independent_coins(rate: float, places: str) -> None:
-    """Six standard deviations: fails by chance for fewer than one seed in 10^7; seeds are fixed."""
+def test_masks_look_like_independent_coin_flips(rate: float, places: str) -> None:
+    """Bounds are six standard deviations, which fails for fewer than one seed in 10^7; seeds are fixed."""
     tokens, columns = 4000, 33
     words = batch_places(torch.zeros(40, 100, dtype=torch.int64)).flatten()
     place = words if places == "words" else torch.arange(tokens)
-    keep = (begun(rate).first(torch.ones(tokens, columns), place) != 0).double()
+    keep = (build_dropouts(rate).first(torch.ones(tokens, columns), place) != 0).double()
     deviation = (rate * (1 - rate)) ** 0.5
     assert abs(keep.mean() - (1 - rate)) < 6 * deviation / (tokens * columns) ** 0.5
     assert (keep.mean(0) - (1 - rate)).abs().max() < 6 * deviation / tokens**0.5
@@ -81,28 +81,28 @@ def test_masks_look_like_independent_coins(rate: float, places: str) -> None:
     assert abs(neighbours) < 6 / (tokens * columns) ** 0.5
 
 
-def test_what_is_kept_is_scaled_to_keep_the_mean() -> None:
+def test_dropout_scales_kept_elements_to_preserve_the_mean() -> None:
     x = torch.full((2000, 16), 3.0)
-    out = begun(0.25).first(x, torch.arange(2000))
+    out = build_dropouts(0.25).first(x, torch.arange(2000))
     assert out.unique().tolist() == pytest.approx([0.0, 4.0])
     assert out.mean().item() == pytest.approx(3.0, rel=0.02)
 
 
-def test_gradient_passes_where_kept() -> None:
+def test_gradient_is_zero_for_dropped_elements() -> None:
     x = torch.ones(40, 4, requires_grad=True)
-    out = begun(0.5).first(x, torch.arange(40))
+    out = build_dropouts(0.5).first(x, torch.arange(40))
     out.sum().backward()
     assert torch.equal(x.grad, out.detach())
 
 
-def test_evaluation_and_rate_zero_leave_everything() -> None:
+def test_evaluation_and_rate_zero_drop_nothing() -> None:
     x, place = torch.randn(5, 3), torch.arange(5)
     assert torch.equal(KeyedDropout(0.5).eval()(x, place), x)
     assert torch.equal(KeyedDropout(0.0)(x, place), x)
 
 
-def test_noise_is_even_and_belongs_to_a_token_and_a_column() -> None:
-    """The greatest distance to even numbers is above 1.63 / sqrt(20000) once in a hundred seeds."""
+def test_noise_is_uniform_and_depends_on_token_and_column() -> None:
+    """The greatest distance to uniform numbers exceeds 1.63 / sqrt(20000) for one seed in a hundred."""
     noise, place = KeyedNoise(), hash_numbers(torch.arange(4000))
     noise.begin(1, "noise")
     numbers = noise(place, 5)
@@ -116,34 +116,36 @@ def test_noise_is_even_and_belongs_to_a_token_and_a_column() -> None:
     assert torch.equal(noise(place[7:9], 3), numbers[7:9, :3])
 
 
-def test_training_without_a_stream_is_an_error() -> None:
+def test_training_without_a_stream_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"needs a random stream, got none;.*set_dropout_context"):
         KeyedDropout(0.5)(torch.ones(2, 2), torch.arange(2))
 
 
-def test_no_global_generator_is_touched() -> None:
+def test_dropout_does_not_use_the_global_generator() -> None:
     before = torch.random.get_rng_state()
-    kept(begun().first, 10, 10)
+    kept_mask(build_dropouts().first, 10, 10)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 @pytest.mark.parametrize("rates", [(0.1, 0.5, 0.3), (0.2, 0.0, 0.2)])
-def test_masks_drawn_together_are_those_each_would_draw_alone(rates: tuple[float, ...]) -> None:
+def test_masks_of_a_group_equal_masks_drawn_one_by_one(rates: tuple[float, ...]) -> None:
     sizes, place = (5, 8, 1), torch.arange(30)
     parts = nn.ModuleList(KeyedDropout(rate, size) for rate, size in zip(rates, sizes, strict=True))
     inputs = [torch.randn(30, size) for size in sizes]
     set_dropout_context(parts, 1, 2)
-    alone = [[part.mask(part.draw(), place[:, None], (4,), part.columns) for part in parts] for _ in "12"]
+    single_masks = [
+        [part.mask(part.draw(), place[:, None], (4,), part.columns) for part in parts] for _ in "12"
+    ]
     set_dropout_context(parts, 1, 2)
     group = DropoutGroup.within(parts)
-    for masks in alone:
+    for masks in single_masks:
         group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
             assert torch.equal(part(x, place), part.drop(x, keep))
 
 
 @pytest.mark.parametrize("sizes", [(4, 6), (5, 6)])
-def test_masks_side_by_side_are_those_of_each(sizes: tuple[int, int]) -> None:
+def test_masks_of_adjacent_columns_equal_those_of_each_dropout(sizes: tuple[int, int]) -> None:
     parts, place = nn.ModuleList(KeyedDropout(0.5, size) for size in (3, *sizes)), torch.arange(30)
     pair = (parts[1], parts[2])
     x = torch.ones(30, sum(sizes))
@@ -155,12 +157,12 @@ def test_masks_side_by_side_are_those_of_each(sizes: tuple[int, int]) -> None:
         assert torch.equal(drop_adjacent(pair, x, place), expected)
 
 
-def test_masks_of_a_pass_that_was_broken_off_are_not_used() -> None:
-    model = Two(0.5)
+def test_masks_of_an_aborted_pass_are_discarded() -> None:
+    model = TwoDropouts(0.5)
     model.first.columns = 4
     set_dropout_context(model, 1, 2)
     DropoutGroup([model.first]).draw(torch.arange(3))
     set_dropout_context(model, 1, 3)
-    fresh = begun(0.5, step=3)
+    fresh = build_dropouts(0.5, step=3)
     x, place = torch.ones(6, 4), torch.arange(6)
     assert torch.equal(model.first(x, place), fresh.first(x, place))

@@ -1,4 +1,4 @@
-"""Mixtures of experts against a loop over tokens, who is called, and what balance costs."""
+"""Mixtures of experts equal a loop over tokens, call only used experts, and have exact balance costs."""
 
 import math
 from typing import Any
@@ -49,11 +49,19 @@ def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
     return x.requires_grad_(), Placed(packing, packed_places(packing))
 
 
-def rows_of(counts: list[int]) -> ExpertRows:
+def 
+<<<<<<< ours
+rows_of(counts: list[int]) -> ExpertRows:
     return ExpertRows(torch.tensor(counts), sum(counts))
 
 
-def looped(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
+def looped
+||||||| base
+looped
+=======
+loop_over_tokens
+>>>>>>> theirs
+(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
     rows = []
     for token, chosen, gates in zip(x, routing.chosen.tolist(), routing.gates, strict=True):
         parts = []
@@ -70,16 +78,16 @@ def looped(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
     sizes=st.sampled_from([(1, 1), (2, 1), (3, 3), (5, 2), (17, 4)]),
     seed=st.integers(0, 99),
 )
-def test_sorted_experts_do_what_a_loop_does(number: int, sizes: tuple[int, int], seed: int) -> None:
+def test_sorted_experts_equal_a_loop_over_tokens(number: int, sizes: tuple[int, int], seed: int) -> None:
     module = feedforward(*sizes)
     x, placed = tokens(number, seed)
-    ours, routing = module(x, placed)
-    slow = looped(module, x, routing)
-    torch.testing.assert_close(ours, slow)
+    output, routing = module(x, placed)
+    expected = loop_over_tokens(module, x, routing)
+    torch.testing.assert_close(output, expected)
     used = [x, *module.inner.parameters(), *module.outer.parameters()]
-    gradients = [torch.autograd.grad(y.square().sum(), used, retain_graph=True) for y in (ours, slow)]
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
+    gradients = [torch.autograd.grad(y.square().sum(), used, retain_graph=True) for y in (output, expected)]
+    for grad, expected_grad in zip(*gradients, strict=True):
+        torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("counts", [[4, 0, 3], [0, 0, 7], [7, 0, 0], [2, 3, 2]])
@@ -87,38 +95,39 @@ def test_experts_without_tokens_are_not_called(counts: list[int], monkeypatch: p
     calls: list[int] = []
     product = torch.addmm
 
-    def counted(bias: Tensor, x: Tensor, columns: Tensor, *, out: Tensor) -> Tensor:
+    def counting_product(bias: Tensor, x: Tensor, columns: Tensor, *, out: Tensor) -> Tensor:
         calls.append(x.shape[0])
         return product(bias, x, columns, out=out)
 
-    maps = built(ExpertLinear(3, WIDTH, 4, bias=True))
+    experts_ = built(ExpertLinear(3, WIDTH, 4, bias=True))
     x, _ = tokens(7)
     with monkeypatch.context() as patch:
-        patch.setattr(experts.torch, "addmm", counted)
-        y = maps(x, rows_of(counts))
+        patch.setattr(experts.torch, "addmm", counting_product)
+        y = experts_(x, rows_of(counts))
     assert calls == [count for count in counts if count]
     y.sum().backward()
     for expert, count in enumerate(counts):
-        assert bool(maps.weight.grad[expert].any()) == (count > 0)
+        assert bool(experts_.weight.grad[expert].any()) == (count > 0)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("counts", [[4, 0, 1], [2, 1, 2]])
-def test_gradients_of_experts_are_those_of_finite_differences(counts: list[int], bias: bool) -> None:
+def test_gradients_of_experts_equal_finite_differences(counts: list[int], bias: bool) -> None:
     maps = built(ExpertLinear(3, WIDTH, 4, bias=bias))
     x, _ = tokens(5)
 
-    def mapped(x: Tensor, *weights: Tensor) -> Tensor:
-        found: Tensor = torch.func.functional_call(
-            maps, dict(zip(names, weights, strict=True)), (x, rows_of(counts))
+    def apply_experts(x: Tensor, *weights: Tensor) -> Tensor:
+        outputs: Tensor = torch.func.functional_call(
+            maps, dict(zip(names, weights, strict=True)), (x, rows_of(counts)
         )
-        return found
+        )
+        return outputs
 
     names, weights = zip(*maps.named_parameters(), strict=True)
-    assert torch.autograd.gradcheck(mapped, (x, *weights))
+    assert torch.autograd.gradcheck(apply_experts, (x, *weights))
 
 
-def test_experts_under_autocast_have_products_in_few_bits_and_gradients_in_many() -> None:
+def test_experts_under_autocast_have_16_bit_outputs_and_32_bit_gradients() -> None:
     maps = built(ExpertLinear(2, WIDTH, 4, bias=True)).float()
     x = tokens(5)[0].detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -132,7 +141,15 @@ def test_experts_under_autocast_have_products_in_few_bits_and_gradients_in_many(
     assert x.grad.dtype == maps.weight.grad.dtype == maps.bias.grad.dtype == torch.float32
 
 
-GROUPED = {
+
+<<<<<<< ours
+GROUPED
+||||||| base
+def test_routers_take_the_likeliest_and_share_out_one()
+=======
+def test_router_selects_the_likeliest_experts_with_gates_summing_to_one()
+>>>>>>> theirs
+ = {
     "uneven": [3, 10, 5, 1],
     "first expert without rows": [0, 7, 11, 2],
     "last experts without rows": [9, 4, 0, 0],
@@ -231,33 +248,33 @@ def test_routers_take_the_likeliest_and_share_out_one() -> None:
     assert sum(routing.groups.host_counts) == routing.groups.rows == 8 * 3
 
 
-def test_drawn_experts_come_as_often_as_they_are_likely() -> None:
-    """Of four by their probabilities without replacement: standard errors of shares are below 0.0056."""
+def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
+    """Four experts are drawn without replacement; the standard errors of their shares are below 0.0056."""
     number = 8000
     mixture = FeedforwardSettings(experts=5, active=3, sampled=2, width=2)
     module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
     module.router.outer.weight.data.mul_(3.0)
     x = tokens(1)[0].detach().expand(number, -1)
     placed = tokens(number)[1]
-    before, _ = module(x, placed)
+    expected, _ = module(x, placed)
     set_dropout_context(module.train(), 1, 0)
     routing = module.router(x, placed)
     p = routing.log_probabilities[0].exp().tolist()
-    best, *others = sorted(range(5), key=lambda e: -p[e])
+    best, *drawn_experts = sorted(range(5), key=lambda e: -p[e])
     assert (routing.chosen[:, 0] == best).all()
-    left = 1 - p[best]
-    for expert in others:
-        first = p[expert] / left
-        second = sum(p[e] / left * p[expert] / (left - p[e]) for e in others if e != expert)
+    remaining = 1 - p[best]
+    for expert in drawn_experts:
+        first = p[expert] / remaining
+        second = sum(p[e] / remaining * p[expert] / (remaining - p[e]) for e in drawn_experts if e != expert)
         shares = (routing.chosen == expert).double().mean(0)
         assert shares.tolist() == pytest.approx([0, first, second], abs=0.028)
     torch.testing.assert_close(routing.gates.sum(1), torch.ones(number).double(), atol=1e-5, rtol=0)
     raw = routing.log_probabilities.exp().gather(1, routing.chosen)
     torch.testing.assert_close(routing.gates, raw / (raw.sum(1, keepdim=True) + 1e-6))
-    assert torch.equal(module.eval()(x, placed)[0], before), "nothing is drawn in evaluation"
+    assert torch.equal(module.eval()(x, placed)[0], expected), "evaluation must draw no experts"
 
 
-def test_a_sole_expert_has_no_router() -> None:
+def test_single_expert_has_no_router() -> None:
     module = feedforward(experts=1, active=1)
     assert not list(module.router.parameters())
     x, placed = tokens(4)
@@ -266,31 +283,33 @@ def test_a_sole_expert_has_no_router() -> None:
     torch.testing.assert_close(y, F.linear(inner, module.outer.weight[0], module.outer.bias[0]))
 
 
-def test_permuting_experts_changes_nothing() -> None:
+def test_permuted_experts_have_the_same_results() -> None:
     module, other = feedforward(), feedforward()
     order = torch.tensor([3, 0, 4, 1, 2])
     for part in (other.inner.weight, other.inner.bias, other.outer.weight, other.outer.bias):
         part.data = part.data[order]
     other.router.outer.weight.data = other.router.outer.weight.data[order]
     x, placed = tokens(9)
-    (ours, routing), (theirs, permuted) = module(x, placed), other(x, placed)
-    torch.testing.assert_close(ours, theirs)
+    (output, routing), (permuted_output, permuted) = module(x, placed), other(x, placed)
+    torch.testing.assert_close(output, permuted_output)
     assert torch.equal(order[permuted.chosen], routing.chosen)
     uses = [[Use(r.log_probabilities, r.chosen, torch.ones(9).double())] for r in (routing, permuted)]
     for cost in (mutual_information_loss, switch_loss):
         torch.testing.assert_close(cost(uses[0]), cost(uses[1]))
 
 
-def test_dropout_belongs_to_a_token_and_its_expert() -> None:
-    """A token keeps its masks when others leave, and has others in each of its experts."""
+def test_dropout_mask_depends_on_token_and_expert() -> None:
+    """A token keeps its masks when other tokens halt, and has different masks in each of its experts."""
     module = feedforward(experts=3, active=3, inner=64, dropout=0.5).train()
     x, placed = tokens(6)
     set_dropout_context(module, 1, 0)
-    everyone, _ = module(x, placed)
+    all_outputs, _ = module(x, placed)
     set_dropout_context(module, 1, 0)
-    stay = torch.tensor([1, 2, 5])
-    alone, _ = module(x[stay], Placed(Packing.of_lengths(torch.tensor([3]), 3), placed.place[stay]))
-    torch.testing.assert_close(alone, everyone[stay])
+    active_rows = torch.tensor([1, 2, 5])
+    active_outputs, _ = module(
+        x[active_rows], Placed(Packing.of_lengths(torch.tensor([3]), 3), placed.place[active_rows])
+    )
+    torch.testing.assert_close(active_outputs, all_outputs[active_rows])
     routing = module.router(x, placed)
     assert pair_places(placed, routing.active).unique().numel() == 6 * 3
 
@@ -301,9 +320,9 @@ def use(probabilities: list[list[float]], weight: list[float] | None = None, act
     return Use(table.log(), table.topk(active).indices, weights)
 
 
-def test_mutual_information_by_hand() -> None:
-    sure = [[1 - 3e-9, 1e-9, 1e-9, 1e-9], [1e-9, 1 - 3e-9, 1e-9, 1e-9]]
-    assert mutual_information_loss([use(sure)]).item() == pytest.approx(-math.log(2))
+def test_mutual_information_loss_equals_hand_computed_values() -> None:
+    certain = [[1 - 3e-9, 1e-9, 1e-9, 1e-9], [1e-9, 1 - 3e-9, 1e-9, 1e-9]]
+    assert mutual_information_loss([use(certain)]).item() == pytest.approx(-math.log(2))
     four = [[1 - 3e-9 if e == x else 1e-9 for e in range(4)] for x in range(4)]
     assert mutual_information_loss([use(four)]).item() == pytest.approx(-math.log(4))
     assert mutual_information_loss([use([[0.5, 0.3, 0.2]] * 5)]).item() == pytest.approx(0)
@@ -312,15 +331,15 @@ def test_mutual_information_by_hand() -> None:
     assert mutual_information_loss([use(half)]).item() == pytest.approx(entropy - math.log(2))
 
 
-def test_layers_count_together_and_halted_tokens_do_not_count() -> None:
+def test_balance_cost_joins_layers_and_ignores_halted_tokens() -> None:
     first, second = [[0.9, 0.1], [0.6, 0.4]], [[0.2, 0.8], [0.3, 0.7]]
     for cost in (mutual_information_loss, switch_loss):
         torch.testing.assert_close(cost([use(first), use(second)]), cost([use(first + second)]))
-        left = cost([use(first), use(second, [1.0, 0.0])])
-        torch.testing.assert_close(left, cost([use(first), use(second[:1])]))
+        halted_cost = cost([use(first), use(second, [1.0, 0.0])])
+        torch.testing.assert_close(halted_cost, cost([use(first), use(second[:1])]))
 
 
-def test_switch_loss_by_hand() -> None:
+def test_switch_loss_equals_hand_computed_values() -> None:
     assert switch_loss([use([[0.5, 0.3, 0.2]] * 5)]).item() == pytest.approx(3 * 0.5)
     turns = [[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]]
     assert switch_loss([use(turns)]).item() == pytest.approx(1)
@@ -330,7 +349,7 @@ def test_switch_loss_by_hand() -> None:
 
 @examples(15)
 @given(seed=st.integers(0, 999), experts=st.integers(2, 6), spread=st.floats(0.1, 20))
-def test_balance_costs_have_their_bounds(seed: int, experts: int, spread: float) -> None:
+def test_balance_costs_are_within_bounds(seed: int, experts: int, spread: float) -> None:
     logits = torch.randn(7, experts, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     weight = torch.rand(7, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     table = (spread * logits).log_softmax(-1)
@@ -339,12 +358,12 @@ def test_balance_costs_have_their_bounds(seed: int, experts: int, spread: float)
     assert 0 < switch_loss([Use(table, table.topk(1).indices, weight)]).item() <= experts + 1e-9
 
 
-def test_more_active_experts_than_there_are_is_an_error() -> None:
+def test_more_active_experts_than_experts_raise_an_error() -> None:
     with pytest.raises(ValidationError, match=r"active must be at most experts, got active=4 and experts=3"):
         FeedforwardSettings(experts=3, active=4)
 
 
 @pytest.mark.parametrize(("experts", "active", "sampled"), [(5, 2, 3), (3, 3, 1), (1, 1, 1)])
-def test_more_draws_than_there_are_to_make_is_an_error(experts: int, active: int, sampled: int) -> None:
+def test_too_many_sampled_experts_raise_an_error(experts: int, active: int, sampled: int) -> None:
     with pytest.raises(ValidationError, match=rf"sampled must be at most.*got sampled={sampled}, active="):
         FeedforwardSettings(experts=experts, active=active, sampled=sampled)

@@ -1,4 +1,4 @@
-"""Slots of memory: equal for ever unless something tells them apart."""
+"""Memory slots stay identical unless random starts, positions or dropout distinguish them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def batch() -> Batch:
     return Batch(tokens, tokens < 6, tokens[:, 0] % 5)
 
 
-def trained(model: nn.Module, steps: int = 5) -> Output:
+def train_steps(model: nn.Module, steps: int = 5) -> Output:
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.98), weight_decay=0.1)
     for _ in range(steps):
         optimiser.zero_grad()
@@ -42,27 +42,27 @@ def spread(slots: Tensor) -> float:
 
 
 @every_system
-def test_slots_that_begin_at_zero_stay_identical_and_act_as_one(name: str) -> None:
-    """Without dropout, which alone breaks the symmetry in the published runs."""
-    many, one = build(name), build(name, slots=1)
-    outputs = trained(many, steps=0), trained(one, steps=0)
+def test_slots_that_start_at_zero_stay_identical(name: str) -> None:
+    """The test runs without dropout, which breaks the symmetry in the published runs."""
+    several_slots, one_slot = build(name), build(name, slots=1)
+    outputs = train_steps(several_slots, steps=0), train_steps(one_slot, steps=0)
     torch.testing.assert_close(outputs[0].loss, outputs[1].loss)
-    assert not many.encoder.memory.slots.weight.any()
-    trained(many)
-    slots = many.encoder.memory.slots.weight
+    assert not several_slots.encoder.memory.slots.weight.any()
+    train_steps(several_slots)
+    slots = several_slots.encoder.memory.slots.weight
     assert slots.abs().max() > 1e-3
     assert spread(slots) < 1e-9
 
 
 @every_system
-def test_random_slots_differ_from_the_start(name: str) -> None:
+def test_random_slots_differ_at_the_start(name: str) -> None:
     assert spread(build(name, start="random").encoder.memory.slots.weight) > 0.1
 
 
 @every_system
-def test_slot_positions_tell_slots_apart(name: str) -> None:
+def test_slot_positions_make_slots_differ(name: str) -> None:
     model = build(name, slot_positions=True)
-    trained(model)
+    train_steps(model)
     assert spread(model.encoder.memory.slots.weight) > 1e-4
 
 
@@ -74,7 +74,7 @@ def test_dropout_breaks_the_symmetry(name: str) -> None:
     assert spread(model.encoder.memory.slots.weight.grad) > 0
 
 
-def test_sinusoids_are_sines_and_cosines() -> None:
+def test_sinusoids_alternate_sines_and_cosines() -> None:
     table = sinusoids(3, torch.zeros(1, 5, dtype=torch.float64))
     assert table.shape == (3, 5)
     assert table[0].tolist() == [0, 1, 0, 1, 0]

@@ -1,4 +1,4 @@
-"""Packing against plain loops over rows."""
+"""Packing equals plain loops over rows."""
 
 import numpy as np
 import torch
@@ -17,12 +17,12 @@ def packing_of(counts: list[int], extra: int = 0) -> Packing:
 
 
 def numbered(packing: Packing) -> Tensor:
-    """Every packed token has a value of its own, from 1."""
+    """Return tokens whose values count from 1."""
     return torch.arange(1.0, packing.row.shape[0] + 1, dtype=torch.float64)[:, None].repeat(1, 2)
 
 
 @given(counts=lengths, extra=st.integers(0, 2))
-def test_pad_puts_each_row_to_the_left_and_zero_behind(counts: list[int], extra: int) -> None:
+def test_pad_places_rows_left_and_fills_with_zeros(counts: list[int], extra: int) -> None:
     packing = packing_of(counts, extra)
     padded = packing.pad(numbered(packing))[..., 0].tolist()
     value = 0.0
@@ -33,14 +33,14 @@ def test_pad_puts_each_row_to_the_left_and_zero_behind(counts: list[int], extra:
 
 
 @given(counts=lengths, extra=st.integers(0, 2))
-def test_unpad_undoes_pad(counts: list[int], extra: int) -> None:
+def test_unpad_inverts_pad(counts: list[int], extra: int) -> None:
     packing = packing_of(counts, extra)
     x = numbered(packing)
     assert torch.equal(packing.unpad(packing.pad(x)), x)
 
 
 @given(counts=lengths)
-def test_mean_and_spread_work_row_by_row(counts: list[int]) -> None:
+def test_mean_and_spread_are_computed_by_row(counts: list[int]) -> None:
     packing = packing_of(counts)
     parts = numbered(packing).split(counts)
     torch.testing.assert_close(packing.mean(numbered(packing)), torch.stack([part.mean(0) for part in parts]))
@@ -49,21 +49,21 @@ def test_mean_and_spread_work_row_by_row(counts: list[int]) -> None:
 
 
 @given(counts=lengths, data=st.data())
-def test_select_renumbers_what_is_left(counts: list[int], data: st.DataObject) -> None:
+def test_select_renumbers_the_remaining_rows(counts: list[int], data: st.DataObject) -> None:
     packing = packing_of(counts)
     keep = torch.tensor(data.draw(st.lists(st.booleans(), min_size=sum(counts), max_size=sum(counts))))
-    tokens, rows, left = packing.select(keep)
+    tokens, rows, remaining = packing.select(keep)
     assert tokens.tolist() == [i for i, stays in enumerate(keep.tolist()) if stays]
     kept_rows = [packing.row[i].item() for i in tokens.tolist()]
     assert rows.tolist() == sorted(set(kept_rows))
-    assert [rows.tolist()[row] for row in left.row.tolist()] == kept_rows
-    assert left.counts.tolist() == [kept_rows.count(row) for row in rows.tolist()]
-    assert left.width == max(left.counts.tolist(), default=0)
+    assert [rows.tolist()[row] for row in remaining.row.tolist()] == kept_rows
+    assert remaining.counts.tolist() == [kept_rows.count(row) for row in rows.tolist()]
+    assert remaining.width == max(remaining.counts.tolist(), default=0)
 
 
 @examples(10)
 @given(counts=lengths, extra=st.integers(0, 2))
-def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
+def test_packing_operations_have_correct_gradients(counts: list[int], extra: int) -> None:
     packing = packing_of(counts, extra)
     x = numbered(packing).requires_grad_()
     index = torch.arange(0, x.shape[0], 2)
@@ -73,11 +73,11 @@ def test_gradients_of_taking_and_putting(counts: list[int], extra: int) -> None:
     assert torch.autograd.gradcheck(lambda y: packing.spread(packing.mean(y)), x)
 
 
-def test_a_packing_of_lengths_that_the_host_knows_is_the_same() -> None:
+def test_packing_of_host_lengths_equals_packing_of_device_lengths() -> None:
     lengths = [3, 0, 5]
-    one = Packing.of_counts(np.asarray(lengths), torch.device("cpu"))
-    other = Packing.of_lengths(torch.tensor(lengths), 5)
-    assert torch.equal(one.row, other.row)
-    assert torch.equal(one.counts, other.counts)
-    assert one.width == other.width
-    assert one.host_counts.tolist() == other.host_counts.tolist() == lengths
+    from_host = Packing.of_counts(np.asarray(lengths), torch.device("cpu"))
+    from_device = Packing.of_lengths(torch.tensor(lengths), 5)
+    assert torch.equal(from_host.row, from_device.row)
+    assert torch.equal(from_host.counts, from_device.counts)
+    assert from_host.width == from_device.width
+    assert from_host.host_counts.tolist() == from_device.host_counts.tolist() == lengths

@@ -1,4 +1,4 @@
-"""xPos: what a query and a key at two positions make of each other depends on their distance alone."""
+"""With xPos, the product of a query and a key depends only on the distance of their positions."""
 
 import math
 
@@ -14,10 +14,10 @@ SIZE = 6
 
 
 def product(q: Tensor, k: Tensor, at_q: int, at_k: int, width: int = 60) -> float:
-    where = torch.tensor([at_q, at_k])
-    query, key = rotations(where, width, SIZE, torch.float64)
-    turned_q, turned_k = query(q.expand(2, 1, SIZE)), key(k.expand(2, 1, SIZE))
-    return (turned_q[0] * turned_k[1]).sum().item()
+    positions = torch.tensor([at_q, at_k])
+    query, key = rotations(positions, width, SIZE, torch.float64)
+    rotated_q, rotated_k = query(q.expand(2, 1, SIZE)), key(k.expand(2, 1, SIZE))
+    return (rotated_q[0] * rotated_k[1]).sum().item()
 
 
 def vectors(seed: int) -> tuple[Tensor, Tensor]:
@@ -27,14 +27,14 @@ def vectors(seed: int) -> tuple[Tensor, Tensor]:
 
 
 @given(at_q=st.integers(0, 50), at_k=st.integers(0, 50), shift=st.integers(0, 40), seed=st.integers(0, 9))
-def test_only_the_distance_counts(at_q: int, at_k: int, shift: int, seed: int) -> None:
+def test_product_depends_only_on_the_distance(at_q: int, at_k: int, shift: int, seed: int) -> None:
     q, k = vectors(seed)
-    here, there = product(q, k, at_q, at_k), product(q, k, at_q + shift, at_k + shift, width=90)
-    assert math.isclose(here, there, abs_tol=1e-9)
+    original, shifted = product(q, k, at_q, at_k), product(q, k, at_q + shift, at_k + shift, width=90)
+    assert math.isclose(original, shifted, abs_tol=1e-9)
 
 
 @given(at_q=st.integers(0, 50), at_k=st.integers(0, 50), seed=st.integers(0, 9))
-def test_product_is_the_sum_of_turned_and_scaled_pairs(at_q: int, at_k: int, seed: int) -> None:
+def test_product_is_the_sum_of_rotated_and_scaled_pairs(at_q: int, at_k: int, seed: int) -> None:
     q, k = vectors(seed)
     expected = 0.0
     for i in range(SIZE // 2):
@@ -45,7 +45,7 @@ def test_product_is_the_sum_of_turned_and_scaled_pairs(at_q: int, at_k: int, see
     assert math.isclose(product(q, k, at_q, at_k), expected, abs_tol=1e-9)
 
 
-def test_keys_to_the_right_are_amplified() -> None:
+def test_product_with_a_later_key_is_amplified() -> None:
     first_pair = torch.zeros(SIZE, dtype=torch.float64)
     first_pair[0] = 1.0
     turn = math.cos(512.0)
@@ -55,33 +55,33 @@ def test_keys_to_the_right_are_amplified() -> None:
     assert math.isclose(left, 1 / 3.5, rel_tol=1e-6)
 
 
-def test_half_precision_holds_the_scales_of_long_sequences() -> None:
+def test_scales_of_long_sequences_fit_half_precision() -> None:
     query, key = rotations(torch.arange(4096), 4096, SIZE, torch.float16)
-    turned = torch.stack([each(torch.ones(4096, 1, SIZE)).to(torch.float16) for each in (query, key)])
-    assert turned.isfinite().all()
-    assert turned.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
+    rotated = torch.stack([each(torch.ones(4096, 1, SIZE)).to(torch.float16) for each in (query, key)])
+    assert rotated.isfinite().all()
+    assert rotated.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_first_heads_are_rotated_where_they_are_as_by_themselves(dtype: torch.dtype) -> None:
+def test_rotation_of_the_first_heads_equals_separate_rotation(dtype: torch.dtype) -> None:
     heads, width, position = 3, 4, torch.tensor([0, 5, 2, 2])
     x = torch.randn(4, 2 * heads * width, generator=torch.Generator().manual_seed(0)).to(dtype)
     for rotation in rotations(position, 6, width, torch.float32):
-        given, alike = x.clone().requires_grad_(), x.clone().requires_grad_()
-        found = rotation.of_first(given * 1, heads)
-        first, others = alike.view(4, 2, heads, width).unbind(1)
-        expected = torch.stack((rotation(first).to(dtype), others), 1).flatten(1)
-        assert torch.equal(found, expected)
+        tensor, copied = x.clone().requires_grad_(), x.clone().requires_grad_()
+        output = rotation.of_first(tensor * 1, heads)
+        first, rest = copied.view(4, 2, heads, width).unbind(1)
+        expected = torch.stack((rotation(first).to(dtype), rest), 1).flatten(1)
+        assert torch.equal(output, expected)
         grads = [
-            torch.autograd.grad(made.float().square().sum(), each)
-            for made, each in ((found, given), (expected, alike))
+            torch.autograd.grad(result.float().square().sum(), source)
+            for result, source in ((output, tensor), (expected, copied))
         ]
         assert torch.equal(grads[0][0], grads[1][0])
-        given, alike = (x[:, : heads * width].clone().requires_grad_() for _ in range(2))
-        found, expected = rotation.of_first(given * 1, heads), rotation(alike.view(4, heads, width))
-        assert torch.equal(found, expected.to(dtype).flatten(1))
-        one, other = (
-            torch.autograd.grad(made.to(dtype).float().square().sum(), each)[0]
-            for made, each in ((found, given), (expected, alike))
+        tensor, copied = (x[:, : heads * width].clone().requires_grad_() for _ in range(2))
+        output, expected = rotation.of_first(tensor * 1, heads), rotation(copied.view(4, heads, width))
+        assert torch.equal(output, expected.to(dtype).flatten(1))
+        grad, expected_grad = (
+            torch.autograd.grad(result.to(dtype).float().square().sum(), source)[0]
+            for result, source in ((output, tensor), (expected, copied))
         )
-        assert torch.equal(one, other)
+        assert torch.equal(grad, expected_grad)

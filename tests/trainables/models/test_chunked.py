@@ -1,4 +1,4 @@
-"""Settings of chunk-wise models, and what their systems are made of."""
+"""Settings and depth of chunked models, and the information flow through their memory."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16
 every_system = pytest.mark.parametrize("name", ["tlb", "gutlb"])
 
 
-def test_defaults_are_the_published_systems_on_listops() -> None:
+def test_defaults_equal_the_published_models_on_listops() -> None:
     for config in (tlb.Config(), gutlb.Config()):
         assert (config.width, config.heads, config.size_of_head, config.size_of_feedforward) == (
             512,
@@ -49,13 +49,13 @@ def test_defaults_are_the_published_systems_on_listops() -> None:
         ({"readout": "slot"}, "Input should be 'slots'"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(name: str, changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(name: str, changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         model_config({"name": name, **changes})
 
 
 @pytest.mark.parametrize("name", ["transformer", "universal"])
-def test_a_causal_model_cannot_be_read_at_its_start(name: str) -> None:
+def test_causal_model_cannot_have_a_start_readout(name: str) -> None:
     text = (
         r"sees one token, got pooling='start' and causal=True; set pooling to end or mean, or causal: false"
     )
@@ -63,8 +63,8 @@ def test_a_causal_model_cannot_be_read_at_its_start(name: str) -> None:
         model_config({"name": name, "causal": True, "pooling": "start"})
 
 
-def build(name: str, **more: Any) -> nn.Module:
-    raw = {"name": name, "width": 16, "heads": 2, "chunk": {"size": 4}, "memory": {"slots": 4}} | more
+def build(name: str, **options: Any) -> nn.Module:
+    raw = {"name": name, "width": 16, "heads": 2, "chunk": {"size": 4}, "memory": {"slots": 4}} | options
     return build_model(raw, SHAPE, 0).eval()
 
 
@@ -76,7 +76,7 @@ def run(model: nn.Module, length: int = 12, rows: int = 3) -> Output:
 
 
 @pytest.mark.parametrize(("mode", "run_layers"), [("none", 6.0), ("batch", 1.0), ("compact", 1.0)])
-def test_each_chunk_ends_when_all_have_halted(mode: str, run_layers: float) -> None:
+def test_chunk_ends_when_all_tokens_have_halted(mode: str, run_layers: float) -> None:
     model = build("gutlb", early_exit=mode, max_layers=6)
     model.encoder.halt.outer.bias.data.fill_(20.0)
     encoded = run(model).encoded
@@ -85,14 +85,14 @@ def test_each_chunk_ends_when_all_have_halted(mode: str, run_layers: float) -> N
     assert encoded.bound.tolist() == [6.0] * 3
 
 
-def test_a_short_last_chunk_stops_at_its_own_length() -> None:
-    """Chunks of four, four and one token: at most five, five and two layers."""
+def test_last_chunk_stops_at_its_length() -> None:
+    """Chunks of four, four and one token have at most five, five and two layers."""
     model = build("gutlb", max_layers=9, chunk={"size": 4, "even": False}, halt={"threshold": 1.0})
     assert run(model, length=9).encoded.depth.tolist() == [4.0] * 3
 
 
 @every_system
-def test_what_is_past_is_seen_through_memory_alone(name: str) -> None:
+def test_earlier_chunks_act_only_through_memory(name: str) -> None:
     model = build(name, readout="end", memory={"slots": 4, "start": "random"}).double()
     x = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x.requires_grad_()
@@ -107,8 +107,8 @@ def test_what_is_past_is_seen_through_memory_alone(name: str) -> None:
 
 
 @every_system
-def test_memory_is_seen_whole_where_chunks_are_as_long_as_it(name: str) -> None:
-    """A mask for the chunk must not fall on the memory: its last slot is seen by the first token."""
+def test_first_token_attends_to_the_whole_memory(name: str) -> None:
+    """The mask of a chunk must not apply to the memory: the first token attends to the last slot."""
     model = build(name, causal=True, memory={"slots": 4, "start": "random"}).double()
     x = torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     states = model.encoder(x, torch.ones(1, 4, dtype=torch.bool)).states

@@ -1,4 +1,4 @@
-"""Settings of the continuous recursive network, how it halts, and what each arm is made of."""
+"""Settings of the continuous recursive network, its halting, and the parts of each arm."""
 
 from typing import Any
 
@@ -16,25 +16,25 @@ SMALL = {"name": "crvnn", "width": 16, "cell_width": 20}
 
 
 def encode(score: float | None = None, **changes: Any) -> Encoded:
-    """Three sequences of 1, 4 and 9 tokens; with `score`, every position asks as much to be taken up."""
+    """Encode three sequences of 1, 4 and 9 tokens; with `score`, all positions have this score."""
     model = build_model(SMALL | changes, SHAPE, 0).eval()
     if score is not None:
         model.encoder.scorer.outer.weight.data.zero_()
         model.encoder.scorer.outer.bias.data.fill_(score)
     tokens = torch.arange(27).reshape(3, 9) % 10
     mask = torch.arange(9) < torch.tensor([[1], [4], [9]])
-    found: Encoded = model(Batch(tokens, mask, tokens[:, 0])).encoded
-    return found
+    encoded: Encoded = model(Batch(tokens, mask, tokens[:, 0])).encoded
+    return encoded
 
 
-def test_defaults_are_the_published_network() -> None:
-    found = Config()
-    assert (found.width, found.size_of_cell, found.window) == (128, 512, 5)
-    assert (found.dropout, found.cell_dropout, found.readout_dropout) == (0.1, 0.1, 0.1)
-    assert (found.activation, found.cell) == ("gelu", "grc")
-    assert (found.retriever, found.modulated, found.transition_features) == ("additive", True, None)
-    assert found.halt is not None
-    assert found.halt.model_dump() == {"threshold": 0.1, "penalty": False}
+def test_defaults_equal_the_published_network() -> None:
+    config = Config()
+    assert (config.width, config.size_of_cell, config.window) == (128, 512, 5)
+    assert (config.dropout, config.cell_dropout, config.readout_dropout) == (0.1, 0.1, 0.1)
+    assert (config.activation, config.cell) == ("gelu", "grc")
+    assert (config.retriever, config.modulated, config.transition_features) == ("additive", True, None)
+    assert config.halt is not None
+    assert config.halt.model_dump() == {"threshold": 0.1, "penalty": False}
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,8 @@ def test_defaults_are_the_published_network() -> None:
         ({"cell": "lstm", "cell_width": None}, {"cell.leaf": 16 + 16, "cell.outer": 16 + 16}),
     ],
 )
-def test_glorot_is_the_initial_distribution_of_the_first_source(
-    changes: dict[str, Any], sums: dict[str, int]
-) -> None:
-    """Bounds come from inputs plus outputs, of the LSTM cell from those of one gate and one child."""
+def test_initial_distribution_is_glorot_uniform(changes: dict[str, Any], sums: dict[str, int]) -> None:
+    """Bounds depend on inputs plus outputs; for the LSTM cell, on those of one gate and one child."""
     encoder = build_model(SMALL | changes | {"initial": "glorot"}, SHAPE, 0).encoder
     for name, fans in sums.items():
         module, bound = encoder.get_submodule(name), (6 / fans) ** 0.5
@@ -64,8 +62,8 @@ def test_glorot_is_the_initial_distribution_of_the_first_source(
         assert module.bias.abs().max() < 1e-5
 
 
-def test_nothing_is_composed_where_nothing_asks() -> None:
-    """Every sequence runs out of steps, and the penalty says how much is left beside the last token."""
+def test_low_scores_compose_nothing() -> None:
+    """Every sequence runs all steps, and the penalty measures the uncomposed tokens before the last one."""
     encoded = encode(-100.0, halt={"penalty": True})
     assert encoded.depth.tolist() == [1.0, 4.0, 9.0]
     assert encoded.auxiliary is not None
@@ -73,8 +71,8 @@ def test_nothing_is_composed_where_nothing_asks() -> None:
     torch.testing.assert_close(encoded.auxiliary, expected)
 
 
-def test_one_step_is_enough_where_everything_asks_without_competition() -> None:
-    """All but the last token are taken up at once, so that no one is left to pay for."""
+def test_high_scores_without_competition_compose_in_one_step() -> None:
+    """One step composes all tokens but the last one, so the penalty is zero."""
     encoded = encode(100.0, modulated=False, halt={"penalty": True})
     assert encoded.depth.tolist() == [1.0] * 3
     assert encoded.auxiliary is not None
@@ -82,19 +80,19 @@ def test_one_step_is_enough_where_everything_asks_without_competition() -> None:
 
 
 @pytest.mark.parametrize(("mode", "run"), [("compact", [1, 1, 1]), ("batch", [1, 1, 1]), ("none", [1, 4, 9])])
-def test_early_exit_ends_when_all_have_halted(mode: str, run: list[int]) -> None:
+def test_early_exit_ends_when_all_sequences_have_halted(mode: str, run: list[int]) -> None:
     encoded = encode(100.0, modulated=False, early_exit=mode)
     assert encoded.depth.tolist() == [1.0] * 3
     assert encoded.computed.tolist() == run
     assert encoded.bound.tolist() == [1.0, 4.0, 9.0]
 
 
-def test_a_higher_threshold_halts_earlier() -> None:
+def test_higher_threshold_halts_earlier() -> None:
     low, high = (encode(0.0, halt={"threshold": threshold}).depth.sum() for threshold in (0.1, 0.6))
     assert high < low
 
 
-def test_without_halting_there_is_no_penalty_and_every_step_is_run() -> None:
+def test_without_halting_every_step_runs_without_a_penalty() -> None:
     encoded = encode(100.0, modulated=False, halt=None)
     assert encoded.auxiliary is None
     assert encoded.computed.tolist() == [1.0, 4.0, 9.0]
@@ -103,7 +101,7 @@ def test_without_halting_there_is_no_penalty_and_every_step_is_run() -> None:
 @pytest.mark.parametrize(
     ("structure", "depth"), [("left-to-right", [1.0, 4.0, 9.0]), ("balanced", [0.0, 2.0, 4.0])]
 )
-def test_given_trees_have_the_height_of_their_length(structure: str, depth: list[float]) -> None:
+def test_fixed_trees_have_the_expected_depth(structure: str, depth: list[float]) -> None:
     encoded = encode(structure=structure)
     assert encoded.depth.tolist() == encoded.computed.tolist() == encoded.bound.tolist() == depth
 
@@ -121,11 +119,11 @@ def test_given_trees_have_the_height_of_their_length(structure: str, depth: list
         ({"structure": "left-to-right"}, {"scorer", "boundaries", "start"}),
     ],
 )
-def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], changed: set[str]) -> None:
+def test_arm_changes_only_its_part(changes: dict[str, Any], changed: set[str]) -> None:
     groups = costs.parameters_by_group(build_model(SMALL, SHAPE, 0, "meta"))
-    others = costs.parameters_by_group(build_model(SMALL | changes, SHAPE, 0, "meta"))
-    found = {group for group in groups | others if groups.get(group) != others.get(group)}
-    assert found == changed
+    changed_groups = costs.parameters_by_group(build_model(SMALL | changes, SHAPE, 0, "meta"))
+    different = {group for group in groups | changed_groups if groups.get(group) != changed_groups.get(group)}
+    assert different == changed
 
 
 @pytest.mark.parametrize(
@@ -141,6 +139,6 @@ def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], chang
         ({"max_layers": 3}, "Extra inputs are not permitted"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         model_config(SMALL | changes)

@@ -1,4 +1,4 @@
-"""The looped Transformer in use: loops that a task tells, what they save, what is refused, what it learns."""
+"""The looped Transformer: number of loops, saved work, refused settings, and learning."""
 
 import math
 from typing import Any
@@ -30,9 +30,9 @@ SMALL = {"name": "looped", "width": 12, "heads": 3, "layers": 2, "max_loops": 6}
 
 def batch(steps: list[int], lengths: list[int] | None = None) -> Batch:
     rows = len(steps)
-    given = synthetic_batch(SHAPE, rows, 9, seed=rows)
-    mask = given.mask if lengths is None else torch.arange(9) < torch.tensor(lengths)[:, None]
-    tokens, labels = given.tokens % 7, given.labels.clamp(min=0)
+    batch_ = synthetic_batch(SHAPE, rows, 9, seed=rows)
+    mask = batch_.mask if lengths is None else torch.arange(9) < torch.tensor(lengths)[:, None]
+    tokens, labels = batch_.tokens % 7, batch_.labels.clamp(min=0)
     return Batch(
         tokens.masked_fill(~mask, 7), mask, labels.masked_fill(~mask, NOT_ASKED), torch.tensor(steps)
     )
@@ -42,18 +42,23 @@ def build(shape: TaskShape = SHAPE, **changes: Any) -> nn.Module:
     return build_model(SMALL | changes, shape, seed=3).double()
 
 
-def gradients(model: nn.Module, given: Batch, step: int) -> tuple[Any, dict[str, Tensor]]:
+def gradients(model: nn.Module, batch_: Batch, step: int) -> tuple[Any, dict[str, Tensor]]:
     set_dropout_context(model.train(), 3, step)
-    output = model(given)
+    output = model(batch_)
     output.loss.sum().backward()
     return output, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_defaults_are_those_published_for_parity_but_for_its_heads() -> None:
-    found = Config()
-    assert (found.width, found.layers, found.heads, found.size_of_feedforward) == (256, 1, 8, 1024)
-    assert (found.loops, found.recurrence, found.injection, found.stop) == ("task", "shared", True, "oracle")
-    assert (found.dropout, found.attention_dropout, found.causal) == (0.0, 0.0, True)
+def test_defaults_equal_the_published_ones_except_for_heads() -> None:
+    config = Config()
+    assert (config.width, config.layers, config.heads, config.size_of_feedforward) == (256, 1, 8, 1024)
+    assert (config.loops, config.recurrence, config.injection, config.stop) == (
+        "task",
+        "shared",
+        True,
+        "oracle",
+    )
+    assert (config.dropout, config.attention_dropout, config.causal) == (0.0, 0.0, True)
     assert Config(heads=64).size_of_head == 4
 
 
@@ -80,97 +85,98 @@ def test_early_exit_modes_agree(rows: list[tuple[int, int]], seed: int, more: di
     assert encoded.computed.tolist() == encoded.bound.tolist() == [6.0] * len(steps)
 
 
-def test_compact_runs_no_loop_for_who_is_done() -> None:
+def test_compact_mode_skips_loops_of_finished_sequences() -> None:
     model = build(attention="math", early_exit="compact").eval()
-    given = batch([1, 6, 3, 3], [9] * 4)
+    batch_ = batch([1, 6, 3, 3], [9] * 4)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(given)
+        model(batch_)
     loops = model.encoder.config
     expected = sum(costs.flops(loops, SHAPE, 9, steps) for steps in (1, 6, 3, 3))
     assert counter.get_total_flops() == expected
 
 
 @pytest.mark.parametrize("stop", ["oracle", "instance", "batch"])
-def test_answers_are_not_told_and_padding_is_not_seen(stop: str) -> None:
-    """Other labels at the same places, other tokens in the padding, and none of it is noticed."""
-    model, given = build(stop=stop).eval(), batch([2, 5, 3], [9, 4, 9])
-    expected = model(given).encoded
-    swapped = torch.where(given.labels == NOT_ASKED, NOT_ASKED, (given.labels + 1) % 4)
-    other = Batch(given.tokens.masked_fill(~given.mask, 2), given.mask, swapped, given.steps)
-    found = model(other).encoded
-    assert torch.equal(found.depth, expected.depth)
-    torch.testing.assert_close(found.states, expected.states)
+def test_model_ignores_answers_and_padding(stop: str) -> None:
+    """Other labels and other tokens in the padding do not change the states."""
+    model, batch_ = build(stop=stop).eval(), batch([2, 5, 3], [9, 4, 9])
+    expected = model(batch_).encoded
+    swapped = torch.where(batch_.labels == NOT_ASKED, NOT_ASKED, (batch_.labels + 1) % 4)
+    changed = Batch(batch_.tokens.masked_fill(~batch_.mask, 2), batch_.mask, swapped, batch_.steps)
+    encoded = model(changed).encoded
+    assert torch.equal(encoded.depth, expected.depth)
+    torch.testing.assert_close(encoded.states, expected.states)
 
 
-def test_no_state_depends_on_a_later_token_while_looping_as_told() -> None:
-    model, given = build().eval(), batch([2, 5, 3], [9, 9, 9])
-    before = model(given).encoded.states
-    tokens = given.tokens.clone()
+def test_state_is_independent_of_later_tokens() -> None:
+    model, batch_ = build().eval(), batch([2, 5, 3], [9, 9, 9])
+    before = model(batch_).encoded.states
+    tokens = batch_.tokens.clone()
     tokens[:, 5:] = (tokens[:, 5:] + 1) % 7
-    after = model(Batch(tokens, given.mask, given.labels, given.steps)).encoded.states
+    after = model(Batch(tokens, batch_.mask, batch_.labels, batch_.steps)).encoded.states
     torch.testing.assert_close(after[:, :5], before[:, :5])
     assert (after[:, 5:] != before[:, 5:]).all()
 
 
-def test_without_positions_the_order_of_what_came_before_is_not_known_to_one_layer() -> None:
+def test_one_layer_without_positions_ignores_the_order_of_earlier_tokens() -> None:
     model = build(layers=1, loops=1).eval()
     x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     mask, turned = torch.ones(1, 6, dtype=torch.bool), x[:, [3, 1, 4, 0, 2, 5]]
     torch.testing.assert_close(model.encoder(x, mask).pooled, model.encoder(turned, mask).pooled)
 
 
-def test_confidence_rules_are_for_evaluation_and_run_all_loops() -> None:
-    model, given = build(stop="instance"), batch([2, 5, 3])
+def test_confidence_rules_apply_in_evaluation_and_run_all_loops() -> None:
+    model, batch_ = build(stop="instance"), batch([2, 5, 3])
     set_dropout_context(model, 3, 0)
-    assert model(given).encoded.depth.tolist() == [2, 5, 3]
-    encoded = model.eval()(given).encoded
+    assert model(batch_).encoded.depth.tolist() == [2, 5, 3]
+    encoded = model.eval()(batch_).encoded
     assert encoded.computed.tolist() == encoded.bound.tolist() == [6.0] * 3
     assert costs.depth_range(model.encoder.config, 9) == (1, 6)
-    fixed = build(stop="instance", loops=2).eval()(given).encoded
+    fixed = build(stop="instance", loops=2).eval()(batch_).encoded
     assert fixed.computed.tolist() == [6.0] * 3
-    unshared = build(stop="instance", loops=2, recurrence="unshared").eval()(given).encoded
+    unshared = build(stop="instance", loops=2, recurrence="unshared").eval()(batch_).encoded
     assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
 
 
-def test_a_number_stops_every_evaluation_after_as_many_loops() -> None:
-    told, given = build().eval(), batch([4, 4, 4], [9, 5, 7])
+def test_number_of_loops_stops_every_evaluation() -> None:
+    task_loops, batch_ = build().eval(), batch([4, 4, 4], [9, 5, 7])
     stopped = build(stop=4)
-    assert stopped.train()(given).encoded.depth.tolist() == [4] * 3
-    found = stopped.eval()(Batch(given.tokens, given.mask, given.labels, torch.tensor([1, 2, 6])))
-    torch.testing.assert_close(found.encoded.states, told(given).encoded.states)
-    assert found.encoded.depth.tolist() == found.encoded.computed.tolist() == [4.0] * 3
-    assert found.encoded.bound.tolist() == [4.0] * 3
-    beyond = build(stop=9, loops=2).eval()(given).encoded
+    assert stopped.train()(batch_).encoded.depth.tolist() == [4] * 3
+    other_steps = Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([1, 2, 6]))
+    encoded = stopped.eval()(other_steps).encoded
+    torch.testing.assert_close(encoded.states, task_loops(batch_).encoded.states)
+    assert encoded.depth.tolist() == encoded.computed.tolist() == [4.0] * 3
+    assert encoded.bound.tolist() == [4.0] * 3
+    beyond = build(stop=9, loops=2).eval()(batch_).encoded
     assert beyond.depth.tolist() == [9.0] * 3
-    unshared = build(stop=9, loops=2, recurrence="unshared").eval()(given).encoded
-    whole = build(loops=2, recurrence="unshared").eval()(given).encoded
-    torch.testing.assert_close(unshared.states, whole.states)
+    unshared = build(stop=9, loops=2, recurrence="unshared").eval()(batch_).encoded
+    all_loops = build(loops=2, recurrence="unshared").eval()(batch_).encoded
+    torch.testing.assert_close(unshared.states, all_loops.states)
     assert unshared.depth.tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"stop": 4}, {"stop": "instance"}, {"loops": 3}, {"loops": 3, "stop": 5}]
 )
-def test_flops_of_an_evaluation_are_those_of_the_loops_that_were_run(changes: dict[str, Any]) -> None:
-    config, given = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
+def test_flops_of_an_evaluation_count_the_computed_loops(changes: dict[str, Any]) -> None:
+    config, batch_ = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
     learner = Learner(build(**changes), train_config({"steps": 1}), seed=0)
     work = Work(config, SHAPE, learner.config)
-    found = evaluate(learner, [given], work.samples)["flops"]
-    loops = build(**changes).eval()(given).encoded.computed.tolist()
+    flops = evaluate(learner, [batch_], work.samples)["flops"]
+    loops = build(**changes).eval()(batch_).encoded.computed.tolist()
     expected = [costs.flops(config, SHAPE, *each) for each in zip((9, 4, 7), map(int, loops), strict=True)]
-    assert found == pytest.approx(sum(expected) / 3)
+    assert flops == pytest.approx(sum(expected) / 3)
 
 
-def test_the_most_confident_loop_is_that_of_least_uncertainty_among_all() -> None:
-    given = batch([2, 5, 3], [9, 9, 9])
-    after = [build(stop=number).eval()(given).shares["uncertainty"] for number in range(1, 7)]
-    found = build(stop="instance").eval()(given)
-    least, place = torch.stack(after).min(0)
-    torch.testing.assert_close(found.shares["uncertainty"], least)
-    assert found.encoded.depth.tolist() == [float(each) + 1 for each in place]
+def test_most_confident_loop_has_the_least_uncertainty() -> None:
+    batch_ = batch([2, 5, 3], [9, 9, 9])
+    uncertainties = [build(stop=number).eval()(batch_).shares["uncertainty"] for number in range(1, 7)]
+    output = build(stop="instance").eval()(batch_)
+    least, place = torch.stack(uncertainties).min(0)
+    torch.testing.assert_close(output.shares["uncertainty"], least)
+    assert output.encoded.depth.tolist() == [float(each) + 1 for each in place]
 
 
-def test_confidence_does_not_hide_that_a_training_diverged() -> None:
+def test_confidence_rule_propagates_nonfinite_losses() -> None:
     model = build(stop="instance").eval()
     model.embedding.weight.data.fill_(math.nan)
     assert model(batch([2, 5, 3])).loss.isnan().all()
@@ -188,22 +194,22 @@ def test_confidence_does_not_hide_that_a_training_diverged() -> None:
         ({"loops": 3, "recurrence": "unshared", "stop": "batch"}, 9, (3, 3)),
     ],
 )
-def test_depth_counts_loops(changes: dict[str, Any], length: int, expected: tuple[int, int]) -> None:
+def test_depth_range_counts_loops(changes: dict[str, Any], length: int, expected: tuple[int, int]) -> None:
     assert costs.depth_range(model_config(SMALL | changes), length) == expected
 
 
-def test_memory_of_told_loops_is_that_of_the_most_they_can_be() -> None:
-    """T(n) is at most the length: here 9 tokens, but no more than 6 loops."""
-    shown, fixed = (
-        costs.peak_memory_bytes(model_config(SMALL | more), SHAPE, 8, 9) for more in ({}, {"loops": 6})
+def test_memory_estimate_of_task_loops_assumes_the_most_loops() -> None:
+    """T(n) is at most the length, here 9 tokens, and at most 6 loops."""
+    task_loops_bytes, fixed_loops_bytes = (
+        costs.peak_memory_bytes(model_config(SMALL | changes), SHAPE, 8, 9) for changes in ({}, {"loops": 6})
     )
-    assert shown == fixed
+    assert task_loops_bytes == fixed_loops_bytes
     shorter = costs.peak_memory_bytes(model_config(SMALL), SHAPE, 8, 3)
     assert shorter < costs.peak_memory_bytes(model_config(SMALL | {"early_exit": "none"}), SHAPE, 8, 3)
 
 
-def test_parameters_of_the_published_systems_by_hand() -> None:
-    """For parity: width 256, 64 heads of 4, feed-forward 1,024; 56 words, three classes."""
+def test_published_models_have_the_expected_parameters() -> None:
+    """The task is parity: width 256, 64 heads of 4, feed-forward 1,024; 56 words, three classes."""
     shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms"}))
     width, inner = 256, 1024
     norm = 2 * width
@@ -235,7 +241,7 @@ def test_parameters_of_the_published_systems_by_hand() -> None:
         ({"pooling": "mean"}, "Extra inputs are not permitted"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         model_config(SMALL | changes)
 
@@ -260,7 +266,7 @@ def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: s
         ),
     ],
 )
-def test_a_task_that_does_not_fit_is_refused_before_anything_runs(
+def test_unfitting_task_is_refused_before_training(
     changes: dict[str, Any], shape: TaskShape, text: str
 ) -> None:
     with pytest.raises(ValueError, match=f"model {text}"):
@@ -269,37 +275,37 @@ def test_a_task_that_does_not_fit_is_refused_before_anything_runs(
     assert misfit(model_config(SMALL), SHAPE) is None
 
 
-def test_what_a_batch_lacks_is_named() -> None:
-    model, given = build(), batch([2, 5, 3])
-    without = Batch(given.tokens, given.mask, given.labels)
+def test_incomplete_batch_error_names_the_missing_field() -> None:
+    model, batch_ = build(), batch([2, 5, 3])
+    without = Batch(batch_.tokens, batch_.mask, batch_.labels)
     with pytest.raises(ValueError, match="samples that come with the steps they take, got none"):
         model(without)
     with pytest.raises(ValueError, match="from 1 to max_loops, got 2 to 7 and max_loops=6; raise"):
-        model(Batch(given.tokens, given.mask, given.labels, torch.tensor([2, 7, 3])))
+        model(Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([2, 7, 3])))
     with pytest.raises(ValueError, match="from 1 to max_loops, got 0 to 3"):
-        model(Batch(given.tokens, given.mask, given.labels, torch.tensor([2, 0, 3])))
+        model(Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([2, 0, 3])))
     x = torch.zeros(3, 9, 12, dtype=torch.float64)
     with pytest.raises(
         ValueError, match="stop: batch needs a head that predicts at given positions, got none"
     ):
-        build(stop="batch").eval().encoder(x, given.mask)
+        build(stop="batch").eval().encoder(x, batch_.mask)
 
 
-def test_the_published_problems_fit_the_default_bound() -> None:
-    for problem, most in (("parity", 40), ("addition", 30), ("multiplication", 32)):
+def test_published_problems_fit_the_default_bound() -> None:
+    for problem, length in (("parity", 40), ("addition", 30), ("multiplication", 32)):
         shape = task_catalog.shape(task_catalog.task_config({"name": "algorithms", "problem": problem}))
-        assert shape.steps_max == most
+        assert shape.steps_max == length
         assert misfit(Config(), shape) is None
 
 
-def test_a_batch_of_parities_is_learnt_by_heart_without_shared_weights() -> None:
-    """With them: `tests/e2e/test_systems_learn.py`."""
+def test_unshared_model_fits_a_batch_of_parities() -> None:
+    """`tests/e2e/test_systems_learn.py` tests shared weights."""
     stack = {"loops": 2, "recurrence": "unshared", "injection": False, "final_norm": "end"}
     task = task_catalog.task_config({"name": "algorithms", "length_max": 4, "interval": 0})
-    given = task_catalog.stream(task, 8, 0, 0)
+    batch_ = task_catalog.stream(task, 8, 0, 0)
     model = build_model({"name": "looped", "width": 32, "heads": 8, **stack}, task_catalog.shape(task), 0)
     train = train_config({"steps": 100, "lr": 0.005, "schedule": "cosine", "weight_decay": 0.0})
     learner = Learner(model, train, seed=0)
-    first, *_, last = (one_step(learner, given, step) for step in range(100))
+    first, *_, last = (one_step(learner, batch_, step) for step in range(100))
     assert float(first.loss) > math.log(2)
     assert int(last.hits) == int(last.counts)

@@ -27,20 +27,25 @@ def encode(training: bool, **changes: Any) -> tuple[torch.nn.Module, Encoded]:
     return model, model(batch()).encoded
 
 
-def test_defaults_are_the_published_router() -> None:
-    found = Config()
-    assert (found.width, found.heads, found.size_of_head, found.size_of_feedforward) == (512, 16, 32, 1024)
-    assert (found.layers, found.test_layers) == (20, 24)
-    assert (found.dropout, found.attention_dropout, found.gate_dropout) == (0.1, 0.1, 0.05)
-    assert (found.normalise_rows, found.direction, found.pooling) == (True, True, "end")
+def test_defaults_equal_the_published_router() -> None:
+    config = Config()
+    assert (config.width, config.heads, config.size_of_head, config.size_of_feedforward) == (
+        512,
+        16,
+        32,
+        1024,
+    )
+    assert (config.layers, config.test_layers) == (20, 24)
+    assert (config.dropout, config.attention_dropout, config.gate_dropout) == (0.1, 0.1, 0.05)
+    assert (config.normalise_rows, config.direction, config.pooling) == (True, True, "end")
 
 
-def test_depth_in_training_and_in_evaluation_are_two_settings() -> None:
+def test_depths_in_training_and_evaluation_are_separate_settings() -> None:
     assert encode(training=True)[1].computed.tolist() == [2.0] * 3
     assert encode(training=False)[1].computed.tolist() == [5.0] * 3
 
 
-def test_gates_start_all_but_shut_and_copy() -> None:
+def test_gates_start_nearly_closed() -> None:
     model, _ = encode(training=False)
     gate = model.encoder.layer.gate
     assert float(gate.outer.bias.detach().mean()) == pytest.approx(-3.0, abs=1e-4)
@@ -50,33 +55,33 @@ def test_gates_start_all_but_shut_and_copy() -> None:
     torch.testing.assert_close(states[:, 1:-1], x)
 
 
-def test_biases_start_as_in_the_released_layer() -> None:
+def test_biases_start_as_in_the_released_code() -> None:
     layer = encode(training=False)[0].encoder.layer
     for part in (layer.feedforward.inner, layer.feedforward.outer, layer.gate.inner):
         bound = part.in_features**-0.5
         assert 0.7 * bound <= part.bias.abs().max() <= bound
 
 
-def test_a_proposal_without_a_gate_is_refused() -> None:
+def test_proposal_without_a_gate_is_refused() -> None:
     with pytest.raises(ValidationError, match="proposal must be norm if there is no gate, got gate=False"):
         model_config(SMALL | {"gate": False, "proposal": "tanh"})
 
 
-def test_gate_dropout_shuts_whole_positions_in_training_alone() -> None:
-    """With the gate wide open and one step, only positions whose gate is dropped keep their state."""
+def test_gate_dropout_closes_whole_positions_in_training() -> None:
+    """With an open gate and one step, only positions with a dropped gate keep their state."""
     rates = {"gate_dropout": 0.5, "dropout": 0.0, "attention_dropout": 0.0, "layers": 1, "test_layers": 1}
     model, _ = encode(training=True, **rates)
     model.encoder.layer.gate.outer.bias.data.fill_(100.0)
     x = torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(0))
 
-    def kept(states: Tensor) -> Tensor:
+    def kept_positions(states: Tensor) -> Tensor:
         return (states[:, 1:-1] == x).float().mean(-1)
 
     set_dropout_context(model, 0, 0)
-    share = kept(model.encoder(x, batch().mask).states)
+    share = kept_positions(model.encoder(x, batch().mask).states)
     assert set(share.unique().tolist()) == {0.0, 1.0}
     assert 0.2 < share.mean() < 0.8
-    assert not kept(model.eval().encoder(x, batch().mask).states).any()
+    assert not kept_positions(model.eval().encoder(x, batch().mask).states).any()
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,6 @@ def test_gate_dropout_shuts_whole_positions_in_training_alone() -> None:
         ({"halt": None}, "Extra inputs are not permitted"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         model_config(SMALL | changes)

@@ -1,4 +1,4 @@
-"""Settings of the Sparse Universal Transformer, whom it calls, how it halts, and what its decoder sees."""
+"""Settings of the Sparse Universal Transformer, its use of experts, its halting, and its decoder."""
 
 from typing import Any
 
@@ -34,27 +34,27 @@ def batch() -> Batch:
 
 
 def model(halts: float | None = None, **changes: Any) -> nn.Module:
-    """With `halts`, every gate's logits are that much apart, whatever the state."""
-    built = build_model(SMALL | changes, SHAPE, 0).double().eval()
+    """Build a model; with `halts`, the logits of every gate differ by this number in every state."""
+    sut = build_model(SMALL | changes, SHAPE, 0).double().eval()
     if halts is not None:
-        gate = built.encoder.halt
+        gate = sut.encoder.halt
         gate.inner.weight.data.zero_()
         gate.inner.bias.data.fill_(20.0)
         gate.outer.weight.data[1] = halts / (16 * 20.0)
-    return built
+    return sut
 
 
-def lively(**changes: Any) -> nn.Module:
-    built = model(**changes)
-    weight = built.encoder.halt.outer.weight
+def perturbed_model(**changes: Any) -> nn.Module:
+    sut = model(**changes)
+    weight = sut.encoder.halt.outer.weight
     weight.data[1].uniform_(0, 1.5, generator=torch.Generator().manual_seed(1))
-    return built
+    return sut
 
 
 def decoder(**changes: Any) -> Decoder:
-    built = Decoder(model_config(SMALL | changes))
-    initialise(built, 1)
-    return built.double().eval()
+    sut_decoder = Decoder(model_config(SMALL | changes))
+    initialise(sut_decoder, 1)
+    return sut_decoder.double().eval()
 
 
 def sequences(*lengths: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -63,10 +63,10 @@ def sequences(*lengths: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def test_defaults_are_the_published_base_model() -> None:
-    found = Config()
-    assert (found.width, found.max_layers, found.dropout, found.gating_dropout) == (512, 6, 0.2, 0.2)
-    assert found.attention.model_dump() == {
+def test_defaults_equal_the_published_base_model() -> None:
+    config = Config()
+    assert (config.width, config.max_layers, config.dropout, config.gating_dropout) == (512, 6, 0.2, 0.2)
+    assert config.attention.model_dump() == {
         "experts": 24,
         "active": 4,
         "sampled": 0,
@@ -74,34 +74,34 @@ def test_defaults_are_the_published_base_model() -> None:
         "head_width": 64,
         "window": 64,
     }
-    assert found.feedforward.model_dump() == {"experts": 24, "active": 4, "sampled": 0, "width": 512}
-    assert found.halt is not None
-    assert found.halt.threshold == 0.999
-    assert (found.norm, found.balance) == ("post", "mutual-information")
+    assert config.feedforward.model_dump() == {"experts": 24, "active": 4, "sampled": 0, "width": 512}
+    assert config.halt is not None
+    assert config.halt.threshold == 0.999
+    assert (config.norm, config.balance) == ("post", "mutual-information")
 
 
 def test_gates_start_at_one_half() -> None:
-    """The expected number of layers is then 1/2 + 2/4 + 3/8 + 4/16, and 5 with the sixteenth that is left."""
+    """The expected number of layers is 1/2 + 2/4 + 3/8 + 4/16, plus 5 times the remaining sixteenth."""
     encoded = model()(batch()).encoded
     assert encoded.ponder.tolist() == pytest.approx([1 / 2 + 2 / 4 + 3 / 8 + 4 / 16 + 5 / 16] * 3)
     assert encoded.depth.tolist() == [5.0] * 3
 
 
 def released_ponder(hats: list[float], threshold: float) -> float:
-    """What the released code charges a token for gates that say `hats` of states 1 to L - 1.
+    """Return the ponder cost of the released code for gate values `hats` of states 1 to L - 1.
 
-    It adds (j - 1) a_j for every gate, also behind the one that halts the token, and (L - 1) times what is
-    left in the end unless the token has halted by then.
+    The cost adds (j - 1) a_j for every gate, also after the gate that halts the token. If the token has not
+    halted, it adds (L - 1) times the remaining probability.
     """
-    left, charged = 1.0, 0.0
+    remaining, cost = 1.0, 0.0
     for number, hat in enumerate(hats):
-        charged += left * hat * number
-        left *= 1 - hat
-    return charged + (len(hats) * left if left >= 1 - threshold else 0.0)
+        cost += remaining * hat * number
+        remaining *= 1 - hat
+    return cost + (len(hats) * remaining if remaining >= 1 - threshold else 0.0)
 
 
 def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
-    """Our cost of the same token, and the layers it keeps."""
+    """Return haltsweep's cost of the same token, and the number of its layers."""
     cap = torch.tensor([len(hats) + 1])
     halting = HaltingState.begin(cap, torch.float64, delay=0)
     nothing = torch.zeros(1, 1, dtype=torch.float64)
@@ -113,8 +113,8 @@ def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.9, 0.999])
-def test_ponder_differs_from_the_released_one_by_what_the_documentation_says(threshold: float) -> None:
-    """1 for a token that runs all layers; else within (1 - threshold) (L - 2) of it, almost reached."""
+def test_ponder_differs_from_the_released_code_as_documented(threshold: float) -> None:
+    """The difference is 1 for a token that runs all layers, else at most (1 - threshold) (L - 2)."""
     layers, rest = 12, 1 - threshold
     for seed in range(200):
         stream = torch.Generator().manual_seed(seed)
@@ -131,14 +131,14 @@ def test_ponder_differs_from_the_released_one_by_what_the_documentation_says(thr
         assert abs(apart) > rest
 
 
-def test_a_gate_that_always_halts_keeps_the_first_layer() -> None:
-    one = model(halts=50.0)(batch()).encoded
-    assert one.depth.tolist() == one.computed.tolist() == one.ponder.tolist() == [1.0] * 3
+def test_gate_that_always_halts_runs_one_layer() -> None:
+    encoded = model(halts=50.0)(batch()).encoded
+    assert encoded.depth.tolist() == encoded.computed.tolist() == encoded.ponder.tolist() == [1.0] * 3
     never = model(halts=-50.0, max_layers=1)(batch()).encoded
-    torch.testing.assert_close(one.states, never.states)
+    torch.testing.assert_close(encoded.states, never.states)
 
 
-def test_a_gate_that_never_halts_is_the_model_without_halting() -> None:
+def test_gate_that_never_halts_equals_no_halting() -> None:
     never, without = model(halts=-60.0)(batch()).encoded, model(halt=None)(batch()).encoded
     torch.testing.assert_close(never.states, without.states)
     torch.testing.assert_close(never.auxiliary, without.auxiliary)
@@ -146,18 +146,18 @@ def test_a_gate_that_never_halts_is_the_model_without_halting() -> None:
     assert without.ponder.tolist() == [0.0] * 3
 
 
-def test_no_expert_is_called_for_tokens_that_have_halted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every expert map sees each token once a layer it computes, for each of its experts, and no more."""
+def test_experts_are_not_called_for_halted_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every expert map gets each token once in each of its layers and experts."""
     rows: list[int] = []
     forward = ExpertLinear.forward
 
-    def counted(self: ExpertLinear, x: Tensor, groups: ExpertRows) -> Tensor:
+    def count_rows(self: ExpertLinear, x: Tensor, groups: ExpertRows) -> Tensor:
         assert sum(groups.host_counts) == x.shape[0]
         rows.append(x.shape[0])
         return forward(self, x, groups)
 
-    monkeypatch.setattr(ExpertLinear, "forward", counted)
-    encoded = lively(halt={"threshold": 0.7})(batch()).encoded
+    monkeypatch.setattr(ExpertLinear, "forward", count_rows)
+    encoded = perturbed_model(halt={"threshold": 0.7})(batch()).encoded
     run = sum(
         layers * (length + 2) for layers, length in zip(encoded.computed.tolist(), LENGTHS, strict=True)
     )
@@ -166,8 +166,8 @@ def test_no_expert_is_called_for_tokens_that_have_halted(monkeypatch: pytest.Mon
     assert sum(rows) == pytest.approx(run * 2 * (ATTENTION["active"] + FEEDFORWARD["active"]))
 
 
-def test_a_lower_threshold_halts_earlier() -> None:
-    depths = [lively(halt={"threshold": x})(batch()).encoded.depth.mean() for x in (0.4, 0.8, 0.999)]
+def test_lower_threshold_halts_earlier() -> None:
+    depths = [perturbed_model(halt={"threshold": x})(batch()).encoded.depth.mean() for x in (0.4, 0.8, 0.999)]
     assert depths[0] < depths[1] < depths[2]
 
 
@@ -185,11 +185,11 @@ def test_a_lower_threshold_halts_earlier() -> None:
         ({"causal": True}, {"boundaries"}),
     ],
 )
-def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], changed: set[str]) -> None:
+def test_arm_changes_only_its_part(changes: dict[str, Any], changed: set[str]) -> None:
     groups = costs.parameters_by_group(build_model(SMALL, SHAPE, 0, "meta"))
-    others = costs.parameters_by_group(build_model(SMALL | changes, SHAPE, 0, "meta"))
-    found = {group for group in groups | others if groups.get(group) != others.get(group)}
-    assert found == changed
+    changed_groups = costs.parameters_by_group(build_model(SMALL | changes, SHAPE, 0, "meta"))
+    different = {group for group in groups | changed_groups if groups.get(group) != changed_groups.get(group)}
+    assert different == changed
 
 
 @pytest.mark.parametrize(
@@ -206,57 +206,57 @@ def test_an_arm_changes_its_own_part_and_no_other(changes: dict[str, Any], chang
         ({"feedforward": {"heads": 2}}, "Extra inputs are not permitted"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         model_config(SMALL | changes)
 
 
-def test_flops_of_an_immediate_halt_are_those_of_the_least_depth() -> None:
-    built = model(halts=50.0, kernel="math")
-    config, (x, mask) = built.encoder.config, sequences(7)
+def test_flops_of_an_immediate_halt_equal_the_least_depth() -> None:
+    sut = model(halts=50.0, kernel="math")
+    config, (x, mask) = sut.encoder.config, sequences(7)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        encoded: Encoded = built.encoder(x, mask)
+        encoded: Encoded = sut.encoder(x, mask)
     least, _ = costs.depth_range(config, 7)
     assert encoded.computed.tolist() == [least] == [1]
-    # Keys and values of the final states are made for others, who never come.
+    # The model also projects keys and values of the final states, which no token uses.
     last = 2 * 2 * (7 + 2) * 16 * 8
     assert forward_flops(config, 7, 1) <= counter.get_total_flops() <= forward_flops(config, 7, 1) + last
 
 
-def test_flops_of_a_decoder_are_what_the_counter_counts() -> None:
-    built = decoder(kernel="math", early_exit="none")
+def test_flops_of_a_decoder_equal_the_count_of_pytorch() -> None:
+    sut_decoder = decoder(kernel="math", early_exit="none")
     y, y_mask = sequences(7)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        built(y, y_mask, *sequences(4, seed=1))
-    assert decoder_flops(built.config, 7, 4, 5) == counter.get_total_flops()
+        sut_decoder(y, y_mask, *sequences(4, seed=1))
+    assert decoder_flops(sut_decoder.config, 7, 4, 5) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("mode", ["compact", "none"])
-def test_a_decoder_sees_nothing_that_comes_later(mode: str) -> None:
-    built = decoder(early_exit=mode, halt={"threshold": 0.7})
-    built.halt.outer.weight.data[1].uniform_(0, 1.5, generator=torch.Generator().manual_seed(1))
+def test_decoder_ignores_later_tokens(mode: str) -> None:
+    sut_decoder = decoder(early_exit=mode, halt={"threshold": 0.7})
+    sut_decoder.halt.outer.weight.data[1].uniform_(0, 1.5, generator=torch.Generator().manual_seed(1))
     (y, mask), (memory, memory_mask) = sequences(6, 6), sequences(3, 5, seed=1)
-    whole = built(y, mask, memory, memory_mask)
-    assert whole.depth.max() < 5
-    for seen in (1, 4):
-        part = built(y[:, :seen], mask[:, :seen], memory, memory_mask)
-        torch.testing.assert_close(part.states, whole.states[:, :seen])
-        torch.testing.assert_close(part.pooled, whole.states[:, seen - 1])
+    states = sut_decoder(y, mask, memory, memory_mask)
+    assert states.depth.max() < 5
+    for length in (1, 4):
+        part = sut_decoder(y[:, :length], mask[:, :length], memory, memory_mask)
+        torch.testing.assert_close(part.states, states.states[:, :length])
+        torch.testing.assert_close(part.pooled, states.states[:, length - 1])
     y.requires_grad_()
-    (grad,) = torch.autograd.grad(built(y, mask, memory, memory_mask).states[:, :3].sum(), y)
+    (grad,) = torch.autograd.grad(sut_decoder(y, mask, memory, memory_mask).states[:, :3].sum(), y)
     assert not grad[:, 3:].any()
 
 
-def test_a_decoder_sees_all_of_its_source_and_no_padding() -> None:
-    built = decoder()
+def test_decoder_attends_to_the_whole_source_without_padding() -> None:
+    sut_decoder = decoder()
     (y, mask), (memory, memory_mask) = sequences(2, 4), sequences(3, 5, seed=1)
-    clean = built(y, mask, memory, memory_mask)
+    clean = sut_decoder(y, mask, memory, memory_mask)
     noisy = torch.where(memory_mask[..., None], memory, 100.0), memory_mask
     torch.testing.assert_close(
-        built(torch.where(mask[..., None], y, 100.0), mask, *noisy).states, clean.states
+        sut_decoder(torch.where(mask[..., None], y, 100.0), mask, *noisy).states, clean.states
     )
     wider = nn.functional.pad(memory, (0, 0, 0, 3)), nn.functional.pad(memory_mask, (0, 3))
-    torch.testing.assert_close(built(y, mask, *wider).states, clean.states)
+    torch.testing.assert_close(sut_decoder(y, mask, *wider).states, clean.states)
     memory.requires_grad_()
-    (grad,) = torch.autograd.grad(built(y, mask, memory, memory_mask).states[:, 0].sum(), memory)
+    (grad,) = torch.autograd.grad(sut_decoder(y, mask, memory, memory_mask).states[:, 0].sum(), memory)
     assert (grad.abs().sum(-1) > 0).tolist() == memory_mask.tolist()

@@ -1,4 +1,4 @@
-"""Settings of the universal family, and what its published systems are made of."""
+"""Settings of the universal family, and the parts of its published models."""
 
 from typing import Any
 
@@ -23,17 +23,17 @@ BASELINE = {
 
 
 def config(**changes: Any) -> Config:
-    found = model_config(BASELINE | changes)
-    assert isinstance(found, Config)
-    return found
+    config_ = model_config(BASELINE | changes)
+    assert isinstance(config_, Config)
+    return config_
 
 
-def test_a_width_is_enough() -> None:
-    found = config()
-    assert (found.size_of_head, found.size_of_feedforward, found.size_of_gate) == (16, 256, 256)
+def test_head_width_follows_from_the_width() -> None:
+    config_ = config()
+    assert (config_.size_of_head, config_.size_of_feedforward, config_.size_of_gate) == (16, 256, 256)
 
 
-def test_defaults_are_the_published_gut() -> None:
+def test_defaults_equal_the_published_gut() -> None:
     assert Config() == Config(
         width=512,
         heads=8,
@@ -67,9 +67,7 @@ def test_defaults_are_the_published_gut() -> None:
         ({"kv": "states", "halt": {"unit": "token"}}, False),
     ],
 )
-def test_keys_and_values_come_from_the_mixture_where_tokens_halt(
-    changes: dict[str, Any], mixture: bool
-) -> None:
+def test_keys_and_values_come_from_the_mixture_if_tokens_halt(changes: dict[str, Any], mixture: bool) -> None:
     assert config(**changes).sees_mixture is mixture
 
 
@@ -83,12 +81,12 @@ def test_keys_and_values_come_from_the_mixture_where_tokens_halt(
         ({"kv": "mixture"}, set()),
     ],
 )
-def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], removed: set[str]) -> None:
+def test_arm_removes_only_its_part(changes: dict[str, Any], removed: set[str]) -> None:
     groups = costs.parameters_by_group(build_model(BASELINE, SHAPE, 0, "meta"))
-    left = costs.parameters_by_group(build_model(BASELINE | changes, SHAPE, 0, "meta"))
-    assert groups.keys() - left.keys() == removed
-    same = {group for group in left if left[group] == groups[group]}
-    assert left.keys() - same == ({"halt"} if changes.get("halt") == {"transition": False} else set())
+    remaining = costs.parameters_by_group(build_model(BASELINE | changes, SHAPE, 0, "meta"))
+    assert groups.keys() - remaining.keys() == removed
+    same = {group for group in remaining if remaining[group] == groups[group]}
+    assert remaining.keys() - same == ({"halt"} if changes.get("halt") == {"transition": False} else set())
 
 
 @pytest.mark.parametrize(
@@ -118,17 +116,17 @@ def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], remov
         ({"dropout": 1.0}, "less than 1"),
     ],
 )
-def test_impossible_settings_say_what_must_hold(changes: dict[str, Any], text: str) -> None:
+def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         config(**changes)
 
 
-def test_a_head_of_its_own_width_needs_no_multiple() -> None:
+def test_width_need_not_be_a_multiple_with_an_explicit_head_width() -> None:
     assert config(width=100, head_width=6).size_of_head == 6
 
 
-def test_short_inputs_stop_at_their_own_length() -> None:
-    """One token, START and END: at most four layers, however long the rest of the batch is."""
+def test_short_inputs_stop_at_their_length() -> None:
+    """One token, START and END have at most four layers, independent of longer inputs in the batch."""
     model = build_model(BASELINE | {"width": 16, "halt": {"threshold": 1.0}}, SHAPE, 0).eval()
     mask = torch.arange(12) < torch.tensor([[1], [12]])
     encoded = model(
@@ -138,7 +136,7 @@ def test_short_inputs_stop_at_their_own_length() -> None:
 
 
 @pytest.mark.parametrize(("mode", "run"), [("none", 10.0), ("batch", 1.0), ("compact", 1.0)])
-def test_early_exit_ends_when_all_have_halted(mode: str, run: float) -> None:
+def test_early_exit_ends_when_all_sequences_have_halted(mode: str, run: float) -> None:
     model = build_model(BASELINE | {"width": 16, "early_exit": mode}, SHAPE, 0).eval()
     model.encoder.halt.outer.bias.data.fill_(20.0)
     tokens = torch.zeros(3, 12, dtype=torch.int64)
@@ -148,8 +146,8 @@ def test_early_exit_ends_when_all_have_halted(mode: str, run: float) -> None:
     assert encoded.bound.tolist() == [10.0] * 3
 
 
-def decoded(halted_proposals: bool) -> tuple[Tensor, Tensor]:
-    """States of answers that are read at once, and of the same answers extended token by token."""
+def decode_twice(halted_proposals: bool) -> tuple[Tensor, Tensor]:
+    """Return the states of answers read at once, and of the same answers extended token by token."""
     halt = {"threshold": 0.6, "halted_proposals": halted_proposals}
     decoder = Decoder(config(width=16, max_layers=6, halt=halt, early_exit="batch"))
     initialise(decoder, 3)
@@ -161,15 +159,15 @@ def decoded(halted_proposals: bool) -> tuple[Tensor, Tensor]:
     for column in range(7):
         state, decoding = decoder.extend(y[:, column], decoding)
         states.append(state)
-    whole = decoder(y, everything, memory, everything)
-    assert 0 < whole.depth.min() < whole.depth.max() < 6
-    return whole.states, torch.stack(states, 1)
+    expected = decoder(y, everything, memory, everything)
+    assert 0 < expected.depth.min() < expected.depth.max() < 6
+    return expected.states, torch.stack(states, 1)
 
 
-def test_proposals_of_halted_positions_count_in_decoding_as_in_training() -> None:
+def test_halted_proposals_count_in_decoding_as_in_training() -> None:
     outcomes = []
     for counted in (False, True):
-        whole, extended = decoded(counted)
-        torch.testing.assert_close(extended, whole)
-        outcomes.append(whole)
-    assert not torch.allclose(*outcomes), "answers in which nothing differs would prove nothing"
+        states, extended = decode_twice(counted)
+        torch.testing.assert_close(extended, states)
+        outcomes.append(states)
+    assert not torch.allclose(*outcomes), "the test needs answers that the setting changes"

@@ -1,4 +1,4 @@
-"""Parallel text is read pair by pair; what does not pair is told with file and line."""
+"""Parallel text is read pair by pair, and faults are reported with file and line."""
 
 import re
 import tracemalloc
@@ -27,8 +27,8 @@ def files(folder: Path, source: bytes, target: bytes) -> tuple[Path, Path]:
     return paths
 
 
-def test_lines_pair_by_number_whatever_the_spaces(tmp_path: Path) -> None:
-    """The last line need not end; a carriage return is space, and no other character ends a line."""
+def test_lines_are_paired_by_number_despite_spaces(tmp_path: Path) -> None:
+    """The last line may lack its end. A carriage return is a space, and only line feeds end lines."""
     pairs = read_pairs(*files(tmp_path, "a  b \r\n\nü\u2028c d".encode(), b"x\ny y\n\tz\n"))
     assert list(pairs) == [(1, ["a", "b"], ["x"]), (2, [], ["y", "y"]), (3, ["ü", "c", "d"], ["z"])]
 
@@ -37,20 +37,20 @@ def test_lines_pair_by_number_whatever_the_spaces(tmp_path: Path) -> None:
     ("source", "target", "counts"),
     [(b"a\nb\nc\n", b"a\n", (3, 1)), (b"", b"a\nb\n", (0, 2)), (b"a", b"a\n\n", (1, 2))],
 )
-def test_unequal_line_counts_are_both_told(
+def test_unequal_line_counts_are_reported(
     source: bytes, target: bytes, counts: tuple[int, int], tmp_path: Path
 ) -> None:
-    one, other = files(tmp_path, source, target)
+    source_file, target_file = files(tmp_path, source, target)
     message = (
-        rf"{re.escape(str(one))} and some text.de must have as many lines, since their numbers pair them, "
-        rf"got {counts[0]} and {counts[1]}"
+        rf"{re.escape(str(source_file))} and some text.de must have as many lines, "
+        rf"since their numbers pair them, got {counts[0]} and {counts[1]}"
     )
     with pytest.raises(ValueError, match=message):
-        list(read_pairs(one, other))
+        list(read_pairs(source_file, target_file))
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_bytes_that_are_no_text_are_told_with_their_line(side: int, tmp_path: Path) -> None:
+def test_invalid_utf8_error_has_the_line(side: int, tmp_path: Path) -> None:
     contents = [b"a\nb\n", b"a\nb\n"]
     contents[side] = b"a\n\xff\n"
     paths = files(tmp_path, *contents)
@@ -60,21 +60,21 @@ def test_bytes_that_are_no_text_are_told_with_their_line(side: int, tmp_path: Pa
         list(read_lines(paths[side]))
 
 
-def test_marks_come_first_and_are_no_words() -> None:
+def test_marks_come_first_and_are_not_words() -> None:
     vocabulary = Vocabulary(MARKS, ["b", "a"])
     assert len(vocabulary) == 4
     assert list(vocabulary.ids(["a", "b", "c", "<pad>", "<unk>"])) == [3, 2, 1, 1, 1]
     assert vocabulary.words([0, 1, 2, 3]) == ["<pad>", "<unk>", "b", "a"]
 
 
-def test_a_vocabulary_file_keeps_its_order(tmp_path: Path) -> None:
+def test_vocabulary_file_keeps_its_order(tmp_path: Path) -> None:
     file = tmp_path / "dict.txt"
     file.write_bytes("the 9\n@@ 8\n7\nn\u00a0b 1\n".encode())
     assert read_words(file, MARKS).entries == (*MARKS, "the", "@@", "7", "n\u00a0b")
 
 
 @pytest.mark.parametrize("line", ["", " 3", "a 3 #fairseq:overwrite", "a b", "<pad> 1", "a  3"])
-def test_a_malformed_vocabulary_is_told_with_its_line(line: str, tmp_path: Path) -> None:
+def test_malformed_vocabulary_error_has_the_line(line: str, tmp_path: Path) -> None:
     file = tmp_path / "dict.txt"
     file.write_text(f"the 9\n{line}\nb 2\n")
     with pytest.raises(
@@ -84,7 +84,7 @@ def test_a_malformed_vocabulary_is_told_with_its_line(line: str, tmp_path: Path)
     assert repr(line + "\n") in str(caught.value)
 
 
-def test_a_word_that_occurs_twice_is_told_with_both_lines(tmp_path: Path) -> None:
+def test_repeated_word_error_has_both_lines(tmp_path: Path) -> None:
     file = tmp_path / "dict.txt"
     file.write_text("the 9\na 8\nthe 7\n")
     with pytest.raises(ValueError, match="line 3: expected each word once, got 'the' of line 1 again"):
@@ -92,7 +92,7 @@ def test_a_word_that_occurs_twice_is_told_with_both_lines(tmp_path: Path) -> Non
 
 
 @given(st.lists(st.lists(st.integers(0, 255), max_size=5), min_size=1, max_size=9))
-def test_rows_are_what_was_appended(examples: list[list[int]]) -> None:
+def test_rows_equal_the_appended_examples(examples: list[list[int]]) -> None:
     rows = Rows(256)
     for example in examples:
         rows.append(iter(example))
@@ -103,14 +103,14 @@ def test_rows_are_what_was_appended(examples: list[list[int]]) -> None:
 @pytest.mark.parametrize(
     ("size", "kind"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")]
 )
-def test_ids_take_no_more_room_than_they_need(size: int, kind: str) -> None:
+def test_ids_have_the_smallest_sufficient_type(size: int, kind: str) -> None:
     rows = Rows(size)
     rows.append([0, size - 1])
     values = np.asarray(rows.column().values)
     assert (values.dtype, values.tolist()) == (kind, [0, size - 1])
 
 
-def test_memory_is_that_of_the_ids_and_not_that_of_the_text(tmp_path: Path) -> None:
+def test_memory_depends_on_the_ids_and_not_on_the_text(tmp_path: Path) -> None:
     words = [f"quite-a-long-word-{number}" for number in range(200)]
     text = ("\n".join(" ".join(words[start : start + 20]) for start in range(180)) + "\n").encode() * 40
     source, target = files(tmp_path, text, text)
@@ -124,32 +124,35 @@ def test_memory_is_that_of_the_ids_and_not_that_of_the_text(tmp_path: Path) -> N
     tracemalloc.stop()
     ids = 20 * len(column)
     assert len(text) > 20 * ids
-    assert peak < 3 * ids, "flat arrays that grow, one line of text, and what Arrow allocates elsewhere"
+    assert peak < 3 * ids, "memory must hold only growing arrays, one line of text and Arrow's buffers"
 
 
-def test_a_mark_of_the_encoding_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_first_word(tmp_path: Path) -> None:
     mark = "\ufeff".encode()
-    one, other = files(tmp_path, mark + b"a b\nc\n", mark + b"x\n" + mark + b"y\n")
-    assert [words for _, *words in read_pairs(one, other)] == [[["a", "b"], ["x"]], [["c"], ["\ufeffy"]]]
-    one.write_bytes(mark + b"the\nof\n")
-    assert read_words(one, MARKS).entries == (*MARKS, "the", "of")
+    source_file, target_file = files(tmp_path, mark + b"a b\nc\n", mark + b"x\n" + mark + b"y\n")
+    assert [words for _, *words in read_pairs(source_file, target_file)] == [
+        [["a", "b"], ["x"]],
+        [["c"], ["\ufeffy"]],
+    ]
+    source_file.write_bytes(mark + b"the\nof\n")
+    assert read_words(source_file, MARKS).entries == (*MARKS, "the", "of")
 
 
-def test_what_the_system_does_not_let_us_read_is_named(tmp_path: Path) -> None:
-    one, other = files(tmp_path, b"a\n", b"b\n")
-    other.unlink()
-    other.mkdir()
+def test_unreadable_file_error_names_the_file(tmp_path: Path) -> None:
+    source_file, target_file = files(tmp_path, b"a\n", b"b\n")
+    target_file.unlink()
+    target_file.mkdir()
     with pytest.raises(
-        ValueError, match=rf"{other.name} must be a file that can be read, got Is a directory"
+        ValueError, match=rf"{target_file.name} must be a file that can be read, got Is a directory"
     ):
-        list(read_pairs(one, other))
+        list(read_pairs(source_file, target_file))
     with pytest.raises(
-        ValueError, match=rf"{other.name} must be a file that can be read, got Is a directory"
+        ValueError, match=rf"{target_file.name} must be a file that can be read, got Is a directory"
     ):
-        list(read_lines(other))
+        list(read_lines(target_file))
 
 
-def test_a_vocabulary_of_no_words_is_refused(tmp_path: Path) -> None:
+def test_empty_vocabulary_is_refused(tmp_path: Path) -> None:
     file, _ = files(tmp_path, b"", b"")
     with pytest.raises(
         ValueError, match="must hold a word a line, got an empty file; put the vocabulary there"

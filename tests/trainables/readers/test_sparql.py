@@ -1,4 +1,4 @@
-"""Shorter queries say the same, and are those of the published scripts, worked out by hand."""
+"""Simplified queries are equivalent to the originals, and equal examples worked out by hand."""
 
 import itertools
 
@@ -12,23 +12,23 @@ HEAD = "SELECT DISTINCT ?x0 WHERE {"
 
 
 @pytest.mark.parametrize(
-    ("clauses", "shorter"),
+    ("clauses", "simplified"),
     [
         ("?x0 a people.person", "?x0 a people.person"),
-        # Objects of the same subject and relation.
+        # Objects of the same subject and relation are merged.
         ("?x0 film.actor.film M2 . ?x0 film.actor.film M1", "?x0 film.actor.film M1 M2"),
-        # Subjects of the same relation and objects.
+        # Subjects of the same relation and objects are merged.
         ("M2 p ?x0 . M1 p ?x0 . M3 p ?x1", "M1 M2 p ?x0 . M3 p ?x1"),
-        # Relations of the same subjects and objects, written in any order.
+        # Relations of the same subjects and objects are merged in any order.
         ("M1 q ?x0 . M1 p ?x0", "M1 p q ?x0"),
-        # All three at once: every one of two subjects and relations with every one of two objects.
+        # Two subjects and relations with two objects are merged at once.
         (
             " . ".join(f"{s} {r} {o}" for s, r, o in itertools.product(("M0", "M1"), "qp", ("M3", "M2"))),
             "M0 M1 p q M2 M3",
         ),
-        # Objects in another order are other objects to the published scripts.
+        # The published scripts treat objects in another order as different.
         ("M0 p M2 . M0 p M3 . M1 p M3 . M1 p M2", "M0 p M2 M3 . M1 p M2 M3"),
-        # Filters stay as they are and are sorted among the rest.
+        # Filters do not change and are sorted with the other clauses.
         (
             "M0 p ?x1 . ?x0 p ?x1 . FILTER ( ?x0 != ?x1 ) . ?x0 a b",
             "?x0 a b . FILTER ( ?x0 != ?x1 ) . M0 ?x0 p ?x1",
@@ -36,14 +36,14 @@ HEAD = "SELECT DISTINCT ?x0 WHERE {"
         ("M0 p M1 .", "M0 p M1"),
     ],
 )
-def test_what_clauses_share_is_written_once(clauses: str, shorter: str) -> None:
+def test_common_terms_of_clauses_are_merged(clauses: str, simplified: str) -> None:
     written = " ".join(simplify(f"{HEAD} {clauses} }}".split(), invert=False))
-    sorted_subjects = shorter.replace("M0 ?x0 p", "?x0 M0 p")
+    sorted_subjects = simplified.replace("M0 ?x0 p", "?x0 M0 p")
     expected = sorted(sorted_subjects.split(" . "))
     assert written == f"{HEAD} {' . '.join(expected)} }}"
 
 
-def test_some_relations_are_turned_if_asked_for() -> None:
+def test_some_relations_are_inverted_on_request() -> None:
     query = f"{HEAD} M1 film.film.directed_by ?x0 . ?x0 film.director.film M2 . ?x0 a x }}".split()
     assert simplify(query, invert=False) == (
         f"{HEAD} ?x0 a x . ?x0 film.director.film M2 . M1 film.film.directed_by ?x0 }}".split()
@@ -51,7 +51,7 @@ def test_some_relations_are_turned_if_asked_for() -> None:
     assert simplify(query, invert=True) == f"{HEAD} ?x0 a x . ?x0 film.director.film M1 M2 }}".split()
 
 
-def test_ten_relations_have_an_inverse_that_is_none_of_them() -> None:
+def test_ten_relations_have_a_different_inverse() -> None:
     assert len(INVERSES) == 10
     assert not set(INVERSES) & set(INVERSES.values())
     assert all(not relation.startswith("ns:") for relation in (*INVERSES, *INVERSES.values()))
@@ -67,23 +67,23 @@ triples = st.lists(
 
 
 @given(triples, st.booleans())
-def test_shorter_queries_say_the_same(clauses: list[tuple[str, str, str]], filtered: bool) -> None:
-    """Every combination of the lists of a clause is one clause of the query, and there are no others."""
+def test_simplified_query_is_equivalent(clauses: list[tuple[str, str, str]], filtered: bool) -> None:
+    """The combinations of the lists of all clauses are exactly the clauses of the query."""
     filters = ["FILTER ( ?x0 != M0 )"] if filtered else []
     body = " . ".join([*(" ".join(clause) for clause in clauses), *filters])
-    shorter = simplify(f"{HEAD} {body} }}".split(), invert=False)
-    text = " ".join(shorter).removeprefix(HEAD + " ").removesuffix(" }").split(" . ")
+    simplified = simplify(f"{HEAD} {body} }}".split(), invert=False)
+    text = " ".join(simplified).removeprefix(HEAD + " ").removesuffix(" }").split(" . ")
     assert [clause for clause in text if clause.startswith(FILTER)] == filters
-    said = []
+    combinations = []
     for clause in text:
         if not clause.startswith(FILTER):
             words = clause.split()
             between = [word for word in words if word in RELATIONS]
             start = words.index(between[0])
             assert words[start : start + len(between)] == between
-            said += itertools.product(words[:start], between, words[start + len(between) :])
-    assert sorted(said) == sorted(clauses)
-    assert len(shorter) <= len(f"{HEAD} {body} }}".split())
+            combinations += itertools.product(words[:start], between, words[start + len(between) :])
+    assert sorted(combinations) == sorted(clauses)
+    assert len(simplified) <= len(f"{HEAD} {body} }}".split())
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_shorter_queries_say_the_same(clauses: list[tuple[str, str, str]], filte
         ("SELECT ?x0 { M0 p M1 M2 }", "clauses of a subject, a relation and an object, not 'M0 p M1 M2'"),
     ],
 )
-def test_what_is_no_query_is_told(query: str, fault: str) -> None:
+def test_malformed_query_raises_an_error(query: str, fault: str) -> None:
     with pytest.raises(NotAQuery, match=fault):
         simplify(query.split(), invert=False)

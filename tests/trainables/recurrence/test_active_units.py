@@ -1,4 +1,4 @@
-"""Selecting active units and gathering the results of those that left."""
+"""Active units can be selected, and results of halted units are gathered in order."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -23,10 +23,10 @@ def states() -> Tensor:
     return torch.randn(15, WIDTH, generator=torch.Generator().manual_seed(0), requires_grad=True)
 
 
-def depth(**how: Any) -> DepthUnits:
-    tokens = Tokens.of(PACKING, WIDTH, torch.float32, causal=how.get("running", False))
+def depth(**options: Any) -> DepthUnits:
+    tokens = Tokens.of(PACKING, WIDTH, torch.float32, causal=options.get("running", False))
     return DepthUnits.begin(
-        states(), tokens, PACKING.counts + 1, **{"per_token": False, "running": False} | how
+        states(), tokens, PACKING.counts + 1, **{"per_token": False, "running": False} | options
     )
 
 
@@ -40,12 +40,12 @@ KINDS = {
 
 
 def tensors(units: ActiveUnits) -> dict[str, Tensor]:
-    found = {each.name: getattr(units, each.name) for each in fields(units)}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    tensors_by_name = {each.name: getattr(units, each.name) for each in fields(units)}
+    return {name: value for name, value in tensors_by_name.items() if isinstance(value, Tensor)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_entry_of_a_selected_unit_is_its_own(kind: str) -> None:
+def test_selected_units_keep_all_of_their_entries(kind: str) -> None:
     units = KINDS[kind]()
     stay = torch.arange(len(units.origin)) % 2 == 1
     picked = units.pick(stay)
@@ -62,7 +62,7 @@ def test_every_entry_of_a_selected_unit_is_its_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_those_that_stay_and_those_that_leave_are_what_would_be_selected(kind: str) -> None:
+def test_split_into_active_and_halted_units_equals_two_selections(kind: str) -> None:
     units = KINDS[kind]()
     stay = np.arange(len(units.origin)) % 3 != 1
     parts = units.part(units.split(stay))
@@ -73,16 +73,20 @@ def test_those_that_stay_and_those_that_leave_are_what_would_be_selected(kind: s
         for name, value in tensors(some).items():
             if name != "halted_sum":
                 torch.testing.assert_close(tensors(part)[name], value, rtol=0, atol=0, msg=name)
-    one, other = (tensors(part)["states"] for part in parts)
-    for lost, asked in {"none": one.sum() + (other**2).sum(), "one": one.sum(), "other": other.sum()}.items():
-        (found,) = torch.autograd.grad(asked, tensors(units)["states"], retain_graph=True)
+    active_states, halted_states = (tensors(part)["states"] for part in parts)
+    for unused, objective in {
+        "none": active_states.sum() + (halted_states**2).sum(),
+        "one": active_states.sum(),
+        "other": halted_states.sum(),
+    }.items():
+        (grad,) = torch.autograd.grad(objective, tensors(units)["states"], retain_graph=True)
         of_token = torch.as_tensor(stay if units.per_token else stay[PACKING.row])[:, None]
-        weight = {"none": (1.0, 2 * states()), "one": (1.0, 0.0), "other": (0.0, 1.0)}[lost]
+        weight = {"none": (1.0, 2 * states()), "one": (1.0, 0.0), "other": (0.0, 1.0)}[unused]
         expected = torch.where(of_token, *(torch.as_tensor(each) for each in weight))
-        torch.testing.assert_close(found, expected.expand(15, WIDTH), msg=lost)
+        torch.testing.assert_close(grad, expected.expand(15, WIDTH), msg=unused)
 
 
-def test_states_of_those_that_leave_are_kept_in_the_sums_of_later_tokens() -> None:
+def test_states_of_halted_units_stay_in_the_sums_of_later_tokens() -> None:
     units = depth(per_token=True, running=True)
     some, _ = units.part(units.split((PACKING.column != 1).numpy()))
     expected = torch.where((PACKING.column == 1)[:, None], units.states, 0)
@@ -92,40 +96,40 @@ def test_states_of_those_that_leave_are_kept_in_the_sums_of_later_tokens() -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_results_come_back_in_the_order_of_the_full_batch(kind: str) -> None:
+def test_gathered_results_have_the_order_of_the_full_batch(kind: str) -> None:
     units, halted = KINDS[kind](), HaltedResults[ActiveUnits]()
-    whole, number = units, torch.arange(len(units.origin))
+    all_units, number = units, torch.arange(len(units.origin))
     for leaving in (number % 3 == 1, number % 3 == 0):
         units = halted.release(units, ~leaving[units.origin])
     halted.add(units)
     assert len(halted.left) == 3
-    (source, found), (origin,) = (
+    (source, results), (origin,) = (
         halted.per_token(lambda part: torch.as_tensor(part.source), lambda part: part.states),
         halted.per_unit(lambda part: torch.as_tensor(part.origin)),
     )
     assert source.tolist() == list(range(15))
     assert origin.tolist() == number.tolist()
-    torch.testing.assert_close(found, whole.states)
-    (gradient,) = torch.autograd.grad((found * source[:, None]).sum(), whole.states)
+    torch.testing.assert_close(results, all_units.states)
+    (gradient,) = torch.autograd.grad((results * source[:, None]).sum(), all_units.states)
     torch.testing.assert_close(gradient, source[:, None].expand(15, WIDTH).float())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_leaves_where_all_stay(kind: str) -> None:
+def test_split_without_halted_units_is_a_no_op(kind: str) -> None:
     units, halted = KINDS[kind](), HaltedResults[ActiveUnits]()
     assert halted.release(units, torch.ones(len(units.origin), dtype=torch.bool)) is units
     assert halted.left == []
 
 
-def test_a_tensor_that_is_not_declared_is_not_forgotten() -> None:
+def test_undeclared_tensor_raises_an_error() -> None:
     @dataclass(frozen=True, kw_only=True)
-    class Forgetful(ActiveUnits):
+    class UndeclaredTensor(ActiveUnits):
         states: Tensor = field(metadata=PER_TOKEN)
         scores: Tensor
 
     source, rows = everywhere(PACKING)
     tokens = Placed(PACKING, packed_places(PACKING))
-    units = Forgetful(
+    units = UndeclaredTensor(
         tokens=tokens, per_token=False, source=source, origin=rows, states=states(), scores=torch.zeros(15)
     )
     with pytest.raises(AssertionError, match="scores must be declared PER_TOKEN or PER_UNIT"):

@@ -1,4 +1,4 @@
-"""Soft neighbours against hand-made cases and what must always hold."""
+"""Soft neighbours equal cases made by hand, and satisfy general properties."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ BOTH = pytest.mark.parametrize("retriever", ["additive", "product"])
 
 
 @BOTH
-def test_those_that_exist_are_found_and_those_that_do_not_are_passed_over(retriever: Retriever) -> None:
+def test_neighbours_skip_positions_that_do_not_exist(retriever: Retriever) -> None:
     left, right = neighbours(torch.tensor([[1.0, 0, 1, 0, 1, 0]]), retriever)
     nobody = [0.0] * 6
     assert left[0].tolist() == [nobody, *(one_hot(j) for j in (0, 0, 2, 2, 4))]
@@ -22,7 +22,7 @@ def one_hot(j: int) -> list[float]:
     return [float(k == j) for k in range(6)]
 
 
-def test_the_two_forms_share_out_what_is_left_differently() -> None:
+def test_retrievers_distribute_the_remaining_weight_differently() -> None:
     exist = torch.tensor([[1.0, 0.5, 0.75, 1.0]])
     assert neighbours(exist, "additive")[1][0, 0].tolist() == [0.0, 0.5, 0.5, 0.0]
     assert neighbours(exist, "product")[1][0, 0].tolist() == [0.0, 0.5, 0.375, 0.125]
@@ -30,8 +30,8 @@ def test_the_two_forms_share_out_what_is_left_differently() -> None:
 
 @BOTH
 @pytest.mark.parametrize("length", [1, 2, 7])
-def test_gradients_are_those_of_finite_differences(retriever: Retriever, length: int) -> None:
-    """The additive form writes its own."""
+def test_gradients_equal_finite_differences(retriever: Retriever, length: int) -> None:
+    """The additive retriever has its own backward pass."""
     stream = torch.Generator().manual_seed(length)
     exist = torch.rand(3, length, generator=stream, dtype=torch.float64) * 0.8
     exist.requires_grad_()
@@ -40,7 +40,7 @@ def test_gradients_are_those_of_finite_differences(retriever: Retriever, length:
 
 @BOTH
 @given(row=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=7), padding=st.integers(0, 3))
-def test_rows_are_shares_of_one_on_one_side_and_mirror_images(
+def test_weights_of_a_row_sum_to_at_most_one_and_are_mirror_images(
     retriever: Retriever, row: list[float], padding: int
 ) -> None:
     exist = torch.tensor([row], dtype=torch.float64)

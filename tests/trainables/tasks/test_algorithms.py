@@ -1,4 +1,4 @@
-"""Algorithmic problems: examples of the paper, looped programs as solvers, curriculum, forms, refusals."""
+"""Algorithmic problems: examples of the paper, looped programs as solvers, curriculum, forms, errors."""
 
 import re
 from typing import Any
@@ -19,21 +19,23 @@ PROGRAMS = ("parity", "copy", "addition")
 
 
 def samples(batch: Batch) -> list[tuple[list[str], list[str], int]]:
-    """Words of the input, words asked for at its end, and steps."""
+    """Return the words of the input, the words of the answer, and the steps of each sample."""
     assert batch.steps is not None
-    found = []
+    samples_ = []
     for tokens, mask, labels, steps in zip(
         batch.tokens, batch.mask, batch.labels, batch.steps.tolist(), strict=True
     ):
-        asked = labels[labels != NOT_ASKED].tolist()
+        answer_labels = labels[labels != NOT_ASKED].tolist()
         words = task.decode(tokens[mask].tolist()).split()
-        assert (labels[: len(words) - len(asked)] == NOT_ASKED).all(), "what is asked stands at the end"
-        assert (labels[mask][len(words) - len(asked) :] != NOT_ASKED).all()
-        found.append((words, [task.WORDS[label] for label in asked], steps))
-    return found
+        assert (labels[: len(words) - len(answer_labels)] == NOT_ASKED).all(), (
+            "the answer must stand at the end"
+        )
+        assert (labels[mask][len(words) - len(answer_labels) :] != NOT_ASKED).all()
+        samples_.append((words, [task.WORDS[label] for label in answer_labels], steps))
+    return samples_
 
 
-def drawn(n: int = 40, step: int = 10**6, **settings: Any) -> list[tuple[list[str], list[str], int]]:
+def draw_samples(n: int = 40, step: int = 10**6, **settings: Any) -> list[tuple[list[str], list[str], int]]:
     return samples(task.stream(task.Config(**settings), n, 3, step))
 
 
@@ -49,43 +51,43 @@ def drawn(n: int = 40, step: int = 10**6, **settings: Any) -> list[tuple[list[st
         ("unique_set", "1 4 2 2 4 3", "1 4 2 3", 6),
     ],
 )
-def test_examples_of_the_paper(problem: Any, query: str, answer: str, steps: int) -> None:
-    """That of multiplication shows six digits where its text asks for five: 3 times 6 is 18."""
-    one = PROBLEMS[problem]
-    assert one.answer(query.split()) == answer.split()
-    assert one.steps(query.split()) == steps
+def test_problems_solve_the_examples_of_the_paper(problem: Any, query: str, answer: str, steps: int) -> None:
+    """The paper's multiplication example shows six digits although its text asks for five: 3 * 6 is 18."""
+    problem_ = PROBLEMS[problem]
+    assert problem_.answer(query.split()) == answer.split()
+    assert problem_.steps(query.split()) == steps
 
 
 @pytest.mark.parametrize("pause_tokens", [0, 3])
 @pytest.mark.parametrize("problem", PROGRAMS)
-def test_looped_programs_give_the_targets_after_their_steps(problem: str, pause_tokens: int) -> None:
-    """Run on the very inputs. With pauses the answer moves on, which the programs do not know of."""
-    for words, asked, steps in drawn(
+def test_looped_programs_reach_the_targets_after_the_given_steps(problem: str, pause_tokens: int) -> None:
+    """The programs run on the inputs without pauses, because a pause moves the answer."""
+    for words, answer, steps in draw_samples(
         problem=problem, pause_tokens=pause_tokens, carry_step=problem == "addition"
     ):
         unpaused = [word for word in words if word != "<pause>"]
         assert len(words) - len(unpaused) == pause_tokens
-        assert oracle.run(problem, unpaused, steps)[unpaused.index(">") :] == asked
+        assert oracle.run(problem, unpaused, steps)[unpaused.index(">") :] == answer
 
 
 @pytest.mark.parametrize("problem", oracle.SOLVERS)
-def test_other_answers_digit_by_digit(problem: str) -> None:
-    for words, asked, _ in drawn(problem=problem):
+def test_other_answers_equal_digitwise_solutions(problem: str) -> None:
+    for words, answer_words, _ in draw_samples(problem=problem):
         answer = oracle.SOLVERS[problem](words[: words.index(">")])
-        assert asked == answer + ["#"] * (len(asked) - len(answer))
-        assert asked[-1] == "#"
+        assert answer_words == answer + ["#"] * (len(answer_words) - len(answer))
+        assert answer_words[-1] == "#"
 
 
-def test_addition_needs_one_loop_more_than_digits() -> None:
+def test_addition_needs_one_loop_more_than_its_digits() -> None:
     words = ["1", "1", "1", "+", "0", "0", "1", ">", "#", "#", "#", "#"]
     assert oracle.run("addition", words, 4)[7:] == ["1", "0", "0", "0", "#"]
     assert oracle.run("addition", words, 3)[7:] != ["1", "0", "0", "0", "#"]
-    plain, carried = (drawn(problem="addition", carry_step=extra) for extra in (False, True))
+    plain, carried = (draw_samples(problem="addition", carry_step=extra) for extra in (False, True))
     assert [steps + 1 for _, _, steps in plain] == [steps for _, _, steps in carried]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_shape_knows_the_most_steps_of_any_split(problem: Any) -> None:
+def test_shape_has_the_greatest_number_of_steps(problem: Any) -> None:
     config = task.Config(problem=problem, carry_step=problem == "addition", test_examples=60)
     longest = max(config.test_lengths or PROBLEMS[problem].test_lengths)
     steps = task.build(config, f"length-{longest}")["steps"].to_pylist()
@@ -96,19 +98,21 @@ def test_a_shape_knows_the_most_steps_of_any_split(problem: Any) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("pause_tokens", [0, 2])
-def test_forms_ask_the_same_of_the_same_queries(problem: str, pause_tokens: int) -> None:
-    full, plain = drawn(problem=problem, pause_tokens=pause_tokens), drawn(problem=problem)
-    tokens = drawn(problem=problem, pause_tokens=pause_tokens, form="next_token")
-    for (one, answer, steps), (other, answers, same), (bare, _, _) in zip(full, tokens, plain, strict=True):
-        query = one[: one.index(">")]
-        assert query == other[: len(query)] == bare[: len(query)]
+def test_forms_have_the_same_queries_and_answers(problem: str, pause_tokens: int) -> None:
+    full, plain = draw_samples(problem=problem, pause_tokens=pause_tokens), draw_samples(problem=problem)
+    tokens = draw_samples(problem=problem, pause_tokens=pause_tokens, form="next_token")
+    for (full_words, answer, steps), (token_words, answers, token_steps), (plain_words, _, _) in zip(
+        full, tokens, plain, strict=True
+    ):
+        query = full_words[: full_words.index(">")]
+        assert query == token_words[: len(query)] == plain_words[: len(query)]
         prompt = [*query, ">", *["<pause>"] * pause_tokens]
         words = [word for word in answer if word != "#"]
         assert answer == words + ["#"] * (len(answer) - len(words))
-        assert one == prompt + ["#"] * (len(answer) - 1)
-        assert other == prompt + words, "what is asked at one place is read at the next"
+        assert full_words == prompt + ["#"] * (len(answer) - 1)
+        assert token_words == prompt + words, "each answer must be the next input"
         assert answers == [*words, "#"]
-        assert steps == same
+        assert steps == token_steps
     assert not task.shape(task.Config(problem=problem)).causal
     assert task.shape(task.Config(problem=problem, form="next_token")).causal
 
@@ -124,7 +128,7 @@ def test_forms_ask_the_same_of_the_same_queries(problem: str, pause_tokens: int)
         ("unique_set", 1000, 19),
     ],
 )
-def test_curriculum_is_the_published_one(problem: Any, interval: int, longest: int) -> None:
+def test_curriculum_equals_the_published_one(problem: Any, interval: int, longest: int) -> None:
     config = task.Config(problem=problem)
     reached = [
         task.max_query_length(config, step) for step in (0, interval - 1, interval, 5 * interval, 10**6)
@@ -135,22 +139,22 @@ def test_curriculum_is_the_published_one(problem: Any, interval: int, longest: i
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_lengths_are_uniform_up_to_what_the_curriculum_has_reached(problem: Any) -> None:
-    """4,000 samples over 5 lengths: a share of a fifth within six standard errors, odds of failing 10^-8."""
+def test_lengths_are_uniform_up_to_the_length_of_the_curriculum(problem: Any) -> None:
+    """Each of 5 lengths has a fifth of 4,000 samples, within six standard errors; chance is 10^-8."""
     config = task.Config(problem=problem)
-    found = samples(task.stream(config, 4000, 1, 4 * PROBLEMS[problem].interval))
-    lengths = [len(words[: words.index(">")]) for words, _, _ in found]
+    samples_ = samples(task.stream(config, 4000, 1, 4 * PROBLEMS[problem].interval))
+    lengths = [len(words[: words.index(">")]) for words, _, _ in samples_]
     if problem == "addition":
         lengths = [length // 2 for length in lengths]
     if problem == "multiplication":
-        lengths = [words.index(">") - words.index("x") - 1 for words, _, _ in found]
+        lengths = [words.index(">") - words.index("x") - 1 for words, _, _ in samples_]
     counts = np.bincount(lengths)
     assert len(counts) == 6
     assert counts[0] == 0
     assert counts[1:] / 4000 == pytest.approx([0.2] * 5, abs=6 * np.sqrt(0.16 / 4000))
 
 
-def test_symbols_are_uniform() -> None:
+def test_symbols_are_uniformly_distributed() -> None:
     dice = Dice(numpy_stream(0, "test"))
     for alphabet in (BITS, ALPHABET):
         words = dice.words(alphabet, 50_000)
@@ -162,7 +166,7 @@ def test_symbols_are_uniform() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("form", ["full", "next_token"])
-def test_stored_splits_are_within_their_bounds_and_longer_than_training(problem: Any, form: Any) -> None:
+def test_stored_splits_have_lengths_within_bounds(problem: Any, form: Any) -> None:
     config = task.Config(problem=problem, form=form, valid_examples=30, test_examples=10)
     infos = {info.name: info for info in task.splits(config)}
     assert infos.pop("train").streamed
@@ -173,8 +177,8 @@ def test_stored_splits_are_within_their_bounds_and_longer_than_training(problem:
     assert tests == [f"length-{n}" for n in PROBLEMS[problem].test_lengths]
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
     found = {
         problem: content_hash(task.build(task.Config(problem=problem, valid_examples=50), "valid"))
         for problem in PROBLEMS
@@ -200,17 +204,17 @@ def test_content_is_pinned() -> None:
         ({"length_max": 0}, "greater than 0"),
     ],
 )
-def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         task_catalog.task_config({"name": "algorithms"} | settings)
 
 
-def test_a_test_split_may_have_a_training_length() -> None:
+def test_test_split_can_have_a_training_length() -> None:
     config = task.Config(test_lengths=(3, 20, 25), test_examples=30)
     for name, length in (("length-3", 3), ("length-20", 20), ("length-25", 25)):
         table = task.build(config, name)
         queries = [task.decode(row).split().index(">") for row in table["tokens"].to_pylist()]
         assert queries == [length] * 30
         assert table["steps"].to_pylist() == [length] * 30
-    alone = task.build(task.Config(test_lengths=(25,), test_examples=30), "length-25")
-    assert alone.equals(task.build(config, "length-25"))
+    single_split = task.build(task.Config(test_lengths=(25,), test_examples=30), "length-25")
+    assert single_split.equals(task.build(config, "length-25"))

@@ -1,4 +1,4 @@
-"""CFQ is read from a folder, its vocabulary with it; specs can be planned without."""
+"""CFQ reads its vocabulary and questions from a folder; specs can be planned without the files."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from trainables.tasks import cfq as task
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the solver's files that may be spoilt."""
+    """A copy of the solver's files that a test may change."""
     return Path(shutil.copytree(oracle.FOLDER / "one", tmp_path / "some folder"))
 
 
@@ -20,48 +20,48 @@ def config(folder: Path | None = None, **settings: object) -> task.Config:
     return task.Config(folder=None if folder is None else str(folder), **settings)
 
 
-def queries(built: task.Config, split: str) -> list[str]:
-    words = task._vocabulary(built, "tgt")
-    return [" ".join(words.words(row)) for row in task.build(built, split)["answer"].to_pylist()]
+def queries(config_: task.Config, split: str) -> list[str]:
+    words = task._vocabulary(config_, "tgt")
+    return [" ".join(words.words(row)) for row in task.build(config_, split)["answer"].to_pylist()]
 
 
-def test_words_are_numbered_by_how_common_they_are(folder: Path) -> None:
+def test_words_are_numbered_by_frequency(folder: Path) -> None:
     (folder / "MCD1" / "train.src").write_text("b a\nc b\na d\n")
     assert task._vocabulary(config(folder), "src").entries == ("<pad>", "</s>", "<unk>", "a", "b", "c", "d")
 
 
-def test_vocabulary_files_come_before_counting(folder: Path) -> None:
+def test_vocabulary_file_replaces_counting(folder: Path) -> None:
     (folder / "MCD1" / "vocab.src").write_text("film 3\nDid\n")
-    built = config(folder)
-    assert task.shape(built).vocabulary_size == 5
-    text = task.decode(task.build(built, "train")["tokens"][0].as_py(), built)
+    config_ = config(folder)
+    assert task.shape(config_).vocabulary_size == 5
+    text = task.decode(task.build(config_, "train")["tokens"][0].as_py(), config_)
     assert text.startswith("Did <unk> <unk> <unk> film <unk>")
-    before = task.source_digest(built)
+    before = task.source_digest(config_)
     (folder / "MCD1" / "vocab.src").write_text("Did\nfilm 3\n")
-    assert task.source_digest(built) != before
+    assert task.source_digest(config_) != before
 
 
-def test_a_spec_can_be_planned_without_files(tmp_path: Path) -> None:
+def test_spec_can_be_planned_without_files(tmp_path: Path) -> None:
     sizes = {"source_vocabulary_size": 90, "target_vocabulary_size": 110}
-    for where in (None, tmp_path / "nowhere"):
-        shape = task.shape(config(where, **sizes))
+    for folder_ in (None, tmp_path / "nowhere"):
+        shape = task.shape(config(folder_, **sizes))
         assert (shape.vocabulary_size, shape.num_classes) == (90, 110)
         assert (shape.length_max, shape.answer_length_max) == (65, 257)
     assert [info.name for info in task.splits(config())] == ["train", "valid", "test"]
 
 
-def test_sizes_must_hold_the_words_of_the_files(folder: Path) -> None:
-    needed = task.shape(config(folder)).vocabulary_size
-    assert len(task.build(config(folder, source_vocabulary_size=needed + 5), "valid")) == 9
+def test_vocabulary_size_must_hold_all_words(folder: Path) -> None:
+    num_words = task.shape(config(folder)).vocabulary_size
+    assert len(task.build(config(folder, source_vocabulary_size=num_words + 5), "valid")) == 9
     with pytest.raises(
-        ValueError, match=rf"source_vocabulary_size must be at least {needed} to hold all words"
+        ValueError, match=rf"source_vocabulary_size must be at least {num_words} to hold all words"
     ):
-        task.build(config(folder, source_vocabulary_size=needed - 1), "valid")
+        task.build(config(folder, source_vocabulary_size=num_words - 1), "valid")
     with pytest.raises(ValueError, match="target_vocabulary_size"):
         task.build(config(folder, target_vocabulary_size=3), "valid")
 
 
-def test_without_a_folder_it_is_told_what_belongs_into_one(tmp_path: Path) -> None:
+def test_missing_folder_error_lists_the_files(tmp_path: Path) -> None:
     message = "folder must name a folder"
     sizes = {"source_vocabulary_size": 90, "target_vocabulary_size": 110}
     with pytest.raises(ValueError, match=message):
@@ -71,7 +71,7 @@ def test_without_a_folder_it_is_told_what_belongs_into_one(tmp_path: Path) -> No
     assert not (tmp_path / "data").exists()
 
 
-def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
+def test_missing_files_error_names_the_files(folder: Path, tmp_path: Path) -> None:
     (folder / "MCD2" / "dev.tgt").unlink()
     (folder / "MCD2" / "test.src").unlink()
     message = r"without MCD2/dev\.tgt, MCD2/test\.src"
@@ -82,7 +82,7 @@ def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
     assert len(open_split(config(folder, division="MCD3"), "train", tmp_path / "data")) == 60
 
 
-def test_divisions_and_files_are_data_of_their_own(folder: Path, tmp_path: Path) -> None:
+def test_divisions_and_changed_files_have_different_content(folder: Path, tmp_path: Path) -> None:
     opened = {
         open_split(config(folder, division=name), "test", tmp_path).content_hash
         for name in ("MCD1", "MCD2", "MCD3")
@@ -101,7 +101,9 @@ def test_divisions_and_files_are_data_of_their_own(folder: Path, tmp_path: Path)
         ("dev.tgt", 9, "a\nb", r"dev\.src and dev\.tgt must have as many lines, .* got 9 and 10"),
     ],
 )
-def test_a_malformed_line_is_told(name: str, number: int, line: str, message: str, folder: Path) -> None:
+def test_malformed_line_error_has_file_and_line(
+    name: str, number: int, line: str, message: str, folder: Path
+) -> None:
     file = folder / "MCD1" / name
     lines = file.read_text().splitlines()
     lines[number - 1] = line
@@ -110,37 +112,37 @@ def test_a_malformed_line_is_told(name: str, number: int, line: str, message: st
         task.build(config(folder), "valid")
 
 
-def test_empty_files_hold_no_questions(folder: Path) -> None:
-    for side in ("src", "tgt"):
-        (folder / "MCD1" / f"test.{side}").write_text("")
+def test_empty_files_are_refused(folder: Path) -> None:
+    for extension in ("src", "tgt"):
+        (folder / "MCD1" / f"test.{extension}").write_text("")
     with pytest.raises(ValueError, match=r"test\.src"):
         task.build(config(folder), "test")
 
 
-def test_shorter_queries_have_shorter_vocabularies_and_limits(folder: Path) -> None:
-    """All files of MCD1 by an independent rule: the two clauses of M0 that share an object are one."""
+def test_simplified_queries_have_smaller_vocabularies_and_limits(folder: Path) -> None:
+    """The two clauses of M0 that share an object become one clause."""
     lines = [
         ("Did M0 direct and write ?x0", "SELECT count ( * ) WHERE { M0 a.b ?x0 . M0 a.a ?x0 . ?x0 a film }"),
         ("Who directs M0", "SELECT DISTINCT ?x0 WHERE { M0 film.film.directed_by ?x0 }"),
     ]
     for division in ("MCD1", "MCD2"):
         for part in ("train", "dev", "test"):
-            for side, text in zip(("src", "tgt"), zip(*lines, strict=True), strict=True):
-                (folder / division / f"{part}.{side}").write_text("\n".join(text) + "\n")
-    built = config(folder, simplify=True, query_words_max=16)
-    assert queries(built, "train") == [
+            for extension, text in zip(("src", "tgt"), zip(*lines, strict=True), strict=True):
+                (folder / division / f"{part}.{extension}").write_text("\n".join(text) + "\n")
+    config_ = config(folder, simplify=True, query_words_max=16)
+    assert queries(config_, "train") == [
         "SELECT count ( * ) WHERE { ?x0 a film . M0 a.a a.b ?x0 }",
         "SELECT DISTINCT ?x0 WHERE { M0 film.film.directed_by ?x0 }",
     ]
     assert queries(config(folder), "train") == [query for _, query in lines]
     with pytest.raises(ValueError, match="line 1"):
         task.build(config(folder, query_words_max=15), "train")
-    turned = config(folder, simplify=True, division="MCD2")
-    assert queries(turned, "valid")[1] == "SELECT DISTINCT ?x0 WHERE { ?x0 film.director.film M0 }"
-    assert task.shape(built).num_classes == task.shape(config(folder)).num_classes
+    inverted = config(folder, simplify=True, division="MCD2")
+    assert queries(inverted, "valid")[1] == "SELECT DISTINCT ?x0 WHERE { ?x0 film.director.film M0 }"
+    assert task.shape(config_).num_classes == task.shape(config(folder)).num_classes
 
 
-def test_queries_that_are_shorter_already_are_refused(folder: Path) -> None:
+def test_simplified_queries_in_files_are_refused(folder: Path) -> None:
     file = folder / "MCD1" / "train.tgt"
     lines = file.read_text().splitlines()
     lines[6] = "SELECT count ( * ) WHERE { M0 M1 a.b ?x0 }"
@@ -150,13 +152,13 @@ def test_queries_that_are_shorter_already_are_refused(folder: Path) -> None:
 
 
 def test_exact_match_counts_whole_queries() -> None:
-    asked = [[3, 4], [3], [1, 4], [5, 6]]
-    assert task.score(config(), [[3, 4], [3, 3], [1, 4], (5, 6)], asked) == {"exact_match": 0.5}
-    assert task.score(config(), [[], [4], [1], []], asked) == {"exact_match": 0.0}
+    references = [[3, 4], [3], [1, 4], [5, 6]]
+    assert task.score(config(), [[3, 4], [3, 3], [1, 4], (5, 6)], references) == {"exact_match": 0.5}
+    assert task.score(config(), [[], [4], [1], []], references) == {"exact_match": 0.0}
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, what is read became something else: raise VERSION, so that no old copy is used."""
+def test_read_content_is_unchanged() -> None:
+    """If this fails, reading has changed: raise VERSION, so that old stored data is not reused."""
     rows = task.build(task.Config(**oracle.SMALL), "train").slice(0, 1).to_pydict()
     expected = {
         "tokens": [[3, 13, 7, 4, 6, 5, 7, 12, 1]],

@@ -1,4 +1,4 @@
-"""Flip-flop strings follow their law; what a model sees never holds the answer."""
+"""Flip-flop strings follow their law, and the input of a model never contains the answer."""
 
 import re
 
@@ -18,8 +18,8 @@ def build(name: str, **settings: object) -> Split:
     return Split(table, task.PAD, content_hash(table))
 
 
-def test_splits_are_those_published() -> None:
-    """Seven laws: the training law anew, and three shares of i at two lengths."""
+def test_splits_equal_the_published_ones() -> None:
+    """There are seven laws: the training law again, and three shares of `i` at two lengths."""
     infos = {info.name: info for info in task.splits(task.Config())}
     tests = [f"length-{length}-ignore-{ignore}" for length in (512, 1024) for ignore in (0.1, 0.8, 0.98)]
     assert list(infos) == ["train", "valid", "normal", *tests]
@@ -31,7 +31,7 @@ def test_splits_are_those_published() -> None:
 
 @pytest.mark.parametrize(("length", "ignore"), [(512, 0.1), (512, 0.98), (1024, 0.8)])
 def test_instructions_follow_the_law(length: int, ignore: float) -> None:
-    """Shares of some 500,000 instructions, within six standard errors: odds of failing 10^-8."""
+    """Shares of some 500,000 instructions are within six standard errors; fails by chance with 10^-8."""
     split = build(f"length-{length}-ignore-{ignore}", test_examples=2000)
     tokens = split.batch(np.arange(len(split))).tokens.numpy()
     assert tokens.shape == (2000, length)
@@ -49,20 +49,20 @@ def test_instructions_follow_the_law(length: int, ignore: float) -> None:
     assert bits.mean() == pytest.approx(0.5, abs=3 / np.sqrt(bits.size))
 
 
-def test_answers_are_asked_at_reads_alone_and_stand_in_the_next_token() -> None:
+def test_answers_are_the_bits_after_reads() -> None:
     split = build("normal", **{key: SMALL[key] for key in SMALL if key != "name"})
     batch = split.batch(np.arange(len(split)))
     assert ((batch.labels != NOT_ASKED) == (batch.tokens == task.READ)).all()
-    asked = batch.labels[:, :-1] != NOT_ASKED
-    assert (batch.tokens[:, 1:][asked] - task.ZERO == batch.labels[:, :-1][asked]).all()
+    is_answer = batch.labels[:, :-1] != NOT_ASKED
+    assert (batch.tokens[:, 1:][is_answer] - task.ZERO == batch.labels[:, :-1][is_answer]).all()
     assert (batch.labels[:, -1] != NOT_ASKED).all(), (
-        "the last token is a read, its answer nowhere in the input"
+        "the last token must be a read, whose answer is not in the input"
     )
     assert task.shape(task.Config()).causal
 
 
-def test_valid_mixes_all_seven_laws() -> None:
-    """So 512 tokens with 0.8 count twice."""
+def test_validation_split_mixes_all_seven_laws() -> None:
+    """Therefore strings of 512 tokens with a share of 0.8 count twice."""
     split = build("valid", valid_examples=10, train_examples=10)
     assert split.lengths.tolist() == [512] * 40 + [1024] * 30
     shares = [
@@ -72,22 +72,22 @@ def test_valid_mixes_all_seven_laws() -> None:
     assert shares == pytest.approx([0.8, 0.1, 0.8, 0.98, 0.1, 0.8, 0.98], abs=0.06)
 
 
-def test_no_string_is_in_two_splits_even_if_there_are_few() -> None:
-    """Draw by draw, equal laws would repeat each other: strings of 64 with i nearly always are few enough."""
+def test_no_string_is_in_two_splits() -> None:
+    """Strings of 64 tokens, nearly all `i`, are so few that independent draws would repeat strings."""
     config = task.Config(length=64, long_length=66, ignore=0.985, ignore_many=0.99, ignore_few=0.0,
                          train_examples=60_000, test_examples=60_000, valid_examples=1)  # fmt: skip
     streams = [task.numpy_stream(0, "flipflop", name, 0, 0) for name in ("train", "normal")]
     part = task._parts(config)["train"][0]
-    drawn = [set(task._row_hashes(task._draw(stream, part, 30_000))) for stream in streams]
-    assert min(map(len, drawn)) < 30_000, "the law must repeat itself for this test to mean anything"
+    distinct_draws = [set(task._row_hashes(task._draw(stream, part, 30_000))) for stream in streams]
+    assert min(map(len, distinct_draws)) < 30_000, "the test needs a law that repeats strings"
     train, normal = (task._strings(config, name)[0] for name in ("train", "normal"))
     marks = [set(map(bytes, strings)) for strings in (train, normal)]
-    assert [len(each) for each in marks] == [60_000, 60_000]
+    assert [len(marks_) for marks_ in marks] == [60_000, 60_000]
     assert not marks[0] & marks[1]
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
     settings = {key: SMALL[key] for key in SMALL if key != "name"}
     found = {
         name: build(name, **settings).content_hash for name in ("train", "valid", "length-100-ignore-0.98")
@@ -112,6 +112,6 @@ def test_content_is_pinned() -> None:
         ({"ignore_many": 1.0}, "less than or equal to 0.99"),
     ],
 )
-def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         task_catalog.task_config({"name": "flipflop"} | settings)

@@ -1,4 +1,4 @@
-"""ListOps-O has the statistics of the published data; settings that cannot be met are refused."""
+"""ListOps-O has the statistics of the published data, and impossible settings are refused."""
 
 import re
 
@@ -17,23 +17,23 @@ OPERATOR_IDS = range(MIN, CLOSE)
 
 @pytest.fixture(scope="module")
 def corpus() -> Trees:
-    """All 100,000 trees: half a second, so nothing is scaled down."""
+    """All 100,000 trees, which take half a second."""
     return listops._corpus(100_000, listops._corpus_law(listops.Config()), 0)
 
 
 @pytest.fixture(scope="module")
 def nesting(corpus: Trees) -> np.ndarray:
-    """Nested operators of each tree."""
+    """Number of nested operators of each tree."""
     steps = np.isin(corpus.tokens, OPERATOR_IDS).astype(np.int64) - (corpus.tokens == CLOSE)
-    # Every tree closes what it opens, so one running sum serves all of them.
+    # Every tree closes all of its operators, so one running sum serves all trees.
     return np.maximum.reduceat(np.cumsum(steps), corpus.offsets[:-1])
 
 
-def test_corpus_is_like_the_published_one(corpus: Trees, nesting: np.ndarray) -> None:
-    """20.7% of depth 1, median 16, mean 42.8 and 89.2% up to 100 tokens, labels 9% to 11% each.
+def test_corpus_has_the_published_statistics(corpus: Trees, nesting: np.ndarray) -> None:
+    """20.7% have depth 1, lengths have median 16, mean 42.8 and 89.2% up to 100; labels have 9% to 11% each.
 
-    Over seeds these vary by 0.1% points, 0 or 1, 0.3 and 0.1% points (standard deviations, the published
-    figures are draws as well); the bounds are at least six of them wide, odds of failing under 10^-6.
+    Standard deviations over seeds are 0.1% points, at most 1, 0.3 and 0.1% points, also of the published
+    figures. The bounds are at least six of them wide, so the test fails by chance with less than 10^-6.
     """
     assert (nesting == 1).mean() == pytest.approx(0.207, abs=0.01)
     assert abs(np.median(corpus.lengths) - 16) <= 1
@@ -43,8 +43,8 @@ def test_corpus_is_like_the_published_one(corpus: Trees, nesting: np.ndarray) ->
     assert 0.085 < shares.min() < shares.max() < 0.12
 
 
-def test_nesting_is_like_that_of_the_published_test_file(nesting: np.ndarray) -> None:
-    """The 10,000 lines of the original test file, at 5 standard errors each: odds of failing 10^-5."""
+def test_nesting_has_the_published_distribution(nesting: np.ndarray) -> None:
+    """Counts of the 10,000 published test lines, within 5 standard errors; fails by chance with 10^-5."""
     published = [
         1,
         2093,
@@ -73,16 +73,16 @@ def test_nesting_is_like_that_of_the_published_test_file(nesting: np.ndarray) ->
     assert (np.abs(np.asarray(published) / 10_000 - shares) < 5 * error).all()
 
 
-def test_operators_are_equally_common(corpus: Trees) -> None:
-    """Within 1.5%: six standard errors of a count of 230,000 are 1.3%."""
+def test_operators_are_equally_frequent(corpus: Trees) -> None:
+    """Counts are within 1.5%; six standard errors of a count of 230,000 are 1.3%."""
     counts = np.bincount(corpus.tokens)[list(OPERATOR_IDS)]
     assert counts == pytest.approx([counts.mean()] * 4, rel=0.015)
 
 
-def test_short_trees_are_spread_evenly(corpus: Trees) -> None:
-    """The order in which trees are met first puts common ones first; the splits must not inherit that.
+def test_short_trees_are_spread_evenly_over_splits(corpus: Trees) -> None:
+    """Trees are drawn with frequent ones first; the splits must not inherit this order.
 
-    Odds of failing: the difference of two means of 10,000 lengths is beyond six standard errors.
+    The means of 10,000 lengths differ by less than six standard errors.
     """
     first, last = corpus.lengths[:10_000], corpus.lengths[-10_000:]
     assert abs(first.mean() - last.mean()) < 6 * np.sqrt((first.var() + last.var()) / 10_000)
@@ -99,10 +99,10 @@ def test_only_train_is_filtered_by_length() -> None:
     assert train.lengths.max() == 100
     assert 79_000 < len(train) < 80_000
     assert valid.lengths.max() > 100 < near.lengths.max()
-    everything = split_of("train", train_length_max=10_000)
-    assert len(everything) == 89_000
-    for other in (valid, near):
-        assert split_like(other, train_length_max=10_000).content_hash == other.content_hash
+    unfiltered = split_of("train", train_length_max=10_000)
+    assert len(unfiltered) == 89_000
+    for split in (valid, near):
+        assert split_like(split, train_length_max=10_000).content_hash == split.content_hash
 
 
 def split_like(split: Split, **settings: object) -> Split:
@@ -112,8 +112,8 @@ def split_like(split: Split, **settings: object) -> Split:
 SMALL = {"trees": 2000, "near_iid_examples": 200, "valid_examples": 100, "test_examples": 10}
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
     names = ("train", "valid", "near-iid", "length-200-300", "arguments-15", "lra")
     found = {name: split_of(name, **SMALL).content_hash for name in names}
     assert (listops.VERSION, found) == (
@@ -129,8 +129,8 @@ def test_content_is_pinned() -> None:
     )
 
 
-def test_test_splits_leave_out_what_the_corpus_holds() -> None:
-    """Train on everything of the law and range that is tested: nothing of it may come back."""
+def test_test_splits_exclude_trees_of_the_corpus() -> None:
+    """The training trees have the law and lengths of the tests, so overlaps would be likely."""
     corpus = {"trees": 60_000, "depth_max": 20, "arguments_max": 5, "length_ranges": [[10, 12]]}
     train = split_of("train", **corpus)
     tested = split_of("length-10-12", **corpus)
@@ -171,19 +171,25 @@ def test_test_splits_leave_out_what_the_corpus_holds() -> None:
         ({"train_length_max": 3}, "greater than or equal to 4"),
     ],
 )
-def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         task_catalog.task_config({"name": "listops"} | settings)
 
 
-def test_a_filter_that_leaves_nothing_is_refused() -> None:
-    """With this seed the one tree that is left to train on is longer."""
-    few = {"trees": 100, "near_iid_examples": 98, "valid_examples": 1, "test_examples": 1, "data_seed": 1}
+def test_length_filter_without_remaining_trees_is_refused() -> None:
+    """With this seed the only training tree is longer than the filter allows."""
+    few_trees = {
+        "trees": 100,
+        "near_iid_examples": 98,
+        "valid_examples": 1,
+        "test_examples": 1,
+        "data_seed": 1,
+    }
     with pytest.raises(ValueError, match="train_length_max"):
-        split_of("train", train_length_max=4, **few)
+        split_of("train", train_length_max=4, **few_trees)
 
 
-def test_more_training_trees_leave_the_tests_as_they_are() -> None:
+def test_more_training_trees_do_not_change_the_tests() -> None:
     """Arms that differ in the training set are compared on the same examples."""
     sizes = {
         "near_iid_examples": 200,
@@ -191,24 +197,24 @@ def test_more_training_trees_leave_the_tests_as_they_are() -> None:
         "test_examples": 50,
         "length_ranges": [[10, 20]],
     }
-    few, many = ({"trees": trees, **sizes} for trees in (1500, 4000))
+    few_trees, many_trees = ({"trees": trees, **sizes} for trees in (1500, 4000))
     for name in ("valid", "near-iid", "length-10-20"):
-        assert split_of(name, **few).content_hash == split_of(name, **many).content_hash
+        assert split_of(name, **few_trees).content_hash == split_of(name, **many_trees).content_hash
     train = {trees: split_of("train", trees=trees, train_length_max=2000, **sizes) for trees in (1500, 4000)}
     assert {trees: len(split) for trees, split in train.items()} == {1500: 1200, 4000: 3700}
 
 
-def test_published_trees_are_one_corpus() -> None:
-    """Near-iid, valid and train of the default settings are 100,000 different trees of one drawing."""
+def test_default_splits_partition_one_corpus() -> None:
+    """Near-iid, valid and train of the default settings are 100,000 different trees of one draw."""
     config = listops.Config(test_examples=1)
     near_iid, valid = listops._held_out(config)
     parts = [set(trees.rows()) for trees in (near_iid, valid, listops._train_trees(config))]
     assert [len(part) for part in parts] == [10_000, 1_000, 89_000]
-    together = set().union(*parts)
-    assert together == set(listops._corpus(100_000, listops._corpus_law(config), 0).rows())
+    all_trees = set().union(*parts)
+    assert all_trees == set(listops._corpus(100_000, listops._corpus_law(config), 0).rows())
 
 
-def test_shape_knows_the_longest_tree_of_an_easy_law() -> None:
+def test_shape_has_the_longest_tree_of_the_law() -> None:
     easy = listops.Config(depth_max=3, arguments_max=3)
     assert listops.shape(easy).length_max == 2 + 3 * (2 + 3)
     assert listops.shape(listops.Config()).length_max == 100

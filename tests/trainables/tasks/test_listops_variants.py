@@ -1,4 +1,4 @@
-"""ListOps of Long Range Arena and by depth: laws, bounds, and trees that are in one split alone."""
+"""ListOps of Long Range Arena and by depth: laws, bounds, and trees that are only in one split."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from trainables.generators.listops_trees import CLOSE, MIN, Law, Trees, grow
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_depth, listops_lra
 
-FEW = {"train_examples": 400, "test_examples": 60}
+SMALL_SIZES = {"train_examples": 400, "test_examples": 60}
 
 
 def trees(**settings: object) -> dict[str, Trees]:
@@ -32,21 +32,23 @@ def trees(**settings: object) -> dict[str, Trees]:
         ),
     ],
 )
-def test_depths_and_lengths_are_those_published(
+def test_depths_and_lengths_equal_the_published_ones(
     variant: str, nesting: dict[str, tuple[int, int]], lengths: dict[str, tuple[int, int]]
 ) -> None:
-    found = trees(variant=variant, train_examples=200, test_examples=20)
+    trees_by_split = trees(variant=variant, train_examples=200, test_examples=20)
     for name, (shallowest, deepest) in nesting.items():
-        depth = [depth_of(row) for row in found[name].rows()]
+        depth = [depth_of(row) for row in trees_by_split[name].rows()]
         assert (shallowest <= min(depth), max(depth)) == (True, deepest), name
         shortest, longest = lengths.get(name, (20, 100))
-        assert shortest <= found[name].lengths.min() <= found[name].lengths.max() <= longest, name
+        assert (
+            shortest <= trees_by_split[name].lengths.min() <= trees_by_split[name].lengths.max() <= longest
+        ), name
     for name, (low, high) in {"length-200-300": (200, 300), "lra": (500, 2000)}.items():
-        assert low < found[name].lengths.min() <= found[name].lengths.max() < high
+        assert low < trees_by_split[name].lengths.min() <= trees_by_split[name].lengths.max() < high
 
 
 def depth_of(row: bytes) -> int:
-    """Greatest number of open brackets, counted token by token."""
+    """Return the greatest number of open brackets, counted token by token."""
     depth = deepest = 0
     for token in row:
         depth += (MIN <= token < CLOSE) - (token == CLOSE)
@@ -54,31 +56,31 @@ def depth_of(row: bytes) -> int:
     return deepest
 
 
-def test_nesting_is_counted_for_all_trees_at_once() -> None:
-    drawn = grow(numpy_stream(0, "test"), Law(7, 4), 3000)
-    assert drawn.nesting().tolist() == [depth_of(row) for row in drawn.rows()]
+def test_nesting_equals_the_depth_of_each_tree() -> None:
+    grown = grow(numpy_stream(0, "test"), Law(7, 4), 3000)
+    assert grown.nesting().tolist() == [depth_of(row) for row in grown.rows()]
 
 
-def test_drawing_lengths_first_and_filtering_depths_is_the_law_of_rejection() -> None:
-    """Depths at 20 to 40 tokens, two ways: 5 standard errors of some 4,000 trees each, odds below 10^-5."""
+def test_drawing_by_length_equals_the_law_of_rejection() -> None:
+    """Depths at 20 to 40 tokens, drawn in two ways, are within 5 standard errors; chance is below 10^-5."""
     law = Law(7, 5, 0.3)
     plain = grow(numpy_stream(1, "test"), law, 400_000)
     fits = (plain.lengths >= 20) & (plain.lengths <= 40) & (plain.nesting() >= 4)
     expected = np.bincount(plain.take(np.flatnonzero(fits)).nesting(), minlength=7)
-    ours = generate(SplitLaw(law, (20, 40), 4000, (4, 6)), 0, ("test",), set())
-    found = np.bincount(ours.nesting(), minlength=7)
-    share = (expected + found) / (expected.sum() + found.sum())
-    error = np.sqrt(share * (1 - share) * (1 / expected.sum() + 1 / found.sum()))
-    assert (np.abs(expected / expected.sum() - found / found.sum()) <= 5 * error).all()
+    generated = generate(SplitLaw(law, (20, 40), 4000, (4, 6)), 0, ("test",), set())
+    counts = np.bincount(generated.nesting(), minlength=7)
+    share = (expected + counts) / (expected.sum() + counts.sum())
+    error = np.sqrt(share * (1 - share) * (1 / expected.sum() + 1 / counts.sum()))
+    assert (np.abs(expected / expected.sum() - counts / counts.sum()) <= 5 * error).all()
 
 
-def test_operator_probability_is_that_of_the_law() -> None:
-    """400,000 roots: a share of 0.3 within six standard errors."""
-    drawn = grow(numpy_stream(2, "test"), Law(6, 5, 0.3), 400_000)
-    assert (drawn.lengths > 1).mean() == pytest.approx(0.3, abs=6 * np.sqrt(0.21 / 400_000))
+def test_operators_have_the_probability_of_the_law() -> None:
+    """400,000 roots have a share of 0.3 within six standard errors."""
+    grown = grow(numpy_stream(2, "test"), Law(6, 5, 0.3), 400_000)
+    assert (grown.lengths > 1).mean() == pytest.approx(0.3, abs=6 * np.sqrt(0.21 / 400_000))
 
 
-def test_default_sizes_are_those_published() -> None:
+def test_default_sizes_equal_the_published_ones() -> None:
     for variant, many in {"dg": 100_000, "dg2": 1_000_000, "dg1": 1_000_000}.items():
         infos = {info.name: info for info in listops_depth.splits(listops_depth.Config(variant=variant))}
         assert infos.pop("train").examples == many
@@ -88,8 +90,8 @@ def test_default_sizes_are_those_published() -> None:
 
 
 @pytest.mark.parametrize("variant", ["dg", "dg2", "dg1"])
-def test_no_training_tree_can_come_up_in_a_test(variant: str) -> None:
-    """By bounds, not by chance: every test differs from train in length or in depth."""
+def test_test_trees_differ_from_training_trees_by_bounds(variant: str) -> None:
+    """Every test split differs from train in its bounds of length or of depth."""
     laws = listops_depth._laws(listops_depth.Config(variant=variant))
     train = laws.pop("train")
     for name, law in laws.items():
@@ -98,15 +100,17 @@ def test_no_training_tree_can_come_up_in_a_test(variant: str) -> None:
         assert longer or deeper, name
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
-    found = {
-        variant: content_hash(listops_depth.build(listops_depth.Config(variant=variant, **FEW), "train"))
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
+    hashes = {
+        variant: content_hash(
+            listops_depth.build(listops_depth.Config(variant=variant, **SMALL_SIZES), "train")
+        )
         for variant in ("dg", "dg2", "dg1")
     }
     small = listops_lra.Config(train_examples=30, valid_examples=2, test_examples=2)
-    found["lra"] = content_hash(listops_lra.build(small, "train"))
-    assert (listops_depth.VERSION, listops_lra.VERSION, found) == (
+    hashes["lra"] = content_hash(listops_lra.build(small, "train"))
+    assert (listops_depth.VERSION, listops_lra.VERSION, hashes) == (
         1,
         2,
         {

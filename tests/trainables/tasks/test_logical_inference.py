@@ -1,4 +1,4 @@
-"""Logical inference has the statistics of the published files; the originals can be read instead."""
+"""Logical inference has the statistics of the published files, and can read these files instead."""
 
 import re
 from dataclasses import replace
@@ -30,47 +30,47 @@ PUBLISHED_TEST = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 
 
 
 @pytest.fixture(scope="module")
-def full() -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
-    """All 500,000 pairs: a second, so nothing is scaled down."""
+def all_buckets() -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+    """All 500,000 pairs, which take a second."""
     return generate_pairs(500_000, 0)
 
 
 @pytest.fixture(scope="module")
-def pool(full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> Pairs:
-    return concatenate(list(full[0][:7]))
+def pool(all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> Pairs:
+    return concatenate(list(all_buckets[0][:7]))
 
 
-def test_buckets_are_as_large_as_the_published_ones(
-    full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
+def test_buckets_have_the_published_sizes(
+    all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
 ) -> None:
-    """Both are draws with nearly Poisson counts: 5 deviations of their difference, odds of failing 10^-5."""
-    for part, published in zip(full, (PUBLISHED_TRAIN, PUBLISHED_TEST), strict=True):
+    """Both counts are nearly Poisson; they differ by at most 5 standard deviations; chance is 10^-5."""
+    for part, published in zip(all_buckets, (PUBLISHED_TRAIN, PUBLISHED_TEST), strict=True):
         sizes = np.asarray([len(bucket) for bucket in part])
         assert (np.abs(sizes - published) <= 5 * np.sqrt(2 * np.asarray(published))).all(), sizes
 
 
-def test_class_priors_are_the_published_ones(pool: Pairs) -> None:
-    """Within 0.8% points, five standard errors of the commonest class on both sides."""
+def test_classes_have_the_published_priors(pool: Pairs) -> None:
+    """Shares are within 0.8% points, five standard errors of the most frequent class on both sides."""
     shares = np.bincount(pool.labels, minlength=7) / len(pool)
-    found = dict(zip(RELATIONS, shares.tolist(), strict=True))
+    shares_by_relation = dict(zip(RELATIONS, shares.tolist(), strict=True))
     published = {"#": 0.542, ">": 0.107, "<": 0.106, "v": 0.102, "|": 0.102, "=": 0.021, "^": 0.019}
-    assert found == pytest.approx(published, abs=0.008)
+    assert shares_by_relation == pytest.approx(published, abs=0.008)
 
 
-def test_floors_are_the_published_ones(full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> None:
-    """Always `#` on 7 to 12 operators; test sets of 850 to 4,700 pairs, five standard errors of two draws."""
+def test_floors_equal_the_published_ones(all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> None:
+    """Always `#` on 7 to 12 operators; 850 to 4,700 test pairs, five standard errors of two draws."""
     published = [51.41, 51.60, 51.39, 51.32, 50.58, 48.18]
-    for bucket, floor in zip(full[1][7:], published, strict=True):
+    for bucket, floor in zip(all_buckets[1][7:], published, strict=True):
         rate = np.bincount(bucket.labels).max() / len(bucket)
         assert rate == pytest.approx(floor / 100, abs=5 * np.sqrt(0.5 / len(bucket)))
         assert np.bincount(bucket.labels).argmax() == RELATIONS.index("#")
 
 
-def test_longer_sentences_are_as_long_as_the_published_ones(
-    full: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
+def test_longer_sentences_have_the_published_lengths(
+    all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
 ) -> None:
-    """Published mean lengths are rounded to a token; standard errors are below 0.2 tokens."""
-    for bucket, mean in zip(full[1][7:], [33, 38, 42, 47, 51, 58], strict=True):
+    """Published mean lengths are rounded to tokens; standard errors are below 0.2 tokens."""
+    for bucket, mean in zip(all_buckets[1][7:], [33, 38, 42, 47, 51, 58], strict=True):
         first = np.flatnonzero(bucket.tokens == SEPARATOR) - bucket.offsets[:-1]
         longer = np.maximum(first, bucket.lengths - 1 - first)
         assert longer.mean() == pytest.approx(mean, abs=1.5)
@@ -84,24 +84,26 @@ def test_longer_sentences_are_as_long_as_the_published_ones(
         ("C", r"\( (and|or) \( not ", 83_633),
     ],
 )
-def test_patterns_are_found_and_as_common_as_published(
-    pool: Pairs, pattern: str, text: str, published: int
-) -> None:
+def test_patterns_have_the_published_frequency(pool: Pairs, pattern: str, text: str, published: int) -> None:
     held_out = has_pattern(pool, pattern)
     assert held_out.sum() == pytest.approx(published, abs=7 * np.sqrt(published))
-    for row, found in zip(list(pool.rows())[-2000:], held_out[-2000:], strict=True):
-        assert bool(re.search(text, task.decode(row))) == found
+    for row, is_held_out in zip(list(pool.rows())[-2000:], held_out[-2000:], strict=True):
+        assert bool(re.search(text, task.decode(row))) == is_held_out
 
 
-def test_relations_from_truth_tables() -> None:
-    """Every pair of contingent formulas over four worlds, the fourth standing for all that are left."""
+def test_relations_equal_those_of_truth_tables() -> None:
+    """The pairs are all contingent formulas over four worlds; the fourth stands for all further worlds."""
     tables = [sum(1 << world for world in range(64) if code >> min(world, 3) & 1) for code in range(1, 15)]
     grids = np.meshgrid(*[np.asarray(tables, dtype=np.uint64)] * 2)
     first, second = (grid.ravel() for grid in grids)
     labels = relate(first, second)
     assert set(labels.tolist()) == set(range(len(RELATIONS)))
-    for one, other, label in zip(first.tolist(), second.tolist(), labels.tolist(), strict=True):
-        holds = [{world for world in range(64) if int(table) >> world & 1} for table in (one, other)]
+    for first_table, second_table, label in zip(
+        first.tolist(), second.tolist(), labels.tolist(), strict=True
+    ):
+        holds = [
+            {world for world in range(64) if int(table) >> world & 1} for table in (first_table, second_table)
+        ]
         assert label == oracle.LABELS.index(oracle.relation(*holds, set(range(64))))
 
 
@@ -113,8 +115,8 @@ def build(split: str, **settings: object) -> Split:
 SMALL = {"pairs": 12_000, "test_pairs": 12_000}
 
 
-def test_standard_splits_keep_every_tenth_pair_for_validation() -> None:
-    """Sizes as the published files would give: a tenth, rounded down; the tests have all operators."""
+def test_validation_split_is_every_tenth_pair() -> None:
+    """Sizes equal those of the published files: a tenth, rounded down; the tests have all operators."""
     train, valid = build("train", **SMALL), build("valid", **SMALL)
     pool = concatenate(list(generate_pairs(12_000, 0)[0][:7]))
     assert len(valid) == len(pool) // 10
@@ -126,7 +128,7 @@ def test_standard_splits_keep_every_tenth_pair_for_validation() -> None:
     assert train.lengths.max() <= task.shape(task.Config()).length_max == 75
 
 
-def test_what_is_held_out_occurs_in_no_other_part_of_the_pool() -> None:
+def test_held_out_pattern_occurs_in_no_other_split_of_the_pool() -> None:
     for pattern in ("A", "B", "C"):
         parts = [build(split, held_out=pattern, **SMALL) for split in ("train", "valid", "held-out")]
         assert sum(map(len, parts)) == len(build("train", **SMALL)) + len(build("valid", **SMALL))
@@ -138,10 +140,10 @@ def test_what_is_held_out_occurs_in_no_other_part_of_the_pool() -> None:
             assert has_pattern(pairs, pattern).mean() == share
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
-    found = {name: build(name, **SMALL).content_hash for name in ("train", "valid", "operators-12")}
-    assert (task.VERSION, found) == (
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
+    hashes = {name: build(name, **SMALL).content_hash for name in ("train", "valid", "operators-12")}
+    assert (task.VERSION, hashes) == (
         2,
         {
             "train": "f927fe73777cc75796bb033805011099",
@@ -152,8 +154,8 @@ def test_content_is_pinned() -> None:
 
 
 @pytest.fixture
-def originals(tmp_path: Path) -> Path:
-    """A folder in the published format, each file with twenty of our pairs."""
+def published_files(tmp_path: Path) -> Path:
+    """A folder in the published format, each file with twenty generated pairs."""
     folder = tmp_path / "original files"
     folder.mkdir()
     for part, buckets in zip(("train", "test"), generate_pairs(12_000, 0), strict=True):
@@ -166,20 +168,20 @@ def originals(tmp_path: Path) -> Path:
     return folder
 
 
-def test_original_files_are_read(originals: Path) -> None:
-    test, train = (build(split, folder=str(originals)) for split in ("operators-3", "train"))
-    lines = (originals / "test3").read_text().splitlines()
+def test_published_files_are_read(published_files: Path) -> None:
+    test, train = (build(split, folder=str(published_files)) for split in ("operators-3", "train"))
+    lines = (published_files / "test3").read_text().splitlines()
     batch = test.batch(np.arange(len(test)))
     assert len(lines) == len(test) == 20
     for line, row, mask, label in zip(lines, batch.tokens, batch.mask, batch.labels.tolist(), strict=True):
         assert line == f"{RELATIONS[label]}\t" + task.decode(row[mask].tolist()).replace(" <sep> ", "\t")
-    assert len(train) == 126, "seven files of twenty, without every tenth"
+    assert len(train) == 126, "train has seven files of twenty pairs, without every tenth pair"
 
 
-def test_other_files_are_other_data(originals: Path, tmp_path: Path) -> None:
-    config = task_catalog.task_config({"name": "logical_inference", "folder": str(originals)})
+def test_changed_files_have_different_content(published_files: Path, tmp_path: Path) -> None:
+    config = task_catalog.task_config({"name": "logical_inference", "folder": str(published_files)})
     before = open_split(config, "operators-12", tmp_path)
-    file = originals / "test12"
+    file = published_files / "test12"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:7]))
     after = open_split(config, "operators-12", tmp_path)
     assert (len(before), len(after)) == (20, 7)
@@ -187,10 +189,10 @@ def test_other_files_are_other_data(originals: Path, tmp_path: Path) -> None:
     assert after.verify()
 
 
-def test_missing_files_are_named(originals: Path, tmp_path: Path) -> None:
-    (originals / "train4").unlink()
-    (originals / "train12").unlink()
-    config = task.Config(folder=str(originals))
+def test_missing_files_error_names_the_files(published_files: Path, tmp_path: Path) -> None:
+    (published_files / "train4").unlink()
+    (published_files / "train12").unlink()
+    config = task.Config(folder=str(published_files))
     message = "without train4, train12"
     with pytest.raises(ValueError, match=message):
         task.build(config, "train")
@@ -203,20 +205,20 @@ def test_missing_files_are_named(originals: Path, tmp_path: Path) -> None:
     "line",
     ["=\ta", "=\ta\tb\tc", "?\ta\tb", "=\t\tb", "=\ta\t( b ( xor c ) )", "", "a\tb\t="],
 )
-def test_a_malformed_line_is_shown_with_its_number(originals: Path, line: str, tmp_path: Path) -> None:
-    file = originals / "train2"
+def test_malformed_line_error_has_file_and_line(published_files: Path, line: str, tmp_path: Path) -> None:
+    file = published_files / "train2"
     lines = file.read_text().splitlines()
     lines[4] = line
     file.write_text("\n".join(lines) + "\n")
-    config = task.Config(folder=str(originals))
+    config = task.Config(folder=str(published_files))
     with pytest.raises(ValueError, match="train2, line 5") as caught:
         open_split(config, "train", tmp_path / "data")
     assert repr(line) in str(caught.value)
     assert not split_path(config, "train", tmp_path / "data").exists()
 
 
-def test_an_empty_file_is_refused_and_a_mark_of_the_encoding_left_out(originals: Path) -> None:
-    file = originals / "train3"
+def test_empty_file_is_refused_and_byte_order_mark_is_skipped(published_files: Path) -> None:
+    file = published_files / "train3"
     content = file.read_bytes()
     file.write_bytes("\ufeff".encode() + content)
     assert len(_read_file(file)) == 20
@@ -229,8 +231,8 @@ SMALL_SEQUENCE = oracle.SMALL | {"form": "sequence"}
 
 
 @pytest.mark.parametrize("split", ["valid", "held-out", "operators-3"])
-def test_the_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
-    """And what the independent solver says of the same text."""
+def test_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
+    """The independent solver gives the same answers."""
     pair, sequence = (task_catalog.task_config(raw) for raw in (oracle.SMALL, SMALL_SEQUENCE))
     labels, answers = task.build(pair, split), task.build(sequence, split)
     assert labels["tokens"] == answers["tokens"]
@@ -240,8 +242,8 @@ def test_the_answer_of_a_sequence_is_the_label_of_the_pair(split: str) -> None:
         assert [oracle.solve(task.decode(tokens.as_py()))] == answer.as_py()
 
 
-def test_a_sequence_is_measured_by_what_is_written(tmp_path: Path) -> None:
-    """Two steps of a tiny model, validated and tested: decoded answers beside those under teacher forcing."""
+def test_sequence_form_measures_decoded_answers(tmp_path: Path) -> None:
+    """Two steps of a tiny model report metrics of decoded answers and of teacher forcing."""
     model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
     train = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 20, "decode_examples": 9}
     metrics = {}
@@ -255,15 +257,17 @@ def test_a_sequence_is_measured_by_what_is_written(tmp_path: Path) -> None:
     folder.mkdir()
     training.save(folder)
     greedily = {**settings, "train": train}
-    again = Training(replace(job, settings=greedily, phase="posthoc", source=folder)).advance().metrics
-    small, wide = metrics[1], metrics[3]
-    assert again["operators-1/exact_match"] == small["operators-1/exact_match"]
-    assert small["valid/accuracy_whole"] * 20 == pytest.approx(round(small["valid/accuracy_whole"] * 20))
-    assert small["valid/exact_match"] * 9 == pytest.approx(round(small["valid/exact_match"] * 9))
-    # Greedily decoded answers are right where all tokens are under teacher forcing.
-    assert small["operators-1/exact_match"] == pytest.approx(small["operators-1/accuracy_whole"])
-    assert 0 < small["operators-1/exact_match_floor"] < 1
-    # The best rule by places: the end is always second.
-    assert small["operators-1/floor"] == pytest.approx((1 + small["operators-1/exact_match_floor"]) / 2)
-    assert wide["operators-1/loss"] == small["operators-1/loss"]
-    assert wide.keys() == small.keys()
+    posthoc_metrics = (
+        Training(replace(job, settings=greedily, phase="posthoc", source=folder)).advance().metrics
+    )
+    greedy, beam = metrics[1], metrics[3]
+    assert posthoc_metrics["operators-1/exact_match"] == greedy["operators-1/exact_match"]
+    assert greedy["valid/accuracy_whole"] * 20 == pytest.approx(round(greedy["valid/accuracy_whole"] * 20))
+    assert greedy["valid/exact_match"] * 9 == pytest.approx(round(greedy["valid/exact_match"] * 9))
+    # A greedily decoded answer is right if and only if all tokens are right under teacher forcing.
+    assert greedy["operators-1/exact_match"] == pytest.approx(greedy["operators-1/accuracy_whole"])
+    assert 0 < greedy["operators-1/exact_match_floor"] < 1
+    # The second token is always the end, so predicting by position gets at least half of the tokens.
+    assert greedy["operators-1/floor"] == pytest.approx((1 + greedy["operators-1/exact_match_floor"]) / 2)
+    assert beam["operators-1/loss"] == greedy["operators-1/loss"]
+    assert beam.keys() == greedy.keys()

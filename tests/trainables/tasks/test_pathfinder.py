@@ -1,4 +1,4 @@
-"""Pathfinder: its sizes, its content, and the published images read from files."""
+"""Pathfinder: sizes, generated content, and published images read from files."""
 
 import logging
 import os
@@ -16,12 +16,12 @@ from trainables.generators.images import PAD, PIXELS
 from trainables.tasks import pathfinder
 
 
-def built(name: str, **settings: object) -> Split:
+def build_split(name: str, **settings: object) -> Split:
     table = pathfinder.build(pathfinder.Config(**settings), name)
     return Split(table, PAD, content_hash(table))
 
 
-def test_default_sizes_are_those_published() -> None:
+def test_default_sizes_equal_the_published_ones() -> None:
     infos = pathfinder.splits(pathfinder.Config())
     assert [(info.name, info.examples) for info in infos] == [
         ("train", 160_000),
@@ -31,12 +31,13 @@ def test_default_sizes_are_those_published() -> None:
     assert {(info.length_min, info.length_max) for info in infos} == {(1024, 1024)}
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
-    found = {
-        length: built("valid", contour_length=length, valid_examples=20).content_hash for length in (6, 9, 14)
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
+    hashes = {
+        length: build_split("valid", contour_length=length, valid_examples=20).content_hash
+        for length in (6, 9, 14)
     }
-    assert (pathfinder.VERSION, found) == (
+    assert (pathfinder.VERSION, hashes) == (
         1,
         {
             6: "3d71b0fa5d4a42cc5cf42893dec5bb63",
@@ -50,50 +51,59 @@ IMAGES = 23
 
 
 @pytest.fixture
-def originals(tmp_path: Path) -> Path:
-    """A folder in the published format, in two parts; image 7 is an empty file."""
+def published_files(tmp_path: Path) -> Path:
+    """A folder in the published format with two parts; image 7 is an empty file."""
     folder = tmp_path / "pathfinder32"
-    place = folder / "curv_contour_length_14"
-    (place / "metadata").mkdir(parents=True)
+    contour_folder = folder / "curv_contour_length_14"
+    (contour_folder / "metadata").mkdir(parents=True)
     for part, numbers in ((2, range(10)), (10, range(10, IMAGES))):
-        (place / f"imgs/{part}").mkdir(parents=True)
+        (contour_folder / f"imgs/{part}").mkdir(parents=True)
         lines = []
         for number in numbers:
-            file = place / f"imgs/{part}/sample_{number}.png"
+            file = contour_folder / f"imgs/{part}/sample_{number}.png"
             pixels = np.full((32, 32), number, dtype=np.uint8)
             pixels[0, 0] = 255 * (number % 2)
             Image.fromarray(pixels).save(file)
             lines.append(f"imgs/{part} sample_{number}.png {number} {number % 2} 1.0 14 4 2 0.5 1 1\n")
-        (place / f"metadata/{part}.npy").write_text("".join(lines))
-    (place / "imgs/2/sample_7.png").write_bytes(b"")
+        (contour_folder / f"metadata/{part}.npy").write_text("".join(lines))
+    (contour_folder / "imgs/2/sample_7.png").write_bytes(b"")
     return folder
 
 
-def test_published_images_are_read(originals: Path, caplog: pytest.LogCaptureFixture) -> None:
-    found = {}
+def test_published_images_are_read(published_files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    numbers_by_split = {}
     with caplog.at_level(logging.WARNING):
         for name in ("train", "valid", "test"):
-            part = built(name, folder=str(originals))
+            part = build_split(name, folder=str(published_files))
             batch = part.batch(np.arange(len(part)))
-            found[name] = batch.tokens[:, 1].tolist()
-            assert batch.labels.tolist() == [number % 2 for number in found[name]]
-            assert batch.tokens[:, 0].tolist() == [255 * (number % 2) for number in found[name]]
+            numbers_by_split[name] = batch.tokens[:, 1].tolist()
+            assert batch.labels.tolist() == [number % 2 for number in numbers_by_split[name]]
+            assert batch.tokens[:, 0].tolist() == [255 * (number % 2) for number in numbers_by_split[name]]
             assert batch.tokens.shape[1] == PIXELS
     assert "1 of 23 images are empty files and left out" in caplog.text
-    assert {name: len(part) for name, part in found.items()} == {"train": 16, "valid": 3, "test": 3}
-    assert sorted(number for part in found.values() for number in part) == [
+    assert {name: len(part) for name, part in numbers_by_split.items()} == {
+        "train": 16,
+        "valid": 3,
+        "test": 3,
+    }
+    assert sorted(number for part in numbers_by_split.values() for number in part) == [
         number for number in range(IMAGES) if number != 7
     ]
-    assert found["train"] != sorted(found["train"])
-    again = built("test", folder=str(originals), data_seed=1).batch(np.arange(3)).tokens[:, 1].tolist()
-    assert again != found["test"]
+    assert numbers_by_split["train"] != sorted(numbers_by_split["train"])
+    reseeded_numbers = (
+        build_split("test", folder=str(published_files), data_seed=1)
+        .batch(np.arange(3))
+        .tokens[:, 1]
+        .tolist()
+    )
+    assert reseeded_numbers != numbers_by_split["test"]
 
 
 @pytest.mark.parametrize("side", [64, 128, 256])
-def test_larger_images_are_read(originals: Path, side: int) -> None:
-    """Path-X, for example, among images of 32 pixels."""
-    folder = originals.with_name(f"pathfinder{side}")
-    originals.rename(folder)
+def test_larger_images_are_read(published_files: Path, side: int) -> None:
+    """An example of larger images is Path-X; the size must match the files."""
+    folder = published_files.with_name(f"pathfinder{side}")
+    published_files.rename(folder)
     config = pathfinder.Config(folder=str(folder), side=side)
     with pytest.raises(ValueError, match=rf"mode L\) of {side} x {side} pixels, got mode L and 32 x 32"):
         pathfinder.build(config, "test")
@@ -101,18 +111,18 @@ def test_larger_images_are_read(originals: Path, side: int) -> None:
         if file.stat().st_size:
             pixels = np.tile(np.arange(side, dtype=np.uint8), (side, 1))
             Image.fromarray(pixels).save(file)
-    part = built("test", folder=str(folder), side=side)
+    part = build_split("test", folder=str(folder), side=side)
     assert part.lengths.tolist() == [side**2] * 3
     assert part.batch(np.arange(3)).tokens[:, : side + 1].tolist() == [[*range(side), 0]] * 3
     assert pathfinder.shape(config).length_max == pathfinder.splits(config)[0].length_min == side**2
     assert len(pathfinder.picture([0] * side**2).splitlines()) == side
 
 
-def test_other_images_are_other_data(originals: Path, tmp_path: Path) -> None:
-    config = pathfinder.Config(folder=str(originals))
+def test_changed_images_have_another_digest(published_files: Path, tmp_path: Path) -> None:
+    config = pathfinder.Config(folder=str(published_files))
     before = pathfinder.source_digest(config)
     assert pathfinder.source_digest(config) == before
-    file = originals / "curv_contour_length_14/imgs/10/sample_12.png"
+    file = published_files / "curv_contour_length_14/imgs/10/sample_12.png"
     state = file.stat()
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -122,28 +132,30 @@ def test_other_images_are_other_data(originals: Path, tmp_path: Path) -> None:
     assert pathfinder.source_digest(pathfinder.Config()) is None
 
 
-def test_what_is_missing_is_said(originals: Path, tmp_path: Path) -> None:
+def test_missing_files_error_names_the_files(published_files: Path, tmp_path: Path) -> None:
     message = r"without curv_baseline/metadata"
     with pytest.raises(ValueError, match=message):
-        open_split(pathfinder.Config(folder=str(originals), contour_length=6), "train", tmp_path / "data")
+        open_split(
+            pathfinder.Config(folder=str(published_files), contour_length=6), "train", tmp_path / "data"
+        )
     assert not (tmp_path / "data").exists()
-    place = originals / "curv_contour_length_14"
-    (place / "imgs/2/sample_3.png").unlink()
+    contour_folder = published_files / "curv_contour_length_14"
+    (contour_folder / "imgs/2/sample_3.png").unlink()
     with pytest.raises(ValueError, match=r"sample_3\.png"):
-        open_split(pathfinder.Config(folder=str(originals)), "train", tmp_path / "data")
+        open_split(pathfinder.Config(folder=str(published_files)), "train", tmp_path / "data")
     with pytest.raises(ValueError, match=r"imgs/2/sample_3\.png is missing, but .* lists it"):
-        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
-    for file in (place / "metadata").iterdir():
+        pathfinder.build(pathfinder.Config(folder=str(published_files)), "train")
+    for file in (contour_folder / "metadata").iterdir():
         file.unlink()
     with pytest.raises(ValueError, match="metadata"):
-        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+        pathfinder.build(pathfinder.Config(folder=str(published_files)), "train")
 
 
-def test_an_image_that_is_listed_twice_is_refused(originals: Path) -> None:
-    """It could be trained on and tested with. A mark of the encoding is no part of a name."""
-    first, second = (originals / f"curv_contour_length_14/metadata/{part}.npy" for part in (2, 10))
+def test_image_listed_twice_is_refused(published_files: Path) -> None:
+    """A repeated image could be in training and test. The byte order mark belongs to no name."""
+    first, second = (published_files / f"curv_contour_length_14/metadata/{part}.npy" for part in (2, 10))
     first.write_bytes("\ufeff".encode() + first.read_bytes())
-    config = pathfinder.Config(folder=str(originals))
+    config = pathfinder.Config(folder=str(published_files))
     assert len(pathfinder.build(config, "train")) == 16
     second.write_bytes(second.read_bytes() + first.read_bytes().splitlines(keepends=True)[3])
     with pytest.raises(ValueError, match=r"10\.npy, line 14"):
@@ -167,15 +179,15 @@ class Payload:
         pickle.dumps(Payload()).replace(b"\n", b""),
     ],
 )
-def test_a_malformed_line_is_shown_with_its_number(
-    originals: Path, line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_malformed_line_error_has_file_and_line(
+    published_files: Path, line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = originals / "curv_contour_length_14/metadata/2.npy"
+    file = published_files / "curv_contour_length_14/metadata/2.npy"
     lines = file.read_bytes().splitlines()
     lines[4] = line
     file.write_bytes(b"\n".join(lines))
-    config = pathfinder.Config(folder=str(originals))
+    config = pathfinder.Config(folder=str(published_files))
     with pytest.raises(ValueError, match=r"2\.npy, line 5"):
         pathfinder.build(config, "train")
     with pytest.raises(ValueError, match=r"2\.npy, line 5"):
@@ -195,30 +207,30 @@ def test_a_malformed_line_is_shown_with_its_number(
         (b"\x89PNG\r\n\x1a\n", r"sample_1\.png: expected a PNG image, got"),
     ],
 )
-def test_what_is_no_such_image_is_refused(
-    originals: Path, tmp_path: Path, content: bytes | None, message: str
+def test_invalid_image_is_refused(
+    published_files: Path, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
-    for file in originals.glob("*/imgs/*/sample_1?.png"):
+    for file in published_files.glob("*/imgs/*/sample_1?.png"):
         if content is None:
             Image.new("RGB", (16, 32)).save(file)
         else:
             file.write_bytes(content)
-    config = pathfinder.Config(folder=str(originals))
+    config = pathfinder.Config(folder=str(published_files))
     message = message.replace(r"sample_1\.png", r"sample_1\d\.png")
     with pytest.raises(ValueError, match=message):
         open_split(config, "train", tmp_path / "data")
     assert not split_path(config, "train", tmp_path / "data").exists()
 
 
-def test_too_few_images_are_refused(originals: Path) -> None:
+def test_too_few_images_are_refused(published_files: Path) -> None:
     for part in (2, 10):
-        file = originals / f"curv_contour_length_14/metadata/{part}.npy"
+        file = published_files / f"curv_contour_length_14/metadata/{part}.npy"
         file.write_text("".join(file.read_text().splitlines(keepends=True)[:1]))
     with pytest.raises(ValueError, match="must list at least three images"):
-        pathfinder.build(pathfinder.Config(folder=str(originals)), "train")
+        pathfinder.build(pathfinder.Config(folder=str(published_files)), "train")
 
 
-def test_sizes_do_not_go_with_a_folder() -> None:
+def test_sizes_with_a_folder_are_refused() -> None:
     with pytest.raises(ValidationError, match="generated images"):
         pathfinder.Config(folder="somewhere", valid_examples=3)
     infos = pathfinder.splits(pathfinder.Config(folder="somewhere"))

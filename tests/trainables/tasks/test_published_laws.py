@@ -1,4 +1,4 @@
-"""Laws of the published data across splits and tasks, each with its odds of failing by chance."""
+"""Laws of the published data across splits and tasks, each with its probability of failing by chance."""
 
 from itertools import combinations
 
@@ -19,7 +19,7 @@ TREES = 300
 
 
 def arities(trees: Trees) -> np.ndarray:
-    """Arguments of every operator, counted token by token."""
+    """Return the number of arguments of every operator, counted token by token."""
     counts: list[int] = []
     for row in trees.rows():
         open_: list[int] = []
@@ -46,7 +46,7 @@ def arities(trees: Trees) -> np.ndarray:
 def test_listops_tests_have_the_published_bounds(
     split: str, bounds: tuple[int, int], arguments: int, nested: int
 ) -> None:
-    """Every number of arguments comes up: the rarest is a twentieth of thousands of operators."""
+    """Every number of arguments occurs: the rarest is a twentieth of thousands of operators."""
     law: SplitLaw = listops._test_laws(listops.Config())[split]
     trees = generate(SplitLaw(law.law, law.lengths, TREES), 0, ("published", split), set())
     assert law.lengths == bounds
@@ -56,25 +56,26 @@ def test_listops_tests_have_the_published_bounds(
     assert set(arities(trees).tolist()) == set(range(2, arguments + 1))
 
 
-def test_pairs_are_made_of_four_variables_each_four_as_often() -> None:
-    """Chi-square over the fifteen fours, of pairs long enough to have all four in them."""
+def test_pairs_use_each_four_variables_equally_often() -> None:
+    """A chi-square test compares the fifteen sets of four variables, in pairs that contain all four."""
     buckets = generate_pairs(100_000, 3)[0]
-    found: dict[frozenset[int], int] = {
+    counts: dict[frozenset[int], int] = {
         frozenset(four): 0 for four in combinations(range(A, A + VARIABLES), 4)
     }
     for row in concatenate(list(buckets[8:])).rows():
         names = frozenset(token for token in row if A <= token < A + VARIABLES)
         assert len(names) <= 4
         if len(names) == 4:
-            found[names] += 1
-    assert min(found.values()) > 100
-    assert chisquare(list(found.values())).pvalue > ODDS
+            counts[names] += 1
+    assert min(counts.values()) > 100
+    assert chisquare(list(counts.values())).pvalue > ODDS
 
 
 @pytest.mark.parametrize("ignore", [0.1, 0.8, 0.98])
-def test_the_last_write_is_as_far_away_as_the_law_says(ignore: float) -> None:
-    """Each instruction between the first and the last is w with probability (1 - p) / 2, so the distance is
-    geometric, cut off by the first instruction, which is w; chi-square over distances that are expected.
+def test_distance_of_the_last_write_follows_the_law(ignore: float) -> None:
+    """Each inner instruction is `w` with probability (1 - p) / 2, so the distance is geometric.
+
+    The first instruction, a `w`, bounds the distance. A chi-square test compares the expected distances.
     """
     strings, length = 3_000, 512
     part = flipflop._Part(length, ignore, strings)
@@ -85,13 +86,13 @@ def test_the_last_write_is_as_far_away_as_the_law_says(ignore: float) -> None:
     chances = q * (1 - q) ** np.arange(last - 1)
     expected = strings * np.append(chances, 1 - chances.sum())
     counts = np.bincount(distances - 1, minlength=last)
-    # Distances are counted together, from near to far, until some sixty are expected.
+    # Neighbouring distances are counted together until some sixty are expected.
     cuts = np.unique(np.searchsorted(np.cumsum(expected), np.arange(0, strings, 60)))
     assert chisquare(np.add.reduceat(counts, cuts), np.add.reduceat(expected, cuts)).pvalue > ODDS
 
 
-def test_the_first_factor_has_one_digit_or_two_as_often() -> None:
-    """4,000 queries: a half within six standard errors."""
+def test_first_factor_has_one_or_two_digits_equally_often() -> None:
+    """4,000 queries have a share of one half within six standard errors."""
     problem, dice = algorithms.PROBLEMS["multiplication"], algorithms.Dice(numpy_stream(5, "published"))
     lengths = np.asarray([problem.query(dice, 6).index("x") for _ in range(4_000)])
     assert set(lengths.tolist()) == {1, 2}

@@ -1,4 +1,4 @@
-"""Transduction: what is written, which strings there are, and what cannot be asked for."""
+"""Transduction: answers, strings, and settings that are refused."""
 
 from collections import Counter
 
@@ -15,17 +15,17 @@ def build(split: str, **settings: object) -> pa.Table:
 
 
 @pytest.mark.parametrize("function", ["copy", "reverse", "sort"])
-def test_answers_are_those_of_the_function(function: str) -> None:
+def test_answers_equal_the_function_of_the_input(function: str) -> None:
     rows = build("length-9", function=function).to_pydict()
     assert [oracle.solve(task.decode(row), function) for row in rows["tokens"]] == rows["answer"]
 
 
-def test_functions_are_compared_on_the_same_strings() -> None:
+def test_functions_have_the_same_strings() -> None:
     assert build("train", function="copy")["tokens"] == build("train", function="sort")["tokens"]
 
 
-def test_all_lengths_are_as_frequent() -> None:
-    """20,000 of ten lengths, where the shortest run out of strings: five deviations, odds 10^-6 a length."""
+def test_lengths_are_equally_frequent() -> None:
+    """Shares of ten lengths in 20,000 strings are within five deviations; short strings are exhausted."""
     table = task.build(task.Config(), "train")
     counts = Counter(len(row) for row in table["tokens"].to_pylist())
     assert set(counts) == set(range(3, 13))
@@ -35,7 +35,7 @@ def test_all_lengths_are_as_frequent() -> None:
     assert all(abs(count - mean) < 5 * mean**0.5 for count in longer)
 
 
-def test_symbols_have_their_marks_and_order() -> None:
+def test_symbols_have_ordered_names() -> None:
     assert task.decode([0, 1, 2, 9]) == "<pad> <end> s0 s7"
     shape = task.shape(task.Config())
     assert (shape.vocabulary_size, shape.length_max, shape.answer_length_max) == (10, 12, 13)
@@ -53,15 +53,15 @@ def test_symbols_have_their_marks_and_order() -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings: dict[str, object], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         task.Config(**oracle.SMALL | settings)
 
 
-def test_content_is_pinned() -> None:
-    """If this fails, the generator changed: raise VERSION, so that no old copy is taken for the new data."""
-    found = {name: content_hash(build(name)) for name in ("train", "valid", "near-iid", "length-7")}
-    assert (task.VERSION, found) == (
+def test_generated_content_is_unchanged() -> None:
+    """If this fails, the generator has changed: raise VERSION, so that old stored data is not reused."""
+    hashes = {name: content_hash(build(name)) for name in ("train", "valid", "near-iid", "length-7")}
+    assert (task.VERSION, hashes) == (
         2,
         {
             "train": "2a185c1ecf2803b75e2b4c8eedf03c89",

@@ -1,11 +1,11 @@
-"""What is said beside a contract is read by it, or refused: a slip would leave out tests without a word."""
+"""Attributes of a contract class are used or refused, because a misspelt one would skip tests silently."""
 
 import pytest
 
 from trainables.testing import task_contract, trainable_contract
 
 
-def test_an_attribute_that_the_contract_does_not_have_is_refused() -> None:
+def test_unknown_attribute_of_a_contract_is_refused() -> None:
     with pytest.raises(TypeError, match=r"TaskContract has no attribute 'solver'\. Did you mean 'solve'"):
         task_contract("listops", solver=len)
     with pytest.raises(
@@ -16,7 +16,7 @@ def test_an_attribute_that_the_contract_does_not_have_is_refused() -> None:
         trainable_contract("mine:train", qqq=1)
 
 
-def test_marks_and_attributes_of_the_contract_are_taken() -> None:
-    made = trainable_contract("mine:train", splits=(), pytestmark=[pytest.mark.slow])
-    assert made.splits == ()
-    assert [each.name for each in made.pytestmark] == ["slow"]
+def test_known_attributes_of_a_contract_are_used() -> None:
+    contract = trainable_contract("mine:train", splits=(), pytestmark=[pytest.mark.slow])
+    assert contract.splits == ()
+    assert [each.name for each in contract.pytestmark] == ["slow"]

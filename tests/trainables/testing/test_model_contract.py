@@ -1,4 +1,4 @@
-"""Every promise of the contract of a model is really looked at: a model that breaks it alone is found."""
+"""Every test of the model contract fails for a model that violates only the tested property."""
 
 import sys
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def depth_range(config, length):
 def activation_bytes(config, rows, length):
     return {bytes} * 4 * rows * length * config.width
 """
-SOUND = {
+VALID_PARTS = {
     "made": "",
     "states": "",
     "encoded": "",
@@ -62,16 +62,16 @@ SOUND = {
     "depths": "1, 1",
     "bytes": "3",
 }
-REPLACED = "from dataclasses import replace; encoded = replace(encoded, "
+REPLACE_ENCODED = "from dataclasses import replace; encoded = replace(encoded, "
 FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     "a wrong shape": (
         "test_outputs_have_declared_shapes_and_bounds",
-        {"encoded": f"{REPLACED}states=states[..., :3], pooled=pooled[:, :3])"},
+        {"encoded": f"{REPLACE_ENCODED}states=states[..., :3], pooled=pooled[:, :3])"},
         r"pooled must be of shape \(4, 16\), got \(4, 3\)",
     ),
     "a depth below what is possible": (
         "test_outputs_have_declared_shapes_and_bounds",
-        {"encoded": f"{REPLACED}depth=encoded.depth - 2)"},
+        {"encoded": f"{REPLACE_ENCODED}depth=encoded.depth - 2)"},
         "0 <= depth must hold in every row",
     ),
     "what stands in padding": (
@@ -131,7 +131,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "layers run in vain": (
         "test_no_layer_runs_for_halted_units",
-        {"encoded": f"{REPLACED}computed=encoded.computed + 2, bound=encoded.bound + 2)"},
+        {"encoded": f"{REPLACE_ENCODED}computed=encoded.computed + 2, bound=encoded.bound + 2)"},
         "at most one layer may be run in vain, got 2.0",
     ),
     "FLOPs made up": (
@@ -156,7 +156,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "sums in 16 bits": (
         "test_sums_stay_in_32_bits_under_autocast",
-        {"encoded": f"{REPLACED}ponder=encoded.ponder.bfloat16())"},
+        {"encoded": f"{REPLACE_ENCODED}ponder=encoded.ponder.bfloat16())"},
         "ponder must be float32 under autocast, got torch.bfloat16",
     ),
     "a number that the host waits for": (
@@ -209,7 +209,7 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _temporary_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     with forgotten(tmp_path):
         yield
@@ -217,37 +217,37 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def contract(folder: Path, name: str, **parts: str) -> ModelContract:
     (folder / "mine").mkdir(exist_ok=True)
-    (folder / "mine" / f"{name}.py").write_text(MODEL.format(**SOUND | parts))
+    (folder / "mine" / f"{name}.py").write_text(MODEL.format(**VALID_PARTS | parts))
     sys.modules.pop(f"mine.{name}", None)
     return model_contract(f"mine.{name}")()
 
 
 def call(tested: ModelContract, test: str, tmp_path_factory: Any) -> None:
-    """Run one test of a contract for each of its cases, as pytest would."""
+    """Run one test of a contract for each of its cases, as pytest does."""
     method = getattr(tested, test)
-    (argument, *others) = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+    (argument, *other_arguments) = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     folders = {"tmp_path": tmp_path_factory.mktemp("trial"), "tmp_path_factory": tmp_path_factory}
     for raw in getattr(tested, f"every_{argument}")().values():
-        method(raw, **{name: folders[name] for name in others})
+        method(raw, **{name: folders[name] for name in other_arguments})
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_promise_is_found(fault: str, tmp_path: Path, tmp_path_factory: Any) -> None:
+def test_contract_finds_a_violation(fault: str, tmp_path: Path, tmp_path_factory: Any) -> None:
     test, parts, message = FAULTS[fault]
     call(contract(tmp_path, "sound"), test, tmp_path_factory)
     with pytest.raises(AssertionError, match=message):
         call(contract(tmp_path, "broken", **parts), test, tmp_path_factory)
 
 
-def test_what_a_model_leaves_under_padding_is_its_own_affair(tmp_path: Path, tmp_path_factory: Any) -> None:
-    """As residual layers do that know of no mask: no head reads it."""
-    left = contract(tmp_path, "left", encoded=f"{REPLACED}states=states + (1 - shares) * x)")
-    call(left, "test_padding_never_leaks", tmp_path_factory)
+def test_contract_ignores_states_of_padding(tmp_path: Path, tmp_path_factory: Any) -> None:
+    """Residual layers without masks change padding, which no head reads."""
+    padded_contract = contract(
+        tmp_path, "left", encoded=f"{REPLACE_ENCODED}states=states + (1 - shares) * x)"
+    )
+    call(padded_contract, "test_padding_never_leaks", tmp_path_factory)
 
 
-def test_an_operation_that_a_processor_lacks_in_16_bits_is_skipped(
-    tmp_path: Path, tmp_path_factory: Any
-) -> None:
+def test_contract_skips_operations_that_lack_16_bit_kernels(tmp_path: Path, tmp_path_factory: Any) -> None:
     lacks = (
         "if torch.is_autocast_enabled('cpu'): raise RuntimeError('could not create a primitive descriptor')"
     )
@@ -259,7 +259,7 @@ def test_an_operation_that_a_processor_lacks_in_16_bits_is_skipped(
         )
 
 
-def test_arms_are_what_the_fields_allow(tmp_path: Path) -> None:
+def test_arms_have_the_values_that_fields_allow(tmp_path: Path) -> None:
     tested = contract(tmp_path, "sound")
     assert list(tested.every_arm()) == ["small", "causal=True"]
     assert tested.every_writing() == {}

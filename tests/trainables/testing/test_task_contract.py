@@ -1,4 +1,4 @@
-"""Every promise of the contract of a task is really looked at: a task that breaks it alone is found."""
+"""Every test of the task contract fails for a task that violates only the tested property."""
 
 import inspect
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def build(config, split):
 def decode(tokens):
     return "".join(map(str, tokens))
 """
-SOUND = {
+VALID_PARTS = {
     "roles": "('train', 'valid', 'test')",
     "starts": "{'train': 0, 'valid': 4, 'test': 8}",
     "count": "4",
@@ -120,7 +120,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:
     (folder / "mine").mkdir(exist_ok=True)
-    (folder / "mine" / f"{name}.py").write_text(TASK.format(**SOUND | parts))
+    (folder / "mine" / f"{name}.py").write_text(TASK.format(**VALID_PARTS | parts))
     tested = task_contract(f"mine.{name}", solve=lambda text: int(text[0]))()
     method: Any = getattr(tested, test)
     arguments = [each for each in inspect.signature(method).parameters if each != "tmp_path"]
@@ -130,8 +130,10 @@ def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
+def test_contract_finds_a_violation(fault: str, tmp_path: Path) -> None:
     test, parts, message = FAULTS[fault]
     call(tmp_path, "sound", test, {})
     with pytest.raises(AssertionError, match=message):
-        call(tmp_path, f"broken{[*FAULTS].index(fault)}", test, parts)  # splits are kept by name
+        call(
+            tmp_path, f"broken{[*FAULTS].index(fault)}", test, parts
+        )  # stored splits have the name of the task

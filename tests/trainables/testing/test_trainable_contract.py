@@ -1,4 +1,4 @@
-"""Every promise of the contract of training code is really looked at: code that breaks it alone is found."""
+"""Every test of the trainable contract fails for code that violates only the tested property."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ def train(settings, trial):
         saved.write_text(json.dumps([step + 1, {kept}]))
         trial.report({step}, found)
 """
-SOUND = {"resumes": "True", "splits": "trial.splits", "before": "", "kept": "total", "step": "step"}
+VALID_PARTS = {"resumes": "True", "splits": "trial.splits", "before": "", "kept": "total", "step": "step"}
 FAULTS = {
     "a generator that nobody seeds": (
         "test_the_same_seed_gives_the_same_numbers",
@@ -90,7 +90,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def call(folder: Path, name: str, test: str, parts: dict[str, str], **settings: Any) -> None:
-    (folder / f"{name}.py").write_text(TRAIN.format(**SOUND | parts))
+    (folder / f"{name}.py").write_text(TRAIN.format(**VALID_PARTS | parts))
     tested = trainable_contract(f"{name}:train", {"rate": 2.0, "steps": 3} | settings)()
     trial = folder / f"of-{name}"
     trial.mkdir()
@@ -100,7 +100,7 @@ def call(folder: Path, name: str, test: str, parts: dict[str, str], **settings: 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
+def test_contract_finds_a_violation(fault: str, tmp_path: Path) -> None:
     test, parts, message = FAULTS[fault]
     call(tmp_path, "sound", test, {})
     with pytest.raises(AssertionError, match=message):
@@ -108,15 +108,15 @@ def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("slip", "path"), [({"widht": 3}, "widht"), ({"part": {"sise": 2}}, r"part\.sise")])
-def test_settings_that_no_config_knows_are_found(slip: dict[str, Any], path: str, tmp_path: Path) -> None:
+def test_contract_finds_unknown_settings(slip: dict[str, Any], path: str, tmp_path: Path) -> None:
     test = "test_settings_are_accepted_and_survive_a_round_trip"
     call(tmp_path, "sound", test, {}, part={"size": 2})
     with pytest.raises(AssertionError, match=f"config must know all settings, got none for {path}$"):
         call(tmp_path, "broken", test, {}, **slip)
 
 
-def test_a_function_that_saves_nothing_is_resumed_too(tmp_path: Path) -> None:
-    """It is begun anew, and what it has reported is passed over."""
+def test_function_without_a_checkpoint_can_be_resumed(tmp_path: Path) -> None:
+    """The function starts from the beginning, and its earlier reports are skipped."""
     call(
         tmp_path,
         "sound",
@@ -143,12 +143,12 @@ def train(settings, trial):
         "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
     ],
 )
-def test_each_trial_finds_the_globals_of_its_module_as_after_import(test: str, tmp_path: Path) -> None:
+def test_each_trial_starts_with_the_initial_globals_of_its_module(test: str, tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
     getattr(trainable_contract("counting:train")(), test)({}, tmp_path)
 
 
-def test_a_trial_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
+def test_trial_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
     (tmp_path / "leaving.py").write_text("import os\n\ndef train(settings, trial):\n    os._exit(3)\n")
     with pytest.raises(AssertionError, match=r"its process was ended \(exit code 3\)"):
         trainable_contract("leaving:train")().test_reports_are_in_order_and_finite({}, tmp_path)
@@ -203,8 +203,8 @@ SAVING = "torch.save(state, file)"
     ],
     ids=["before a report", "after a report", "at every other report", "renamed", "into an open file"],
 )
-def test_ordinary_checkpoints_go_on_bit_for_bit(saving: str, before: str, after: str, tmp_path: Path) -> None:
-    """Shuffling and dropout draw from PyTorch's global generator, whose state the code does not save."""
+def test_resumed_checkpoints_are_identical(saving: str, before: str, after: str, tmp_path: Path) -> None:
+    """Shuffling and dropout use PyTorch's global generator, whose state the code does not store."""
     (tmp_path / "glue.py").write_text(
         GLUE.replace("{{", "{")
         .replace("}}", "}")

@@ -1,20 +1,20 @@
-"""A batch that is run in parts teaches what it teaches as a whole, on every model and head of the box."""
+"""A batch run in parts trains like the whole batch, with every built-in model and head."""
 
 import pytest
 import torch
 from torch import nn
 
 from tests.support.numerics.tensor_memory import peak_bytes
-from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from tests.trainables.training.support.steps import (
-    DROPPED,
+    DROPOUT_RATES,
     ROWS,
     SHAPES,
+    assert_same_step,
     cases,
-    check_same,
     learner,
-    round_up_width,
-    small,
+    run_step,
+    small_settings,
 )
 from trainables.assembly import batch_cost, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -26,72 +26,72 @@ from trainables.training.step import Learner, objective, one_step
 
 
 @pytest.mark.parametrize(("name", "head"), cases())
-def test_parts_teach_what_the_batch_teaches(name: str, head: str) -> None:
+def test_accumulated_parts_equal_the_whole_batch(name: str, head: str) -> None:
     shape = SHAPES[head]
-    raw = small(name, shape, balance="none")
+    raw = small_settings(name, shape, balance="none")
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    whole = round_up_width(learner(raw, shape), batch)
+    whole = run_step(learner(raw, shape), batch)
     for parts in (2, 4):
-        check_same(round_up_width(learner(raw, shape, accumulate=parts), batch), whole)
+        assert_same_step(run_step(learner(raw, shape, accumulate=parts), batch), whole)
 
 
-def test_more_parts_than_samples_are_as_many_as_samples() -> None:
+def test_more_parts_than_samples_use_one_sample_each() -> None:
     batch = some_batch(rows=3)
-    whole = round_up_width(Learner(Bag().double(), train_config({"steps": 9}), seed=0), batch)
+    whole = run_step(Learner(BagOfWords().double(), train_config({"steps": 9}), seed=0), batch)
     config = train_config({"steps": 9, "accumulate": 8})
-    check_same(round_up_width(Learner(Bag().double(), config, seed=0), batch), whole)
+    assert_same_step(run_step(Learner(BagOfWords().double(), config, seed=0), batch), whole)
 
 
-def test_a_cost_of_a_whole_batch_is_that_of_each_part() -> None:
-    """Of the balance of experts, parts count by their shares of the samples."""
+def test_batch_cost_is_computed_in_each_part() -> None:
+    """The balance of experts weighs parts by their shares of the samples."""
     shape = SHAPES["classify"]
-    raw = small("sut", shape)
+    raw = small_settings("sut", shape)
     assert batch_cost(model_config(raw)) == "the balance of experts"
     assert batch_cost(model_config(raw | {"balance": "none"})) is None
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    raw = having(raw, **dict.fromkeys(DROPPED, 0.0), gating_dropout=0.0)
-    one = learner(raw, shape, accumulate=2)
+    raw = having(raw, **dict.fromkeys(DROPOUT_RATES, 0.0), gating_dropout=0.0)
+    part_learner = learner(raw, shape, accumulate=2)
     for part in (batch.rows(0, 4), batch.rows(4, 7)):
-        set_dropout_context(one.model, 0, 0)
-        (objective(one.model(part), one.config) * len(part.labels) / ROWS).backward()
-    expected = {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
-    _, gradient = round_up_width(learner(raw, shape, accumulate=2), batch)
-    for name, each in gradient.items():
-        torch.testing.assert_close(each, expected[name], rtol=1e-7, atol=1e-10)
-    _, whole = round_up_width(learner(raw, shape), batch)
-    router = next(name for name in whole if "router" in name)
-    assert not torch.allclose(whole[router], gradient[router], rtol=1e-3)
+        set_dropout_context(part_learner.model, 0, 0)
+        (objective(part_learner.model(part), part_learner.config) * len(part.labels) / ROWS).backward()
+    expected = {name: p.grad for name, p in part_learner.model.named_parameters() if p.grad is not None}
+    _, gradient = run_step(learner(raw, shape, accumulate=2), batch)
+    for name, part_grad in gradient.items():
+        torch.testing.assert_close(part_grad, expected[name], rtol=1e-7, atol=1e-10)
+    _, whole_gradient = run_step(learner(raw, shape), batch)
+    router = next(name for name in whole_gradient if "router" in name)
+    assert not torch.allclose(whole_gradient[router], gradient[router], rtol=1e-3)
 
 
-def test_memory_is_that_of_a_part() -> None:
+def test_peak_memory_depends_on_the_size_of_a_part() -> None:
     shape = SHAPES["classify"]
-    raw = small("universal", shape, early_exit="none")
+    raw = small_settings("universal", shape, early_exit="none")
     batch = synthetic_batch(shape, 32, 9, seed=1)
 
     def peak(parts: int) -> int:
-        one = learner(raw, shape, accumulate=parts)
-        one_step(one, batch, 0)  # moments of the optimiser are there then
-        return peak_bytes(lambda: one_step(one, batch, 1))
+        learner_ = learner(raw, shape, accumulate=parts)
+        one_step(learner_, batch, 0)  # the first step allocates the moments of the optimiser
+        return peak_bytes(lambda: one_step(learner_, batch, 1))
 
     assert peak(8) < peak(1) / 4
 
 
-class Normed(Bag):
-    """A bag whose states are normed over the batch."""
+class BatchNormBag(BagOfWords):
+    """A bag of words with batch norm."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(4)
 
 
-def test_norms_over_a_batch_are_refused() -> None:
-    shown = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
-    with pytest.raises(ValueError, match=shown):
-        Learner(Normed(), train_config({"steps": 1, "accumulate": 2}), seed=0)
-    Learner(Normed(), train_config({"steps": 1}), seed=0)
+def test_batch_norm_is_refused() -> None:
+    message = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
+    with pytest.raises(ValueError, match=message):
+        Learner(BatchNormBag(), train_config({"steps": 1, "accumulate": 2}), seed=0)
+    Learner(BatchNormBag(), train_config({"steps": 1}), seed=0)
 
 
-def test_what_draws_without_places_draws_anew_in_each_part() -> None:
+def test_global_stream_draws_differently_in_each_part() -> None:
     model = nn.Sequential(nn.Linear(1, 1))
     stream = GlobalStream(model)
     keys = []

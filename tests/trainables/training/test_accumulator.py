@@ -1,4 +1,4 @@
-"""Sums over steps, and when they stop being finite."""
+"""The accumulator sums steps and reports the first step that is not finite."""
 
 import math
 
@@ -16,7 +16,7 @@ def result(*, loss: float = 1.0, norm: float = 2.0, hits: float = 1.0) -> StepRe
     return StepResult(*map(torch.tensor, (loss, 0.5, norm, hits, 4.0, 10)))
 
 
-def test_means_over_steps_and_accuracy_over_predictions() -> None:
+def test_metrics_average_steps_and_predictions() -> None:
     accumulator = Accumulator(device=CPU, scaled=False)
     accumulator.add(0, result(loss=1.0, norm=2.0, hits=1.0))
     accumulator.add(1, result(loss=4.0, norm=6.0, hits=3.0))
@@ -30,7 +30,7 @@ def test_means_over_steps_and_accuracy_over_predictions() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"loss": math.nan}, {"loss": math.inf}, {"norm": math.inf}])
-def test_a_step_that_is_not_finite_is_a_divergence(wrong: dict[str, float]) -> None:
+def test_nonfinite_step_raises_divergence(wrong: dict[str, float]) -> None:
     accumulator = Accumulator(device=CPU, scaled=False)
     accumulator.add(6, result())
     with pytest.raises(Diverged, match="must stay finite") as caught:
@@ -38,7 +38,7 @@ def test_a_step_that_is_not_finite_is_a_divergence(wrong: dict[str, float]) -> N
     assert caught.value.step == 8
 
 
-def test_a_device_that_runs_ahead_still_names_the_first_bad_step() -> None:
+def test_delayed_check_names_the_first_nonfinite_step() -> None:
     accumulator = Accumulator(device=torch.device("cuda"), scaled=False)
     for step, loss in enumerate([1.0, math.inf, math.nan]):
         accumulator.add(step, result(loss=loss))
@@ -47,7 +47,7 @@ def test_a_device_that_runs_ahead_still_names_the_first_bad_step() -> None:
     assert (caught.value.step, caught.value.loss) == (2, math.inf)
 
 
-def test_a_scaled_loss_may_skip_steps_and_says_so() -> None:
+def test_scaled_loss_counts_skipped_steps() -> None:
     accumulator = Accumulator(device=CPU, scaled=True)
     accumulator.add(0, result(norm=math.inf))
     accumulator.add(1, result(norm=3.0))

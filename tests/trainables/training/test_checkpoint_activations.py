@@ -1,4 +1,4 @@
-"""Layers that are run again in the backward pass teach what they teach without, and keep little."""
+"""Recomputed layers give the same gradients and store few activations."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from tests.support.numerics.tensor_memory import TensorMemory
-from tests.support.specs.box import MODELS, one
-from tests.trainables.training.support.fakes import Bag
+from tests.support.specs.box import MODELS, single_change
+from tests.trainables.training.support.fakes import BagOfWords
 from tests.trainables.training.support.steps import (
-    DROPPED,
+    DROPOUT_RATES,
     ROWS,
     SHAPES,
+    assert_same_step,
     cases,
-    check_same,
     learner,
-    round_up_width,
-    small,
+    run_step,
+    small_settings,
 )
 from trainables import costs
 from trainables.assembly import model_config
@@ -28,11 +28,11 @@ from trainables.training.config import train_config
 from trainables.training.step import Learner, objective
 
 UNIT = "halt.unit=token"
-AGAIN = {"checkpoint_activations": True}
-TOKENS, ROOM = 18, 2
-"""Of each row, and START and END beside them."""
-WIDE = {"width": 32, "dropout": 0.1, "attention_dropout": 0.1}
-FLAT = {
+RECOMPUTED = {"checkpoint_activations": True}
+TOKENS, NUM_BOUNDARIES = 18, 2
+"""Tokens of each row, and START and END of each row."""
+WIDE_SETTINGS = {"width": 32, "dropout": 0.1, "attention_dropout": 0.1}
+DEEP_ARMS = {
     "universal": ("max_layers", {"early_exit": "none"}, 1.1),
     "universal, halt=None": ("max_layers", {}, 1.1),
     "universal, halt.unit=token": ("max_layers", {"early_exit": "none"}, 6.0),
@@ -41,78 +41,80 @@ FLAT = {
     "ndr": ("layers", {}, 1.1),
     "transformer": ("layers", {}, 1.1),
 }
-"""By model and arm: what bounds its layers, and at most how many states of a position a layer keeps."""
+"""By model and arm: field with the number of layers, further settings, and most stored states of a layer."""
 
 
 @pytest.mark.parametrize(("name", "head"), cases())
-def test_layers_that_are_run_again_teach_the_same(name: str, head: str) -> None:
+def test_recomputed_layers_have_the_same_gradients(name: str, head: str) -> None:
     shape = SHAPES[head]
-    raw = small(name, shape)
+    raw = small_settings(name, shape)
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    check_same(
-        round_up_width(learner(raw, shape, **AGAIN), batch), round_up_width(learner(raw, shape), batch)
-    )
+    assert_same_step(run_step(learner(raw, shape, **RECOMPUTED), batch), run_step(learner(raw, shape), batch))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().every_exiting()])
-def test_early_exit_is_as_without(name: str) -> None:
+def test_early_exit_with_recomputed_layers_has_the_same_gradients(name: str) -> None:
     shape = SHAPES["classify"]
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    plain = one(name, "")
-    for raw in (plain, one(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
+    plain = single_change(name, "")
+    for raw in (plain, single_change(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
         for mode in modes_of(model_config(raw)):
-            exiting = having(raw, **DROPPED, early_exit=mode)
-            check_same(
-                round_up_width(learner(exiting, shape, **AGAIN), batch),
-                round_up_width(learner(exiting, shape), batch),
+            exiting = having(raw, **DROPOUT_RATES, early_exit=mode)
+            assert_same_step(
+                run_step(learner(exiting, shape, **RECOMPUTED), batch),
+                run_step(learner(exiting, shape), batch),
             )
 
 
-def kept_bytes(raw: dict[str, Any], *, again: bool) -> int:
-    """Of all tensors that live on after a forward pass."""
+def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:
+    """Return the bytes of all tensors that are alive after a forward pass."""
     shape = SHAPES["classify"]
-    one = learner(raw, shape, checkpoint_activations=again)
+    built = learner(raw, shape, checkpoint_activations=is_recomputed)
     batch = synthetic_batch(shape, 4, TOKENS, seed=1)
-    set_dropout_context(one.model, 0, 0)
+    set_dropout_context(built.model, 0, 0)
     with TensorMemory() as memory:
-        total = objective(one.model(batch), one.config)
+        total = objective(built.model(batch), built.config)
     assert total.requires_grad
     return memory.now
 
 
-@pytest.mark.parametrize("which", FLAT)
-def test_a_layer_more_keeps_its_states_alone(which: str) -> None:
+@pytest.mark.parametrize("which", DEEP_ARMS)
+def test_recomputed_layer_stores_only_its_states(which: str) -> None:
     name, _, label = which.partition(", ")
-    field, more, most = FLAT[which]
-    raw = having(one(name, label), **WIDE, **more)
-    state = 4 * (TOKENS + ROOM) * WIDE["width"] * torch.float64.itemsize
+    field, settings, max_states = DEEP_ARMS[which]
+    raw = having(single_change(name, label), **WIDE_SETTINGS, **settings)
+    state = 4 * (TOKENS + NUM_BOUNDARIES) * WIDE_SETTINGS["width"] * torch.float64.itemsize
 
-    def growth(*, again: bool) -> float:
-        few, many = (kept_bytes(having(raw, **{field: layers}), again=again) for layers in (3, 6))
-        return (many - few) / 3 / state
+    def growth(*, is_recomputed: bool) -> float:
+        few_layers_bytes, many_layers_bytes = (
+            stored_bytes(having(raw, **{field: layers}), is_recomputed=is_recomputed) for layers in (3, 6)
+        )
+        return (many_layers_bytes - few_layers_bytes) / 3 / state
 
-    assert growth(again=True) < min(most, growth(again=False) / 3)
+    assert growth(is_recomputed=True) < min(max_states, growth(is_recomputed=False) / 3)
 
 
-@pytest.mark.parametrize("which", FLAT)
-def test_memory_is_planned_for_one_layer_and_the_states_between(which: str) -> None:
+@pytest.mark.parametrize("which", DEEP_ARMS)
+def test_memory_estimate_covers_one_layer_and_all_states(which: str) -> None:
     name, _, label = which.partition(", ")
-    field, more, _ = FLAT[which]
+    field, settings, _ = DEEP_ARMS[which]
     shape = SHAPES["classify"]
-    config = model_config(having(one(name, label), **WIDE, **more, **{field: 12}))
+    config = model_config(having(single_change(name, label), **WIDE_SETTINGS, **settings, **{field: 12}))
     rows = (64, TOKENS, 0)
-    whole = costs.peak_memory_bytes(config, shape, *rows)
+    without_recomputation = costs.peak_memory_bytes(config, shape, *rows)
     planned = costs.peak_memory_bytes(config, shape, *rows, recomputes=True)
-    kept = kept_bytes(config.model_dump(mode="json"), again=True) * 64 / 4 / 2  # of 4 rows, in 64 bits
-    one_layer = whole / 12
-    assert 0.5 * kept < planned < 2 * (kept + one_layer)
-    assert planned < whole / 2
+    stored = (
+        stored_bytes(config.model_dump(mode="json"), is_recomputed=True) * 64 / 4 / 2
+    )  # measured with 4 rows in 64 bits
+    one_layer = without_recomputation / 12
+    assert 0.5 * stored < planned < 2 * (stored + one_layer)
+    assert planned < without_recomputation / 2
 
 
-def test_a_model_without_layers_to_run_again_is_refused() -> None:
-    shown = (
+def test_model_without_recomputable_layers_is_refused() -> None:
+    message = (
         "checkpoint_activations must be false for a model without layers that can be run again .*: drop it"
     )
-    with pytest.raises(ValueError, match=shown):
-        Learner(Bag(), train_config({"steps": 1, **AGAIN}), seed=0)
+    with pytest.raises(ValueError, match=message):
+        Learner(BagOfWords(), train_config({"steps": 1, **RECOMPUTED}), seed=0)

@@ -1,4 +1,4 @@
-"""Quantities of a split, recomputed from the samples one by one."""
+"""Metrics of a split equal values recomputed sample by sample."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.layers.plain import GlobalStream
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
@@ -15,14 +15,14 @@ from trainables.training.step import Learner
 from trainables.types import Batch, Output
 
 
-def learner_of(model: Bag) -> Learner:
+def learner_of(model: BagOfWords) -> Learner:
     return Learner(model, train_config({"steps": 1}), seed=0)
 
 
-def test_quantities_are_sums_over_samples_not_over_batches() -> None:
-    model = Bag(dropout=0.9)
+def test_metrics_average_samples_not_batches() -> None:
+    model = BagOfWords(dropout=0.9)
     batches = [some_batch(1, rows=7), some_batch(2, rows=2), some_batch(3, rows=40)]
-    found = evaluate(learner_of(model), batches)
+    metrics = evaluate(learner_of(model), batches)
 
     loss, hits, ponder, lengths, labels = [], [], [], [], []
     for batch in batches:
@@ -34,7 +34,7 @@ def test_quantities_are_sums_over_samples_not_over_batches() -> None:
             ponder.append(float(torch.sigmoid(pooled @ model.halt).detach()))
             lengths.append(int(mask.sum()))
             labels.append(int(label))
-    assert found == pytest.approx(
+    assert metrics == pytest.approx(
         {
             "loss": np.mean(loss),
             "accuracy": np.mean(hits),
@@ -51,17 +51,17 @@ def test_quantities_are_sums_over_samples_not_over_batches() -> None:
     )
 
 
-def test_measuring_leaves_the_model_in_training_mode_and_without_gradients() -> None:
-    model = Bag()
+def test_evaluation_restores_training_mode_and_leaves_no_gradients() -> None:
+    model = BagOfWords()
     evaluate(learner_of(model), [some_batch()])
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_what_a_model_draws_while_it_is_evaluated_is_of_its_seed() -> None:
-    """A model from outside may draw from the global generator then too."""
+def test_random_numbers_in_evaluation_depend_on_the_seed() -> None:
+    """A custom model may draw from the global generator during evaluation."""
 
-    class Noisy(Bag):
+    class Noisy(BagOfWords):
         def forward(self, batch: Batch) -> Output:
             output = super().forward(batch)
             return replace(output, loss=output.loss + torch.rand(len(output.loss)))
@@ -69,17 +69,17 @@ def test_what_a_model_draws_while_it_is_evaluated_is_of_its_seed() -> None:
     model, batches = Noisy(), [some_batch(1), some_batch(2)]
     model.global_stream = GlobalStream(model)
     before = torch.get_rng_state()
-    found = evaluate(learner_of(model), batches)
+    metrics = evaluate(learner_of(model), batches)
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(1)
-    assert evaluate(learner_of(model), batches) == found
-    assert evaluate(Learner(model, train_config({"steps": 1}), seed=1), batches) != found
+    assert evaluate(learner_of(model), batches) == metrics
+    assert evaluate(Learner(model, train_config({"steps": 1}), seed=1), batches) != metrics
 
 
-def test_how_a_split_is_cut_does_not_matter() -> None:
-    model, whole = Bag(), some_batch(4, rows=9)
+def test_metrics_do_not_depend_on_the_batches() -> None:
+    model, whole = BagOfWords(), some_batch(4, rows=9)
     parts = [
         Batch(whole.tokens[rows], whole.mask[rows], whole.labels[rows]) for rows in (slice(0, 4), slice(4, 9))
     ]
-    together = evaluate(learner_of(model), [whole])
-    assert evaluate(learner_of(model), parts) == pytest.approx(together, rel=1e-6)
+    expected = evaluate(learner_of(model), [whole])
+    assert evaluate(learner_of(model), parts) == pytest.approx(expected, rel=1e-6)

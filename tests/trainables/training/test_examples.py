@@ -1,4 +1,4 @@
-"""What single examples show of halting is what the forward pass did."""
+"""Recorded examples show the halting of the forward pass."""
 
 from typing import Any
 
@@ -41,19 +41,19 @@ HALTING: list[dict[str, Any]] = [
 
 
 def learner(model: dict[str, Any], task: Any = TREES, *, spread: bool = True) -> Learner:
-    """`spread`: weights so large that tokens differ in when they halt."""
-    made = build_model(model, shape(task), 1, torch.device("cpu"))
+    """Build a model; `spread` enlarges weights so that tokens halt at different depths."""
+    model_ = build_model(model, shape(task), 1, torch.device("cpu"))
     if spread:
         with torch.no_grad():
-            for name, weight in made.named_parameters():
+            for name, weight in model_.named_parameters():
                 if "embedding" in name or "halt" in name:
                     weight.mul_(20)
-    return Learner(made, train_config({"steps": 1}), seed=0)
+    return Learner(model_, train_config({"steps": 1}), seed=0)
 
 
 def tree(length: int) -> Batch:
-    """`[MAX`, digits, `]`."""
-    tokens = torch.tensor([[11, *((7 * each) % 10 for each in range(length - 2)), 14]])
+    """Return a batch with one tree: `[MAX`, digits, `]`."""
+    tokens = torch.tensor([[11, *((7 * number) % 10 for number in range(length - 2)), 14]])
     return Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([9]))
 
 
@@ -64,85 +64,85 @@ def pair() -> Batch:
 
 
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
-def test_layers_kept_are_those_of_the_pass(model: dict[str, Any]) -> None:
-    trained = learner(model)
-    seen = record_example(trained, tree(9), TREES)
-    (part,) = seen["parts"]
+def test_recorded_layers_equal_those_of_the_pass(model: dict[str, Any]) -> None:
+    learner_ = learner(model)
+    example = record_example(learner_, tree(9), TREES)
+    (part,) = example["parts"]
     depths = [sum(each >= 0 for each in layers) for layers in part["running"]]
     assert part["length"] == len(part["words"]) == len(depths)
-    if model["name"] != "gutlb":  # whose depth is a mean over chunks, not over words
-        assert sum(depths) / len(depths) == pytest.approx(seen["depth"], abs=1e-3)
+    if model["name"] != "gutlb":  # its depth is a mean over chunks
+        assert sum(depths) / len(depths) == pytest.approx(example["depth"], abs=1e-3)
     words = part["words"][1:-1] if part["words"][0] == "START" else part["words"]
     assert words == ["[MAX", "0", "7", "4", "1", "8", "5", "2", "]"]
     assert all(-1 <= each <= 100 for layers in part["running"] for each in layers)
 
 
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
-def test_early_exit_shows_the_same(model: dict[str, Any]) -> None:
+def test_early_exit_records_the_same_layers(model: dict[str, Any]) -> None:
     def parts(early_exit: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = record_example(
+        parts_: list[dict[str, Any]] = record_example(
             learner({**model, "early_exit": early_exit}), tree(9), TREES
         )["parts"]
-        for part in found:  # what is not run is not kept, whether or not there is room for it
+        for part in parts_:  # trailing layers without computation may be absent
             for layers in part["running"]:
                 while layers and layers[-1] == -1:
                     layers.pop()
-        return found
+        return parts_
 
     assert parts("compact") == parts("batch") == parts("none")
 
 
-def test_weights_are_survival_probabilities() -> None:
-    """Of one token they are recomputed from what the halting function gave."""
+def test_recorded_weights_are_survival_probabilities() -> None:
+    """The weights of a token follow from the output of the halting gate."""
     trained = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
     (part,) = record_example(trained, tree(5), TREES)["parts"]
-    # Its gate begins even: half of what is left halts at every state but the embeddings.
+    # The initial gate halts half of the remaining probability at every state but the embeddings.
     assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
 
 
-def test_both_sentences_of_a_pair_are_there() -> None:
-    seen = record_example(learner(SUT, PAIRS), pair(), PAIRS)
-    assert [len(part["words"]) for part in seen["parts"]] == [3 + NUM_BOUNDARIES, 2 + NUM_BOUNDARIES]
-    assert seen["target"].endswith("entails")
-    assert (seen["target"] == seen["answer"]) == (seen["hits"] == 1)
+def test_example_of_a_pair_has_both_sentences() -> None:
+    example = record_example(learner(SUT, PAIRS), pair(), PAIRS)
+    assert [len(part["words"]) for part in example["parts"]] == [3 + NUM_BOUNDARIES, 2 + NUM_BOUNDARIES]
+    assert example["target"].endswith("entails")
+    assert (example["target"] == example["answer"]) == (example["hits"] == 1)
 
 
 @pytest.mark.parametrize(
     "model", [{"name": "transformer", **HEADS}, {**TOKEN, "halt": None}, {"name": "tlb", **HEADS}]
 )
-def test_models_that_never_halt_show_nothing(model: dict[str, Any]) -> None:
+def test_model_without_halting_has_no_example(model: dict[str, Any]) -> None:
     assert record_example(learner(model), tree(9), TREES) == {}
 
 
-def test_long_inputs_and_many_layers_are_cut() -> None:
+def test_long_inputs_and_many_layers_are_truncated() -> None:
     model = {**TOKEN, "max_layers": 40, "halt": {"unit": "token", "threshold": 1.0}}
     trained = learner(model, spread=False)
-    with torch.no_grad():  # else the probability to run on is no number above 0 any more
+    with torch.no_grad():  # else the survival probability underflows to 0
         dict(trained.model.named_parameters())["encoder.halt.outer.bias"].fill_(-9.0)
     (part,) = record_example(trained, tree(90), TREES)["parts"]
     assert (len(part["words"]), part["length"]) == (MAX_WORDS, 90 + NUM_BOUNDARIES)
     assert {len(layers) for layers in part["running"]} == {MOST_LAYERS}
 
 
-def test_watching_changes_nothing_and_ends() -> None:
+def test_watching_records_one_pass_without_changing_it() -> None:
     trained = learner(TOKEN)
     trained.model.eval()
-    alone = trained.model(tree(9))
+    expected = trained.model(tree(9))
     with watching() as watch:
-        seen = trained.model(tree(9))
+        output = trained.model(tree(9))
     trained.model(tree(9))
-    assert torch.equal(alone.loss, seen.loss)
+    assert torch.equal(expected.loss, output.loss)
     assert (len(watch.passes), len(watch.answers)) == (1, 1)
 
 
-def test_the_same_examples_are_chosen_every_time() -> None:
-    found = fixed_sample(1000, 8)
-    assert found.tolist() == fixed_sample(1000, 8).tolist()
-    assert len({*found.tolist()}) == 8
+def test_fixed_sample_is_reproducible() -> None:
+    indices = fixed_sample(1000, 8)
+    assert indices.tolist() == fixed_sample(1000, 8).tolist()
+    assert len({*indices.tolist()}) == 8
     assert fixed_sample(3, 8).tolist() == [0, 1, 2]
 
 
-def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
+def test_failed_recording_of_examples_keeps_the_metrics(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {
@@ -150,18 +150,18 @@ def test_a_trial_in_which_examples_cannot_be_looked_at_keeps_what_it_measured(
         "model": {"name": "universal", **HEADS, "max_layers": 2},
         "train": ONE_STEP,
     }
-    kept = Training(
+    complete = Training(
         Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
     ).advance()
-    assert [each["kind"] for each in kept.examples][:2] == ["map", "map"]
+    assert [each["kind"] for each in complete.examples][:2] == ["map", "map"]
 
-    def broken(*_: Any) -> Any:
+    def raise_error(*_: Any) -> Any:
         raise RuntimeError("rows of another kind")
 
-    monkeypatch.setattr(workload, "record_example", broken)
-    found = Training(
+    monkeypatch.setattr(workload, "record_example", raise_error)
+    incomplete = Training(
         Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
     ).advance()
-    assert not found.examples
-    assert found.metrics["near-iid/accuracy"] == kept.metrics["near-iid/accuracy"]
+    assert not incomplete.examples
+    assert incomplete.metrics["near-iid/accuracy"] == complete.metrics["near-iid/accuracy"]
     assert "could not be recorded: RuntimeError('rows of another kind')" in caplog.text

@@ -1,4 +1,4 @@
-"""Steps whose passes are captured and replayed train as others do; on the CPU captures are recordings."""
+"""Captured and replayed steps train like ordinary steps; on the CPU, captures are recordings."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainables.training.support.steps import SHAPES, learner, small
+from tests.trainables.training.support.steps import SHAPES, learner, small_settings
 from trainables.assembly import build_model
 from trainables.layers import experts
 from trainables.protocol import Job
@@ -23,7 +23,7 @@ from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 
 SHAPE = SHAPES["classify"]
-GUT = small("universal", SHAPE)
+GUT = small_settings("universal", SHAPE)
 SUT: dict[str, Any] = {
     "name": "sut",
     "width": 16,
@@ -35,11 +35,11 @@ SUT: dict[str, Any] = {
 }
 """Sizes are multiples of 16 bytes."""
 BATCHES = ((5, 1, 9, 3, 7, 2, 2), (6, 6, 6, 6, 6, 6, 6), (20, 20, 20, 20, 11, 19, 20), (2, 8, 1, 1, 20, 4, 3))
-"""Lengths of rows; filled to 128 and to 256 tokens."""
+"""Lengths of rows, which filler rows extend to 128 or 256 tokens."""
 
 
 class RecordedTraining(Training):
-    """Graphs without a GPU."""
+    """A training with graphs recorded on the CPU."""
 
     def _engine(self) -> Engine:
         return RecordingEngine()
@@ -70,42 +70,51 @@ def job(tmp_path: Path, *, graph: bool, model: dict[str, Any] | None = None, **t
     ],
     ids=lambda train: "-".join(train) or "plain",
 )
-def test_they_lead_to_the_same_weights(train: dict[str, Any]) -> None:
-    one, other = graphed(lr=0.01, **train), learner(GUT, SHAPE, lr=0.01, **train)
+def test_graphed_steps_lead_to_the_same_weights(train: dict[str, Any]) -> None:
+    graphed_learner, plain_learner = graphed(lr=0.01, **train), learner(GUT, SHAPE, lr=0.01, **train)
     for step in range(8):
-        given = batch(BATCHES[step % len(BATCHES)])
-        found, expected = (one_step(each, given, step) for each in (one, other))
-        torch.testing.assert_close(found.row(), expected.row(), rtol=1e-6, atol=1e-9)
-    assert one.graphs is not None
-    assert one.graphs.captured == (3 if "accumulate" in train else 2)
+        data = batch(BATCHES[step % len(BATCHES)])
+        result, expected = (one_step(each, data, step) for each in (graphed_learner, plain_learner))
+        torch.testing.assert_close(result.row(), expected.row(), rtol=1e-6, atol=1e-9)
+    assert graphed_learner.graphs is not None
+    assert graphed_learner.graphs.captured == (3 if "accumulate" in train else 2)
     for (name, weight), expected_weight in zip(
-        one.model.named_parameters(), other.model.parameters(), strict=True
+        graphed_learner.model.named_parameters(), plain_learner.model.parameters(), strict=True
     ):
         torch.testing.assert_close(weight, expected_weight, rtol=1e-5, atol=1e-8, msg=name)
 
 
 @pytest.mark.parametrize("filler", [Filler(20, 1, 16, 6), Filler(33, 5, 100, 6), Filler(25, 30, 64, 6)])
-def test_filler_rows_change_nothing_however_many_there_are(filler: Filler) -> None:
-    one, other = graphed(filler=filler), learner(GUT, SHAPE)
+def test_filler_rows_do_not_change_the_step(filler: Filler) -> None:
+    graphed_learner, plain_learner = graphed(filler=filler), learner(GUT, SHAPE)
     for step, lengths in enumerate(BATCHES):
-        found, expected = (one_step(each, batch(lengths), step) for each in (one, other))
-        torch.testing.assert_close(found.row(), expected.row(), rtol=1e-6, atol=1e-9)
-        for weight, plain in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        result, expected = (one_step(each, batch(lengths), step) for each in (graphed_learner, plain_learner))
+        torch.testing.assert_close(result.row(), expected.row(), rtol=1e-6, atol=1e-9)
+        for weight, plain in zip(
+            graphed_learner.model.parameters(), plain_learner.model.parameters(), strict=True
+        ):
             torch.testing.assert_close(weight.grad, plain.grad, rtol=1e-6, atol=1e-10)
 
 
-def test_autocast_casts_anew_in_each_replay() -> None:
-    """Weights that the first steps have changed are cast again."""
-    one, other = (each.float() for each in (graphed().model, learner(GUT, SHAPE).model))
-    one, other = graphed(precision="bf16", lr=0.05), learner(GUT, SHAPE, precision="bf16", lr=0.05)
-    for each in (one, other):
+def test_autocast_casts_weights_in_each_replay() -> None:
+    """A replay casts weights that earlier steps have changed."""
+    graphed_learner, plain_learner = (each.float() for each in (graphed().model, learner(GUT, SHAPE).model))
+    graphed_learner, plain_learner = (
+        graphed(precision="bf16", lr=0.05),
+        learner(GUT, SHAPE, precision="bf16", lr=0.05),
+    )
+    for each in (graphed_learner, plain_learner):
         each.model.float()
     for step in range(4):
-        found, expected = (one_step(each, batch(BATCHES[0]), step) for each in (one, other))
-        torch.testing.assert_close(found.row(), expected.row(), rtol=0.03, atol=0.03)
+        result, expected = (
+            one_step(each, batch(BATCHES[0]), step) for each in (graphed_learner, plain_learner)
+        )
+        torch.testing.assert_close(result.row(), expected.row(), rtol=0.03, atol=0.03)
 
 
-def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+def 
+<<<<<<< ours
+test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """One product for each expert would make the host wait for the numbers of rows."""
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
 
@@ -123,52 +132,60 @@ def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pyt
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_there_are_few_shapes() -> None:
+def test_there_are_few_shapes
+||||||| base
+test_there_are_few_shapes
+=======
+test_filler_limits_the_number_of_shapes
+>>>>>>> theirs
+() -> None:
     for rows, length in ((1, 1), (2, 2), (32, 100), (64, 200), (128, 1000), (8, 4000)):
         filler = Filler.of(rows, length, 0)
-        seen = set()
+        totals = set()
         for total in range(rows, rows * length + 1, max(1, rows * length // 500)):
             lengths = torch.full((rows,), total // rows) + (torch.arange(rows) < total % rows)
             mask = torch.arange(length) < lengths[:, None]
-            filled = filler.filled(Batch(mask.long(), mask, torch.zeros(rows, dtype=torch.long)))
-            assert filled.mask.shape == (rows + filler.rows, filler.width)
-            assert filled.mask.any(1).all()
-            assert torch.equal(filled.mask[:rows, :length], mask)
-            seen.add(int(filled.mask.sum()))
-        assert len(seen) <= MOST_SHAPES + 1
+            filled_batch = filler.filled(Batch(mask.long(), mask, torch.zeros(rows, dtype=torch.long)))
+            assert filled_batch.mask.shape == (rows + filler.rows, filler.width)
+            assert filled_batch.mask.any(1).all()
+            assert torch.equal(filled_batch.mask[:rows, :length], mask)
+            totals.add(int(filled_batch.mask.sum()))
+        assert len(totals) <= MOST_SHAPES + 1
 
 
-def test_a_batch_longer_than_the_task_states_is_an_error() -> None:
+def test_batch_beyond_the_longest_input_raises_an_error() -> None:
     with pytest.raises(ValueError, match="at most the 20 tokens"):
         one_step(graphed(), batch((21, 3)), 0)
 
 
-def test_a_training_is_measured_as_without(tmp_path: Path) -> None:
-    found, one = undisturbed(RecordedTraining, job(tmp_path, graph=True))
-    expected, other = undisturbed(Training, job(tmp_path, graph=False))
-    for each, plain in zip(found, expected, strict=True):
+def test_graphed_training_has_the_same_metrics(tmp_path: Path) -> None:
+    measurements, graphed_training = undisturbed(RecordedTraining, job(tmp_path, graph=True))
+    expected, plain_training = undisturbed(Training, job(tmp_path, graph=False))
+    for each, plain in zip(measurements, expected, strict=True):
         metrics = {name: value for name, value in plain.metrics.items() if name not in NONDETERMINISTIC}
         assert {name: each.metrics[name] for name in metrics} == pytest.approx(metrics, rel=1e-4)
-    for weight, plain_weight in zip(one.model.parameters(), other.model.parameters(), strict=True):
+    for weight, plain_weight in zip(
+        graphed_training.model.parameters(), plain_training.model.parameters(), strict=True
+    ):
         torch.testing.assert_close(weight, plain_weight, rtol=1e-3, atol=1e-5)
 
 
-def test_a_stopped_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_resumed_graphed_training_is_identical(tmp_path: Path) -> None:
     (folder := tmp_path / "saved").mkdir()
-    given = job(tmp_path, graph=True, accumulate=2, ema=0.9)
-    _, resumed = interrupted(RecordedTraining, given, folder)
-    _, whole = undisturbed(RecordedTraining, given)
-    assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
+    training_job = job(tmp_path, graph=True, accumulate=2, ema=0.9)
+    _, resumed = interrupted(RecordedTraining, training_job, folder)
+    _, undisturbed_training = undisturbed(RecordedTraining, training_job)
+    assert all(map(torch.equal, resumed.model.parameters(), undisturbed_training.model.parameters()))
 
 
-def test_without_a_gpu_it_is_an_error(tmp_path: Path) -> None:
+def test_graphs_without_a_gpu_raise_an_error(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ValueError, match=r"train\.graph: true"):
         Training(job(tmp_path, graph=True))
 
 
-def test_a_model_that_cannot_be_captured_is_an_error(tmp_path: Path) -> None:
+def test_model_that_cannot_be_captured_raises_an_error(tmp_path: Path) -> None:
     model = {"name": "sut", "width": 16}
     with pytest.raises(ValueError, match=r"train\.graph"):
         RecordedTraining(job(tmp_path, graph=True, model=model))

@@ -1,4 +1,4 @@
-"""What trials measure is declared beside what computes it, and looked up by name."""
+"""Metrics are declared next to the code that computes them, and looked up by name."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ TASKS = {
 
 @pytest.mark.parametrize("head", TASKS)
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
+def test_every_reported_metric_is_declared(head: HeadKind, precision: str):
     model = {**SMALL, "causal": True} if head == "positions" else SMALL
     system = checked({"model": model, "task": TASKS[head], "train": {"steps": 1, "precision": precision}})
     assert isinstance(system, System), system
@@ -34,14 +34,14 @@ def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
     output = build_model(system.model, system.shape, 0).eval()(batch)
     declared = declared_metrics([TASKS[head]["name"]], [head])
     for name in reported(system, batch, output):
-        known = look_up(declared, name)
-        assert known in declared, f"{name} is declared nowhere"
-        assert not known.split or name.startswith(f"{known.split}/")
+        declaration = look_up(declared, name)
+        assert declaration in declared, f"{name} must be declared"
+        assert not declaration.split or name.startswith(f"{declaration.split}/")
     assert {each.moves_with for each in declared} == {"", *halting(output.encoded)}
 
 
 @pytest.mark.parametrize(("task", "expected"), [("listops", True), ("algorithms", False)])
-def test_only_what_has_epochs_reports_how_long_they_last(task: str, expected: bool):
+def test_only_tasks_with_epochs_report_their_duration(task: str, expected: bool):
     model = SMALL if task == "listops" else {"name": "looped", "width": 16, "heads": 2}
     system = checked({"model": model, "task": {"name": task}, "train": {"steps": 1}})
     assert isinstance(system, System), system
@@ -50,7 +50,7 @@ def test_only_what_has_epochs_reports_how_long_they_last(task: str, expected: bo
     assert (EPOCH_SECONDS in reported(system, batch, output)) == expected
 
 
-def test_the_most_wanted_come_first_and_each_once():
+def test_metrics_are_ordered_by_relevance_without_repetition():
     shown = [each.name for each in declared_metrics(["wmt14", "wmt14"]) if each.shown]
     assert shown == [
         *("bleu", "sacrebleu", "exact_match", "accuracy", "accuracy_last", "accuracy_whole"),
@@ -58,7 +58,7 @@ def test_the_most_wanted_come_first_and_each_once():
     ]
 
 
-def test_what_is_measured_of_one_split_is_not_looked_up_for_another():
+def test_metric_of_one_split_is_not_found_for_another():
     known = (Metric("speed", "max", split="train"), Metric("loss", "min"), Metric("loss", split="train"))
     assert look_up(known, "train/speed").better == "max"
     assert look_up(known, "valid/speed") == Metric("speed")
@@ -67,7 +67,7 @@ def test_what_is_measured_of_one_split_is_not_looked_up_for_another():
     assert look_up(known, "unknown") == Metric("unknown")
 
 
-def test_a_task_that_declares_nonsense_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_invalid_declaration_error_names_the_task(monkeypatch: pytest.MonkeyPatch):
     module: Any = task_catalog.task_module("listops")
     monkeypatch.setattr(module, "metrics", {"bleu": {"beter": "max"}}, raising=False)
     with pytest.raises(ValueError, match="the task listops has an invalid"):

@@ -1,4 +1,4 @@
-"""Ranger against RAdam and Lookahead written out in float64, and through a checkpoint."""
+"""Ranger equals RAdam with Lookahead, computed in float64, also after a checkpoint."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import LOOKAHEAD_STEPS, AdamW, Ranger, make_optimizer
 from trainables.training.state import TrainingProgress, TrainingState
@@ -22,7 +22,7 @@ def config(**changes: object) -> TrainConfig:
     return train_config(raw | changes)
 
 
-def test_ranger_is_radam_that_looks_ahead_every_fifth_step() -> None:
+def test_ranger_equals_radam_with_lookahead_every_fifth_step() -> None:
     model = nn.Linear(3, 2).double()
     optimizer = make_optimizer(model, config())
     weights = model.weight.detach().numpy().copy()
@@ -49,28 +49,32 @@ def test_ranger_is_radam_that_looks_ahead_every_fifth_step() -> None:
 
 
 @pytest.mark.parametrize("name", ["adamw", "ranger"])
-def test_steps_are_those_of_pytorch_to_the_bit(name: str) -> None:
-    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
-    theirs.load_state_dict(ours.state_dict())
-    asked = {"lr": RATE, "betas": (BETA1, BETA2), "eps": EPS, "weight_decay": DECAY}
+def test_optimizer_steps_equal_pytorch_exactly(name: str) -> None:
+    tested, reference = nn.Linear(3, 2), nn.Linear(3, 2)
+    reference.load_state_dict(tested.state_dict())
+    options = {"lr": RATE, "betas": (BETA1, BETA2), "eps": EPS, "weight_decay": DECAY}
     pairs = {
-        "adamw": (AdamW, torch.optim.AdamW, {**asked, "fused": True}, 7),
-        "ranger": (Ranger, torch.optim.RAdam, asked, LOOKAHEAD_STEPS - 1),  # before it first looks ahead
+        "adamw": (AdamW, torch.optim.AdamW, {**options, "fused": True}, 7),
+        # RAdam has no lookahead, so the steps end before the first one.
+        "ranger": (Ranger, torch.optim.RAdam, options, LOOKAHEAD_STEPS - 1),
     }
-    made, plain, keywords, steps = pairs[name]
+    optimizer_class, pytorch_class, keywords, steps = pairs[name]
     decoupled = {"decoupled_weight_decay": True} if name == "ranger" else {}
-    optimizers = made(ours.parameters(), **keywords), plain(theirs.parameters(), **keywords, **decoupled)
+    optimizers = (
+        optimizer_class(tested.parameters(), **keywords),
+        pytorch_class(reference.parameters(), **keywords, **decoupled),
+    )
     for step in range(steps):
         batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(step))
-        for model, optimizer in zip((ours, theirs), optimizers, strict=True):
+        for model, optimizer in zip((tested, reference), optimizers, strict=True):
             optimizer.zero_grad(set_to_none=True)
             model(batch).square().sum().backward()
             optimizer.step()
-    assert torch.equal(ours.weight, theirs.weight)
-    assert torch.equal(ours.bias, theirs.bias)
+    assert torch.equal(tested.weight, reference.weight)
+    assert torch.equal(tested.bias, reference.bias)
 
 
-def test_parameters_without_a_gradient_stay_as_they_are() -> None:
+def test_parameters_without_a_gradient_do_not_change() -> None:
     model = nn.Linear(3, 2)
     before = model.bias.detach().clone()
     optimizer = make_optimizer(model, config())
@@ -81,26 +85,28 @@ def test_parameters_without_a_gradient_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("saved_at", [2, 7])
-def test_a_checkpoint_continues_bit_for_bit(saved_at: int, tmp_path: Path) -> None:
+def test_resumed_optimizer_is_identical(saved_at: int, tmp_path: Path) -> None:
     def learner() -> Learner:
-        return Learner(Bag(dropout=0.2), config(), seed=3)
+        return Learner(BagOfWords(dropout=0.2), config(), seed=3)
 
     def run(found: Learner, steps: range) -> None:
         for step in steps:
             one_step(found, some_batch(step), step)
 
-    ours, theirs = learner(), learner()
-    run(ours, range(saved_at))
-    TrainingState(ours, {}, TrainingProgress(step=saved_at)).save(tmp_path)
-    TrainingState(theirs, {}, TrainingProgress()).restore(tmp_path)
-    assert isinstance(theirs.optimizer, Ranger)
-    for each in (ours, theirs):
+    original, restored = learner(), learner()
+    run(original, range(saved_at))
+    TrainingState(original, {}, TrainingProgress(step=saved_at)).save(tmp_path)
+    TrainingState(restored, {}, TrainingProgress()).restore(tmp_path)
+    assert isinstance(restored.optimizer, Ranger)
+    for each in (original, restored):
         run(each, range(saved_at, saved_at + 6))
-    for one, other in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, restored_parameter in zip(
+        original.model.parameters(), restored.model.parameters(), strict=True
+    ):
+        assert torch.equal(parameter, restored_parameter)
 
 
-def test_the_learning_rate_follows_the_schedule() -> None:
-    found = Learner(Bag(), config(schedule="linear", warmup_steps=4), seed=0)
+def test_learning_rate_follows_the_schedule() -> None:
+    found = Learner(BagOfWords(), config(schedule="linear", warmup_steps=4), seed=0)
     one_step(found, some_batch(), 0)
     assert found.optimizer.param_groups[0]["lr"] == pytest.approx(RATE / 25)

@@ -1,4 +1,4 @@
-"""Processes that share the batches of a trial learn what one learns, and none outlives it."""
+"""Ranks that share the batches of a trial learn like one process, and none outlives the trial."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.checkpoint import weights
 from trainables.protocol import Job
 from trainables.testing.resuming import TASK
@@ -25,7 +25,7 @@ from trainables.training.workload import Training
 
 MODEL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 4, "dropout": 0.2}
 TRAIN = {"steps": 4, "batch_size": 5, "lr": 0.01, "report_every": 2}
-BUSY = """
+BUSY_TRIAL = """
 import sys
 from pathlib import Path
 from tests.trainables.training.test_ranks import job_in
@@ -36,7 +36,7 @@ print("begun", flush=True)
 while True:
     training.advance()
 """
-GONE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -48,57 +48,57 @@ def job_in(data_dir: Path, model: Mapping[str, Any] = MODEL, **train: Any) -> Jo
     return Job({"task": TASK, "model": model, "train": TRAIN | train}, 1, "search", (), data_dir)
 
 
-def others() -> list[psutil.Process]:
-    """Processes that this one started."""
+def other_ranks() -> list[psutil.Process]:
+    """Return the ranks that this process started."""
     return [each for each in psutil.Process().children() if "trainables.training.rank" in each.cmdline()]
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    """Whether they have all ended, within a time."""
-    return not psutil.wait_procs(processes, timeout=GONE_S)[1]
+def have_ended(processes: list[psutil.Process]) -> bool:
+    """Return whether all processes end within a timeout."""
+    return not psutil.wait_procs(processes, timeout=TIMEOUT_S)[1]
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_learns_and_go_on_from_a_checkpoint(data_dir: Path, tmp_path: Path) -> None:
-    alone = Training(job_in(data_dir))
-    expected = [alone.advance().metrics for _ in "12"]
-    found, training = [], Training(job_in(data_dir, ranks=2, accumulate=2))
+def test_two_ranks_learn_like_one_process_and_resume(data_dir: Path, tmp_path: Path) -> None:
+    single = Training(job_in(data_dir))
+    expected = [single.advance().metrics for _ in "12"]
+    metrics, training = [], Training(job_in(data_dir, ranks=2, accumulate=2))
     try:
-        found.append(training.advance().metrics)
-        assert len(others()) == 1
+        metrics.append(training.advance().metrics)
+        assert len(other_ranks()) == 1
         training.save(tmp_path)
         training.close()
-        assert not others()
+        assert not other_ranks()
         training = Training(job_in(data_dir, ranks=2, accumulate=2))
         training.restore(tmp_path)
-        found.append(training.advance().metrics)
-        learned, wanted = weights(training.model), weights(alone.model)
-        for name, value in wanted.items():
+        metrics.append(training.advance().metrics)
+        learned, expected_weights = weights(training.model), weights(single.model)
+        for name, value in expected_weights.items():
             torch.testing.assert_close(learned[name], value, rtol=1e-4, atol=1e-5)
     finally:
         training.close()
-    assert not others()
-    for one, other in zip(found, expected, strict=True):
+    assert not other_ranks()
+    for metrics_, expected_metrics in zip(metrics, expected, strict=True):
         for name in ("train/loss", "train/accuracy", "train/ponder", "train/grad_norm", "valid/loss"):
-            assert one[name] == pytest.approx(other[name], rel=1e-4), name
+            assert metrics_[name] == pytest.approx(expected_metrics[name], rel=1e-4), name
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_ends_the_trial_with_one_error(data_dir: Path) -> None:
+def test_death_of_a_rank_ends_the_trial_with_one_error(data_dir: Path) -> None:
     training = Training(job_in(data_dir, ranks=2))
     try:
         training.advance()
-        (other,) = others()
-        other.kill()
+        (rank,) = other_ranks()
+        rank.kill()
         with pytest.raises(RankFailed, match="all 2 processes of a trial"):
             training.advance()
     finally:
         training.close()
-    assert gone([other])
-    assert not others()
+    assert have_ended([rank])
+    assert not other_ranks()
 
 
-def test_a_rank_that_cannot_begin_ends_the_trial(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_of_a_rank_ends_the_trial(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RankFailed, match="got rank 1 that ended with"):
         Training(job_in(data_dir, ranks=2))
@@ -106,46 +106,46 @@ def test_a_rank_that_cannot_begin_ends_the_trial(data_dir: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_no_rank_outlives_a_trial_that_is_killed(data_dir: Path) -> None:
-    command = [sys.executable, "-c", BUSY, str(data_dir)]
+def test_no_rank_outlives_a_killed_trial(data_dir: Path) -> None:
+    command = [sys.executable, "-c", BUSY_TRIAL, str(data_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
         assert trial.stdout is not None
         assert trial.stdout.readline() == "begun\n"
         started = psutil.Process(trial.pid).children()
         os.kill(trial.pid, signal.SIGKILL)
     assert len(started) == 1
-    assert gone(started)
+    assert have_ended(started)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
-def test_shares_add_up_to_the_step(rows: int) -> None:
-    """Also where some ranks have nothing to do."""
+def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
+    """Some ranks may have no rows."""
     batch, config = some_batch(rows=rows), train_config({"steps": 9, "clip": None})
-    whole = Learner(Bag().double(), config, seed=0)
+    whole = Learner(BagOfWords().double(), config, seed=0)
     result = one_step(whole, batch, 0)
     shared = train_config({"steps": 9, "clip": None, "ranks": 4})
-    ranks = [Learner(Bag().double(), shared, seed=0) for _ in range(4)]
+    ranks = [Learner(BagOfWords().double(), shared, seed=0) for _ in range(4)]
     numbers = sum(share_of_step(each, batch, 0, rank) for rank, each in enumerate(ranks))
     expected = torch.stack([result.loss, result.ponder, result.hits, result.counts])
     torch.testing.assert_close(numbers, expected.double())
     for name, parameter in whole.model.named_parameters():
-        found = [dict(each.model.named_parameters())[name].grad for each in ranks]
-        torch.testing.assert_close(sum(each for each in found if each is not None), parameter.grad)
+        grads = [dict(each.model.named_parameters())[name].grad for each in ranks]
+        torch.testing.assert_close(sum(each for each in grads if each is not None), parameter.grad)
 
 
-def test_every_rank_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_rank_requires_a_separate_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="each of 2 ranks"):
         join(0, 2, tmp_path / "store", torch.device("cuda"))
 
 
 @pytest.mark.slow
-def test_a_rank_that_does_not_end_is_killed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_rank_is_killed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "ENDING_S", 0.2)
     training = Training(job_in(data_dir, ranks=2))
-    (other,) = others()
-    other.suspend()
-    began = time.monotonic()
+    (rank,) = other_ranks()
+    rank.suspend()
+    start = time.monotonic()
     training.close()
-    assert time.monotonic() - began < GONE_S
-    assert gone([other])
+    assert time.monotonic() - start < TIMEOUT_S
+    assert have_ended([rank])

@@ -1,16 +1,16 @@
-"""Every setting of training acts: with another value something else is learned, measured or written."""
+"""Every setting of training has an effect: another value changes what is learned, measured or written."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from tests.trainables.training.support.rehearsal import TASK, TRAIN, WRITTEN, measured
+from tests.trainables.training.support.rehearsal import SEQUENCE_TASK, TASK, TRAIN, measure_training
 from trainables.acting import Affects
 from trainables.decoding.decode_config import DecodeConfig
 from trainables.training.config import TrainConfig
 
-TRIED: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {
+FIELD_VALUES: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "steps": (4, 5, {}),
     "batch_size": (4, 6, {}),
     "batch_tokens": (40, 80, {"order": "bucketed"}),
@@ -40,26 +40,28 @@ TRIED: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {
     "decode_length_max": (2, 4, {}),
     "decode_examples": (2, 8, {}),
 }
-"""Two values of a field, and other fields without which it does nothing."""
-IN_COSTS = frozenset({"ponder_weight", "auxiliary_weight", "accumulate"})
-"""Fields that act only in models with costs of their own; tests of those models vary them."""
+"""By field: two values, and other fields without which the field has no effect."""
+COST_FIELDS = frozenset({"ponder_weight", "auxiliary_weight", "accumulate"})
+"""Fields with an effect only in models with additional costs; tests of those models vary them."""
 
 
-def test_every_field_that_can_show_is_tried() -> None:
+def test_every_field_with_an_effect_has_values() -> None:
     running = {
         name
         for name, field in TrainConfig.model_fields.items()
         if any(isinstance(mark, Affects) and mark.stage == "running" for mark in field.metadata)
     }
-    assert TRIED.keys() == TrainConfig.model_fields.keys() - running - IN_COSTS
+    assert FIELD_VALUES.keys() == TrainConfig.model_fields.keys() - running - COST_FIELDS
 
 
-@pytest.mark.parametrize("field", TRIED)
-def test_another_value_shows(field: str) -> None:
-    first, second, beside = TRIED[field]
-    task = WRITTEN if field in DecodeConfig.model_fields else TASK
-    one, other = (
-        measured(task, TrainConfig.model_validate(TRAIN | beside | {field: value}).model_dump(mode="json"))
+@pytest.mark.parametrize("field", FIELD_VALUES)
+def test_another_value_changes_the_measurements(field: str) -> None:
+    first, second, other_fields = FIELD_VALUES[field]
+    task = SEQUENCE_TASK if field in DecodeConfig.model_fields else TASK
+    first_result, second_result = (
+        measure_training(
+            task, TrainConfig.model_validate(TRAIN | other_fields | {field: value}).model_dump(mode="json")
+        )
         for value in (first, second)
     )
-    assert one != other
+    assert first_result != second_result

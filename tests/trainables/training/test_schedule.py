@@ -1,4 +1,4 @@
-"""Schedules against closed forms, and the one-cycle schedule against PyTorch's."""
+"""Learning rates equal closed forms, and the one-cycle schedule equals PyTorch's."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ def config(schedule: str, *, warmup: int, steps: int = 5000, lr: float = 0.05, *
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.05 / 1000), (499, 0.025), (999, 0.05), (4999, 0.05)])
-def test_warmup_rises_in_a_straight_line_and_stays(step: int, expected: float) -> None:
+def test_warmup_rises_linearly_and_stays_constant(step: int, expected: float) -> None:
     assert learning_rate(config("warmup", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
 
 
@@ -29,7 +29,7 @@ def test_warmup_rises_in_a_straight_line_and_stays(step: int, expected: float) -
         (3999, 0.05 / math.sqrt(4000)),
     ],
 )
-def test_rsqrt_peaks_at_base_over_root_of_warmup(step: int, expected: float) -> None:
+def test_rsqrt_peaks_at_the_base_rate_over_the_root_of_warmup(step: int, expected: float) -> None:
     assert learning_rate(config("rsqrt", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
 
 
@@ -50,29 +50,29 @@ def test_cosine_falls_to_zero(step: int, expected: float) -> None:
 @pytest.mark.parametrize(
     ("step", "expected"), [(0, 0.1), (9, 1.0), (30, 1.0), (49, 1.0), (50, 1.0), (75, 0.5), (99, 0.000986636)]
 )
-def test_cosine_can_wait_at_its_peak(step: int, expected: float) -> None:
-    chosen = config("cosine", warmup=10, steps=100, lr=1.0, hold_steps=40)
-    assert learning_rate(chosen, step) == pytest.approx(expected, rel=1e-5)
+def test_cosine_holds_its_peak(step: int, expected: float) -> None:
+    config_ = config("cosine", warmup=10, steps=100, lr=1.0, hold_steps=40)
+    assert learning_rate(config_, step) == pytest.approx(expected, rel=1e-5)
 
 
 @given(steps=st.integers(2, 60), warmup=st.integers(2, 60), lr=st.floats(1e-6, 10))
-def test_linear_is_pytorchs_one_cycle(steps: int, warmup: int, lr: float) -> None:
+def test_linear_schedule_equals_pytorchs_one_cycle(steps: int, warmup: int, lr: float) -> None:
     warmup = min(warmup, steps)
-    ours = config("linear", warmup=warmup, steps=steps, lr=lr, onecycle_beta1=True)
+    schedule_config = config("linear", warmup=warmup, steps=steps, lr=lr, onecycle_beta1=True)
     optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=lr)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch wants optimizer.step() in between
-        theirs = torch.optim.lr_scheduler.OneCycleLR(
+        warnings.simplefilter("ignore")  # PyTorch warns without optimizer.step() between steps
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, max_lr=lr, total_steps=steps, pct_start=warmup / steps, anneal_strategy="linear"
         )
         for step in range(steps):
             group = optimizer.param_groups[0]
-            assert learning_rate(ours, step) == pytest.approx(group["lr"], rel=1e-9)
-            assert beta1(ours, step) == pytest.approx(group["betas"][0], rel=1e-9)
+            assert learning_rate(schedule_config, step) == pytest.approx(group["lr"], rel=1e-9)
+            assert beta1(schedule_config, step) == pytest.approx(group["betas"][0], rel=1e-9)
             if step < steps - 1:
-                theirs.step()
+                scheduler.step()
 
 
-def test_beta1_stays_unless_the_cycle_is_asked_for() -> None:
+def test_beta1_is_constant_without_the_cycle() -> None:
     plain = config("linear", warmup=50)
     assert {beta1(plain, step) for step in (0, 49, 4999)} == {0.9}

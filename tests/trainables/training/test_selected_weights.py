@@ -1,4 +1,4 @@
-"""Weights that are measured and reported: their moving average, and the mean of the best ones."""
+"""Evaluation uses the moving average of weights, or the mean of the best ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainables.training.support.fakes import Bag, FakeSources, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, FakeSources, some_batch
 from tests.trainables.training.test_workload import final_weights, job, repeatable, run
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
@@ -30,8 +30,8 @@ def _fake_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "Sources", FakeSources)
 
 
-def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> None:
-    model, decay = Bag().double(), 0.75
+def test_moving_average_weighs_all_earlier_weights() -> None:
+    model, decay = BagOfWords().double(), 0.75
     learner = Learner(model, train_config({"steps": 5, "lr": 0.1, "ema": decay}), seed=0)
     history = [copy_tensors(weights(model))]
     for step in range(5):
@@ -40,26 +40,29 @@ def test_an_average_is_the_sum_of_all_weights_so_far_with_falling_shares() -> No
     assert learner.average is not None
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():
-        expected = sum(share * past[name] for share, past in zip(shares, history, strict=True))
+        expected = sum(share * earlier[name] for share, earlier in zip(shares, history, strict=True))
         torch.testing.assert_close(average, expected)
 
 
-def test_a_model_that_held_other_weights_has_its_own_again() -> None:
-    model = Bag()
-    own, other = copy_tensors(weights(model)), {name: value + 1 for name, value in weights(model).items()}
-    with temporary_weights(model, other):
-        assert all(torch.equal(value, other[name]) for name, value in weights(model).items())
-    assert all(torch.equal(value, own[name]) for name, value in weights(model).items())
+def test_temporary_weights_are_replaced_by_the_original_ones() -> None:
+    model = BagOfWords()
+    original, replacement = (
+        copy_tensors(weights(model)),
+        {name: value + 1 for name, value in weights(model).items()},
+    )
+    with temporary_weights(model, replacement):
+        assert all(torch.equal(value, replacement[name]) for name, value in weights(model).items())
+    assert all(torch.equal(value, original[name]) for name, value in weights(model).items())
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
-def test_tests_and_rereading_take_the_average(select: Any, tmp_path: Path) -> None:
+def test_tests_and_re_evaluation_use_the_average(select: Any, tmp_path: Path) -> None:
     settings = {"lr": 0.5, "steps": 8, "report_every": 1, "select": select, "ema": 0.5}
     training = Training(job(**settings))
-    found = run(training)[-1].metrics
+    metrics = run(training)[-1].metrics
     training.save(tmp_path)
     selected = read_selected(tmp_path)
-    assert selected.step == found["model/selected_step"]
+    assert selected.step == metrics["model/selected_step"]
     stopped = Training(job(**settings))
     for _ in range(selected.step):
         stopped.advance()
@@ -67,37 +70,37 @@ def test_tests_and_rereading_take_the_average(select: Any, tmp_path: Path) -> No
     assert average is not None
     assert all(torch.equal(tensor, average[name]) for name, tensor in selected.weights.items())
     assert any(not torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in average.items())
-    again = job("posthoc", **settings)
-    reread = Training(replace(again, source=tmp_path)).advance().metrics
-    assert reread["far/loss"] == found["far/loss"]
+    posthoc_job = job("posthoc", **settings)
+    posthoc_metrics = Training(replace(posthoc_job, source=tmp_path)).advance().metrics
+    assert posthoc_metrics["far/loss"] == metrics["far/loss"]
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
 @pytest.mark.parametrize("reports", [1, 3])
-def test_an_average_goes_on_from_a_checkpoint_bit_for_bit(reports: int, select: str, tmp_path: Path) -> None:
+def test_resumed_average_is_identical(reports: int, select: str, tmp_path: Path) -> None:
     undisturbed = Training(job(select=select, ema=0.6))
     expected = run(undisturbed)
     before = Training(job(select=select, ema=0.6))
-    found = [before.advance() for _ in range(reports)]
+    measurements = [before.advance() for _ in range(reports)]
     before.save(tmp_path)
     after = Training(job(select=select, ema=0.6))
     after.restore(tmp_path)
-    found += run(after)
-    assert list(map(repeatable, found)) == list(map(repeatable, expected))
-    one, other = undisturbed._state.selected, after._state.selected
-    assert one is not None
-    assert other is not None
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    measurements += run(after)
+    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    selected, resumed_selected = undisturbed._state.selected, after._state.selected
+    assert selected is not None
+    assert resumed_selected is not None
+    assert all(torch.equal(selected[name], resumed_selected[name]) for name in selected)
 
 
-def test_the_best_are_kept_and_of_equals_the_earlier() -> None:
+def test_best_candidates_prefer_earlier_ones_of_equal_score() -> None:
     candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
         candidates = best_candidates([*candidates, ScoredWeights(accuracy, step, {})], 3)
     assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
-def test_the_mean_is_that_of_each_number() -> None:
+def test_mean_weights_average_each_element() -> None:
     values = [1.0, 2.0, 6.0]
     candidates = [
         ScoredWeights(
@@ -107,73 +110,73 @@ def test_the_mean_is_that_of_each_number() -> None:
         )
         for step, value in enumerate(values)
     ]
-    found = mean_weights(candidates)
-    assert found["w"].tolist() == [3.0, 3.0]
-    assert found["h"].dtype == torch.float16
-    assert found["n"] == 2
+    mean = mean_weights(candidates)
+    assert mean["w"].tolist() == [3.0, 3.0]
+    assert mean["h"].dtype == torch.float16
+    assert mean["n"] == 2
 
 
 @pytest.mark.parametrize("select_by", ["accuracy", "loss"])
-def test_tests_and_rereading_take_the_mean_of_the_best(select_by: str, tmp_path: Path) -> None:
-    """The three best of nine validations, found by running again without averaging."""
+def test_tests_and_re_evaluation_use_the_mean_of_the_best(select_by: str, tmp_path: Path) -> None:
+    """A second run without averaging finds the three best of nine validations."""
     settings = SETTINGS | {"average_best": 3, "select_by": select_by}
     training = Training(job(**settings))
-    found = run(training)
-    seen = Training(job(**SETTINGS))
+    measurements = run(training)
+    unaveraged = Training(job(**SETTINGS))
     history = []
-    while not seen.finished:
-        value = seen.advance().metrics[f"valid/{select_by}"]
+    while not unaveraged.finished:
+        value = unaveraged.advance().metrics[f"valid/{select_by}"]
         score = -value if select_by == "loss" else value
         history.append(
-            ScoredWeights(score, len(history) + 1, copy_tensors(weights(seen._state.learner.model)))
+            ScoredWeights(score, len(history) + 1, copy_tensors(weights(unaveraged._state.learner.model)))
         )
-    chosen = sorted(history, key=lambda each: -each.score)[:3]
-    last = max(each.step for each in chosen)
-    assert found[-1].metrics["model/selected_step"] == last
+    best = sorted(history, key=lambda each: -each.score)[:3]
+    last = max(each.step for each in best)
+    assert measurements[-1].metrics["model/selected_step"] == last
     training.save(tmp_path)
     selected = read_selected(tmp_path)
     assert (selected.step, selected.last_step) == (last, 9)
     for name, tensor in selected.weights.items():
-        expected = sum(each.weights[name].double() for each in chosen) / 3
+        expected = sum(each.weights[name].double() for each in best) / 3
         torch.testing.assert_close(tensor, expected.float(), rtol=1e-6, atol=1e-7)
-    again = replace(job("posthoc", **settings), source=tmp_path)
-    assert Training(again).advance().metrics["far/loss"] == found[-1].metrics["far/loss"]
+    posthoc_job = replace(job("posthoc", **settings), source=tmp_path)
+    assert Training(posthoc_job).advance().metrics["far/loss"] == measurements[-1].metrics["far/loss"]
     assert sorted(file.name for file in tmp_path.glob("*kept*")) == []
 
 
 @pytest.mark.parametrize("reports", [1, 2, 5, 9])
-def test_the_best_weights_go_on_from_a_checkpoint_bit_for_bit(reports: int, tmp_path: Path) -> None:
+def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> None:
     undisturbed = Training(job(**SETTINGS, average_best=2))
     expected = run(undisturbed)
     before = Training(job(**SETTINGS, average_best=2))
-    found = [before.advance() for _ in range(reports)]
+    measurements = [before.advance() for _ in range(reports)]
     before.save(tmp_path)
-    kept = len(list(tmp_path.glob("kept-*.safetensors")))
-    assert kept == (0 if before.finished else min(reports, 2))
+    num_files = len(list(tmp_path.glob("kept-*.safetensors")))
+    assert num_files == (0 if before.finished else min(reports, 2))
     after = Training(job(**SETTINGS, average_best=2))
     after.restore(tmp_path)
-    found += run(after)
-    assert list(map(repeatable, found)) == list(map(repeatable, expected))
-    one, other = undisturbed._state.best, after._state.best
-    assert one is not None
-    assert other is not None
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    measurements += run(after)
+    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    best, resumed_best = undisturbed._state.best, after._state.best
+    assert best is not None
+    assert resumed_best is not None
+    assert all(torch.equal(best[name], resumed_best[name]) for name in best)
 
 
-def test_the_best_by_loss_and_by_accuracy_differ() -> None:
-    def found(**more: str) -> tuple[float, list[float], list[float]]:
-        measured = [m.metrics for m in run(Training(job(**SETTINGS, **more)))]
-        losses, accuracies = ([m[f"valid/{name}"] for m in measured] for name in ("loss", "accuracy"))
-        return measured[-1]["model/selected_step"], losses, accuracies
+def test_best_weights_by_loss_and_by_accuracy_differ() -> None:
+    def run_selection(**options: str) -> tuple[float, list[float], list[float]]:
+        metrics = [m.metrics for m in run(Training(job(**SETTINGS, **options)))]
+        losses, accuracies = ([m[f"valid/{name}"] for m in metrics] for name in ("loss", "accuracy"))
+        return metrics[-1]["model/selected_step"], losses, accuracies
 
-    step, losses, accuracies = found(select_by="loss")
+    step, losses, accuracies = run_selection(select_by="loss")
     assert step == 1 + losses.index(min(losses))
-    other, *_ = found()
-    assert other == 1 + accuracies.index(max(accuracies))
-    assert step != other, "a training in which both agree would prove little"
+    other_step, *_ = run_selection()
+    assert other_step == 1 + accuracies.index(max(accuracies))
+    assert step != other_step, "the test needs a training in which both differ"
 
 
-def test_searching_keeps_no_weights(tmp_path: Path) -> None:
+def test_search_trials_store_no_weights(tmp_path: Path) -> None:
     training = Training(job("search", **SETTINGS, average_best=3))
     training.advance()
     training.save(tmp_path)

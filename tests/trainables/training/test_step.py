@@ -1,4 +1,4 @@
-"""One step against AdamW, clipping and the objective written out in float64."""
+"""A training step equals AdamW, clipping and the objective computed in float64."""
 
 import dataclasses
 import math
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.specs.examples import examples
-from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate
 from trainables.training.step import Learner, objective, one_step
 
 
-def by_hand(model: Bag, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
-    """Objective and gradient of the bag, from the equations, in NumPy."""
+def by_hand(model: BagOfWords, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
+    """Compute objective and gradient of the bag of words from the equations, in NumPy."""
     table, out, halt = (p.detach().double().numpy() for p in (model.embedding, model.out, model.halt))
     tokens, mask, labels = (t.numpy() for t in (batch.tokens, batch.mask, batch.labels))
     rows = len(labels)
@@ -48,10 +48,10 @@ def by_hand(model: Bag, batch: object, beta: float) -> tuple[float, dict[str, np
     cycle=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_a_few_steps_are_adamw(clip: float | None, beta: float, decay: float, cycle: bool, seed: int) -> None:
+def test_steps_equal_adamw(clip: float | None, beta: float, decay: float, cycle: bool, seed: int) -> None:
     raw = {"steps": 4, "lr": 0.02, "clip": clip, "ponder_weight": beta, "weight_decay": decay}
     config = train_config(raw | {"schedule": "linear", "warmup_steps": 2, "onecycle_beta1": cycle})
-    model = Bag().double()
+    model = BagOfWords().double()
     learner = Learner(model, config, seed=seed)
     theta = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
     first = {name: np.zeros_like(value) for name, value in theta.items()}
@@ -65,7 +65,7 @@ def test_a_few_steps_are_adamw(clip: float | None, beta: float, decay: float, cy
         assert float(result.loss + beta * result.ponder) == pytest.approx(total, rel=1e-9)
         scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
         rate = learning_rate(config, step)
-        # The cycle: 0.95 at step 0, 0.85 at the end of the warm-up (step 1), 0.95 at the last step.
+        # The cycle has 0.95 at step 0, 0.85 at the end of the warm-up (step 1), and 0.95 at the last step.
         beta1, beta2 = [0.95, 0.85, 0.90, 0.95][step] if cycle else 0.9, 0.98
         for name, grad in grads.items():
             first[name] = beta1 * first[name] + (1 - beta1) * scale * grad
@@ -77,8 +77,8 @@ def test_a_few_steps_are_adamw(clip: float | None, beta: float, decay: float, cy
             np.testing.assert_allclose(actual, theta[name], rtol=1e-9, atol=1e-12)
 
 
-def test_the_result_counts_the_batch() -> None:
-    model, batch = Bag(), some_batch()
+def test_step_result_counts_the_batch() -> None:
+    model, batch = BagOfWords(), some_batch()
     learner = Learner(model, train_config({"steps": 1}), seed=0)
     with torch.no_grad():
         output = model(batch)
@@ -88,9 +88,9 @@ def test_the_result_counts_the_batch() -> None:
     torch.testing.assert_close(result.row(), expected)
 
 
-def test_a_step_is_a_function_of_its_number_and_seed() -> None:
+def test_step_depends_only_on_its_number_and_seed() -> None:
     def weights(seed: int, step: int) -> list[torch.Tensor]:
-        model = Bag(dropout=0.5)
+        model = BagOfWords(dropout=0.5)
         one_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
         return [p.detach() for p in model.parameters()]
 
@@ -102,17 +102,17 @@ def test_a_step_is_a_function_of_its_number_and_seed() -> None:
     assert not same(weights(3, 2), weights(4, 2))
 
 
-def test_the_ponder_cost_is_part_of_the_objective() -> None:
+def test_objective_includes_the_ponder_cost() -> None:
     with torch.no_grad():
-        output = Bag()(some_batch())
+        output = BagOfWords()(some_batch())
     weighted = objective(output, train_config({"steps": 1, "ponder_weight": 0.5}))
     plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
     assert float(weighted - plain) == pytest.approx(0.5 * float(output.encoded.ponder.mean()), rel=1e-5)
 
 
-def test_an_auxiliary_cost_is_part_of_the_objective_where_a_model_has_one() -> None:
+def test_objective_includes_an_auxiliary_cost() -> None:
     with torch.no_grad():
-        output = Bag()(some_batch())
+        output = BagOfWords()(some_batch())
     without = objective(output, train_config({"steps": 1, "auxiliary_weight": 0.5}))
     cost = torch.arange(5.0)
     costly = dataclasses.replace(output, encoded=dataclasses.replace(output.encoded, auxiliary=cost))
@@ -121,34 +121,34 @@ def test_an_auxiliary_cost_is_part_of_the_objective_where_a_model_has_one() -> N
 
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
-def test_precisions_of_gpus_need_cuda(precision: str) -> None:
+def test_gpu_precisions_require_cuda(precision: str) -> None:
     with pytest.raises(
         ValueError, match=f"precision '{precision}' needs a CUDA device, got a model on 'cpu'"
     ):
-        Learner(Bag(), train_config({"steps": 1, "precision": precision}), seed=0)
+        Learner(BagOfWords(), train_config({"steps": 1, "precision": precision}), seed=0)
 
 
-def test_a_scaled_loss_changes_nothing_but_overflow() -> None:
-    """What fp16 does on CUDA, with the scaler alone on the CPU."""
+def test_loss_scaling_changes_only_overflowing_steps() -> None:
+    """The CPU runs the scaler that fp16 uses on CUDA."""
 
-    def steep() -> Bag:
-        model = Bag()
+    def steep_model() -> BagOfWords:
+        model = BagOfWords()
         with torch.no_grad():
             model.out *= 1000  # gradients above 1, so that the scale overflows
         return model
 
     def learner(scale: float | None) -> Learner:
-        made = Learner(steep(), train_config({"steps": 2, "lr": 0.1, "clip": 0.01}), seed=0)
+        learner_ = Learner(steep_model(), train_config({"steps": 2, "lr": 0.1, "clip": 0.01}), seed=0)
         if scale is not None:
-            made.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        return made
+            learner_.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        return learner_
 
     plain, scaled, overflowing = learner(None), learner(2.0**12), learner(3e38)
     norms = [one_step(each, some_batch(), 0).gradient_norm for each in (plain, scaled, overflowing)]
     torch.testing.assert_close(norms[0], norms[1])
     assert not math.isfinite(norms[2])
-    for ours, expected in zip(scaled.model.parameters(), plain.model.parameters(), strict=True):
-        torch.testing.assert_close(ours, expected)
-    for ours, expected in zip(overflowing.model.parameters(), steep().parameters(), strict=True):
-        assert torch.equal(ours, expected)
+    for actual, expected in zip(scaled.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected)
+    for actual, expected in zip(overflowing.model.parameters(), steep_model().parameters(), strict=True):
+        assert torch.equal(actual, expected)
     assert overflowing.scaler.get_scale() == pytest.approx(1.5e38)

@@ -1,4 +1,4 @@
-"""What `train` accepts and refuses."""
+"""Valid and invalid settings of `train`."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from trainables.training.config import train_config
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("changes", "message"),
     [
         ({"steps": 0}, "greater than 0"),
         ({"steps": 1.0}, "valid integer"),
@@ -59,28 +59,28 @@ from trainables.training.config import train_config
         ({"onecycle_beta1": True}, "onecycle_beta1 needs schedule 'linear', got 'constant'"),
     ],
 )
-def test_wrong_settings_are_refused(wrong: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        train_config({"steps": 10, **wrong})
+        train_config({"steps": 10, **changes})
 
 
-def test_what_is_compared_may_be_chosen_wherever_something_is_compared() -> None:
-    for more in ({}, {"select": "last", "patience": 3}, {"select": "last", "halve_after": 3}):
-        assert train_config({"steps": 10, "select_by": "loss", **more}).select_by == "loss"
+def test_select_by_is_allowed_wherever_validations_are_compared() -> None:
+    for options in ({}, {"select": "last", "patience": 3}, {"select": "last", "halve_after": 3}):
+        assert train_config({"steps": 10, "select_by": "loss", **options}).select_by == "loss"
 
 
-def test_tokens_are_so_many_rows() -> None:
+def test_batch_tokens_determine_the_number_of_rows() -> None:
     config = train_config({"steps": 1, "batch_tokens": 100, "order": "bucketed", "batch_size": 7})
     assert [config.batch_rows(length) for length in (1, 30, 100, 101)] == [100, 3, 1, 1]
     assert train_config({"steps": 1, "batch_size": 7}).batch_rows(30) == 7
 
 
-def test_parts_of_a_batch_are_as_even_as_can_be() -> None:
+def test_accumulated_parts_have_nearly_equal_sizes() -> None:
     config = train_config({"steps": 1, "batch_size": 7, "accumulate": 3})
     assert (config.batch_rows(30), config.part_rows(30)) == (7, 3)
     assert train_config({"steps": 1, "batch_size": 7}).part_rows(30) == 7
 
 
-def test_reading_settings_loads_no_torch() -> None:
+def test_reading_settings_does_not_import_torch() -> None:
     code = "import sys, trainables.training.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""The loop with real models on real ListOps: resuming, pairing of arms, splits, posthoc, learning."""
+"""Training of real models on ListOps: resuming, pairing of arms, splits, re-evaluation, learning."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -55,18 +55,18 @@ def make_job(
 
 
 def run(training: Training) -> list[Measurement]:
-    found = []
+    measurements = []
     while not training.finished:
-        found.append(training.advance())
-    return found
+        measurements.append(training.advance())
+    return measurements
 
 
-def repeatable(found: list[Measurement]) -> list[dict[str, float]]:
-    return [{name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC} for m in found]
+def repeatable(measurements: list[Measurement]) -> list[dict[str, float]]:
+    return [{name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC} for m in measurements]
 
 
-def seen_by(training: Training) -> Iterator[Batch]:
-    """The training batches of a run."""
+def training_batches(training: Training) -> Iterator[Batch]:
+    """Run the training, and yield its batches."""
     batches: list[Batch] = []
     model = training._state.learner.model
     with model.register_forward_pre_hook(lambda m, inputs: batches.append(inputs[0]) if m.training else None):
@@ -74,32 +74,32 @@ def seen_by(training: Training) -> Iterator[Batch]:
     return iter(batches)
 
 
-def check_interruptions(job: Job, folder: Path) -> list[Measurement]:
-    """Stopped after every report and continued by another process's objects: all numbers are the same."""
+def run_with_interruptions(job: Job, folder: Path) -> list[Measurement]:
+    """Stop after every report, resume in a new object, and check that all numbers stay the same."""
     undisturbed = Training(job)
     expected = run(undisturbed)
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     training = Training(job)
     while not training.finished:
-        found.append(training.advance())
-        saved = folder / str(found[-1].step)
+        measurements.append(training.advance())
+        saved = folder / str(measurements[-1].step)
         saved.mkdir()
         training.save(saved)
         training.close()
         training = Training(job)
         training.restore(saved)
-    assert repeatable(found) == repeatable(expected)
-    ours, theirs = (weights(t._state.learner.model) for t in (training, undisturbed))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    return found
+    assert repeatable(measurements) == repeatable(expected)
+    resumed_weights, expected_weights = (weights(t._state.learner.model) for t in (training, undisturbed))
+    assert all(torch.equal(resumed_weights[name], expected_weights[name]) for name in expected_weights)
+    return measurements
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_interrupted_at_every_report_ends_as_undisturbed(arm: str, job: Any, tmp_path: Path) -> None:
-    check_interruptions(job(ARMS[arm]), tmp_path)
+def test_training_interrupted_at_every_report_is_identical(arm: str, job: Any, tmp_path: Path) -> None:
+    run_with_interruptions(job(ARMS[arm]), tmp_path)
 
 
-def test_drawn_experts_that_write_are_continued_too(tmp_path: Path) -> None:
+def test_resumed_model_with_sampled_experts_and_decoder_is_identical(tmp_path: Path) -> None:
     mixture = {"experts": 3, "active": 2, "sampled": 1}
     model = {"name": "sut", "width": 8, "max_layers": 3, "feedforward": mixture | {"width": 6}}
     model["attention"] = mixture | {"heads": 1, "head_width": 4, "window": 2}
@@ -108,38 +108,38 @@ def test_drawn_experts_that_write_are_continued_too(tmp_path: Path) -> None:
         "model": model,
         "train": {"steps": 4, "batch_size": 6, "lr": 0.01, "report_every": 2, "decode_examples": 5},
     }
-    check_interruptions(Job(settings, 1, "confirm", ("near-iid",), tmp_path), tmp_path)
+    run_with_interruptions(Job(settings, 1, "confirm", ("near-iid",), tmp_path), tmp_path)
 
 
-def test_arms_of_one_seed_see_the_same_batches(job: Any) -> None:
-    runs = [list(seen_by(Training(job(model)))) for model in ARMS.values()]
+def test_arms_with_one_seed_get_the_same_batches(job: Any) -> None:
+    runs = [list(training_batches(Training(job(model)))) for model in ARMS.values()]
     assert [len(batches) for batches in runs] == [5] * len(ARMS)
-    for others in runs[1:]:
-        for ours, theirs in zip(runs[0], others, strict=True):
-            assert torch.equal(ours.tokens, theirs.tokens)
-            assert torch.equal(ours.labels, theirs.labels)
-    other_seed = next(seen_by(Training(job(seed=2))))
+    for other_batches in runs[1:]:
+        for batch, other_batch in zip(runs[0], other_batches, strict=True):
+            assert torch.equal(batch.tokens, other_batch.tokens)
+            assert torch.equal(batch.labels, other_batch.labels)
+    other_seed = next(training_batches(Training(job(seed=2))))
     assert not torch.equal(other_seed.labels, runs[0][0].labels)
 
 
-def test_batches_of_tokens_have_room_for_input_and_answer(tmp_path: Path) -> None:
-    """Answers are one longer than inputs: their end."""
+def test_batch_tokens_limit_inputs_and_answers(tmp_path: Path) -> None:
+    """Answers have an end token, so they are longer than inputs by one."""
     from tests.oracles.solvers.transduction_solver import SMALL
 
     train = {"steps": 1, "batch_tokens": 42, "order": "bucketed"}
-    one = Job({"task": SMALL, "model": GUT, "train": train}, seed=1, data_dir=tmp_path)
-    sources = Sources(one, train_config(train), torch.device("cpu"))
+    job_ = Job({"task": SMALL, "model": GUT, "train": train}, seed=1, data_dir=tmp_path)
+    sources = Sources(job_, train_config(train), torch.device("cpu"))
     batches = [sources.train_batch(step) for step in range(30)]
-    rooms = [batch.labels.numel() for batch in batches]
-    assert all(room <= 42 for room in rooms)
+    sizes = [batch.labels.numel() for batch in batches]
+    assert all(size <= 42 for size in sizes)
     assert all(batch.labels.shape[1] > batch.tokens.shape[1] for batch in batches)
     assert {len(batch.tokens) for batch in batches} >= {6, 7}
 
 
-def test_valid_examples_are_the_same_for_every_seed(job: Any) -> None:
+def test_validation_examples_are_the_same_for_every_seed(job: Any) -> None:
     def labels(seed: int, limit: int | None) -> list[list[int]]:
-        one = job(seed=seed, valid_examples=limit, eval_batch_size=7)
-        batches = Sources(one, train_config(one.settings["train"]), torch.device("cpu")).batches("valid")
+        job_ = job(seed=seed, valid_examples=limit, eval_batch_size=7)
+        batches = Sources(job_, train_config(job_.settings["train"]), torch.device("cpu")).batches("valid")
         rows = [row for batch in batches for row in zip(batch.tokens, batch.mask, batch.labels, strict=True)]
         return sorted([int(label), *tokens[mask].tolist()] for tokens, mask, label in rows)
 
@@ -149,9 +149,9 @@ def test_valid_examples_are_the_same_for_every_seed(job: Any) -> None:
     assert all(row in labels(1, None) for row in labels(1, 15))
 
 
-def test_digests_tell_which_examples_were_measured(job: Any, tmp_path: Path) -> None:
-    def digests(one: Job, *splits: str) -> dict[str, str]:
-        sources = Sources(one, train_config(one.settings["train"]), torch.device("cpu"))
+def test_digests_identify_the_evaluated_examples(job: Any, tmp_path: Path) -> None:
+    def digests(job_: Job, *splits: str) -> dict[str, str]:
+        sources = Sources(job_, train_config(job_.settings["train"]), torch.device("cpu"))
         for split in splits:
             next(sources.batches(split))
         return sources.digests
@@ -166,13 +166,15 @@ def test_digests_tell_which_examples_were_measured(job: Any, tmp_path: Path) -> 
     assert digest.endswith(' {"form": "next_token"}')
 
 
-def test_long_splits_are_measured_in_small_batches(job: Any) -> None:
-    one = job(eval_tokens=600)
-    batches = Sources(one, train_config(one.settings["train"]), torch.device("cpu")).batches("length-200-300")
+def test_eval_tokens_limit_the_batches_of_long_splits(job: Any) -> None:
+    job_ = job(eval_tokens=600)
+    batches = Sources(job_, train_config(job_.settings["train"]), torch.device("cpu")).batches(
+        "length-200-300"
+    )
     assert [batch.mask.shape[0] for batch in batches] == [2, 2, 1]
 
 
-def test_test_splits_are_not_even_made_before_the_last_step(tmp_path: Path) -> None:
+def test_test_splits_are_not_built_before_the_last_step(tmp_path: Path) -> None:
     training = Training(make_job(tmp_path))
     training.advance()
     training.advance()
@@ -182,30 +184,30 @@ def test_test_splits_are_not_even_made_before_the_last_step(tmp_path: Path) -> N
     assert {file.stem for file in tmp_path.rglob("*.arrow")} == names
 
 
-def test_posthoc_reads_a_checkpoint_under_other_settings(job: Any, tmp_path: Path) -> None:
+def test_re_evaluation_uses_a_checkpoint_under_other_settings(job: Any, tmp_path: Path) -> None:
     trained = Training(job(steps=3))
     confirmed = run(trained)[-1].metrics
     trained.save(tmp_path)
 
-    def again(**changed: Any) -> Mapping[str, float]:
+    def re_evaluate(**changed: Any) -> Mapping[str, float]:
         training = Training(job(GUT | changed, phase="posthoc", source=tmp_path, steps=3))
         measurement = training.advance()
         assert training.finished
         assert measurement.step == 3
         return measurement.metrics
 
-    same = again()
+    same = re_evaluate()
     assert all(same[name] == confirmed[name] for name in same if name.startswith(("near-iid/", "length-")))
-    eager = again(halt={"threshold": 0.01})
+    eager = re_evaluate(halt={"threshold": 0.01})
     assert eager["near-iid/depth"] < same["near-iid/depth"]
-    assert again(early_exit="none")["near-iid/saved"] == 0
-    assert again(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
+    assert re_evaluate(early_exit="none")["near-iid/saved"] == 0
+    assert re_evaluate(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
     with pytest.raises(CheckpointError, match="must hold exactly the weights of"):
-        again(gate=False)
+        re_evaluate(gate=False)
 
 
 @pytest.mark.slow
-def test_a_batch_is_learnt_by_heart() -> None:
+def test_model_fits_a_batch() -> None:
     shape = TaskShape("classify", vocabulary_size=9, num_classes=4, pad_id=8, length_max=6)
     model = build_model(GUT | {"width": 16, "dropout": 0.0}, shape, seed=3)
     learner = Learner(model, train_config({"steps": 150, "lr": 0.01, "weight_decay": 0.0}), seed=3)
@@ -216,7 +218,7 @@ def test_a_batch_is_learnt_by_heart() -> None:
     assert int(results[-1].hits) == 12
 
 
-def test_bf16_trains_and_resumes_on_the_cpu(job: Any, tmp_path: Path) -> None:
+def test_bf16_training_resumes_on_the_cpu(job: Any, tmp_path: Path) -> None:
     expected = run(Training(job(precision="bf16")))
     before = Training(job(precision="bf16"))
     before.advance()
@@ -230,7 +232,7 @@ def test_bf16_trains_and_resumes_on_the_cpu(job: Any, tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_cuda_trains_saves_and_resumes(precision: str, job: Any, tmp_path: Path) -> None:
+def test_cuda_training_saves_and_resumes(precision: str, job: Any, tmp_path: Path) -> None:
     before = Training(job(precision=precision))
     assert before._state.learner.device.type == "cuda"
     before.advance()

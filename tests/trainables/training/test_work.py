@@ -1,4 +1,4 @@
-"""FLOPs of training and of evaluating samples agree with the formulas of plans."""
+"""FLOPs of training and evaluation agree with the formulas of plans."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ GUTLB = {"name": "gutlb", "width": 16, "heads": 2, "max_layers": 3}
 
 def system_of(model: dict) -> System:
     task = {"name": "listops", "train_length_max": 40}
-    found = checked({"model": model, "task": task, "train": {"steps": 3, "batch_size": 5}})
-    assert isinstance(found, System), found
-    return found
+    system = checked({"model": model, "task": task, "train": {"steps": 3, "batch_size": 5}})
+    assert isinstance(system, System), system
+    return system
 
 
 @pytest.mark.parametrize("model", [UNIVERSAL, GUTLB])
-def test_a_step_costs_what_the_plan_says(model):
+def test_flops_of_a_step_equal_the_estimate_of_the_plan(model):
     system = system_of(model)
     raw = {"name": "x", "question": "?", "baseline": {"task": dict(system.settings["task"]), "model": model}}
     raw["baseline"]["train"] = {"steps": 3, "batch_size": 5}
@@ -39,12 +39,12 @@ def test_a_step_costs_what_the_plan_says(model):
 
 
 @pytest.mark.parametrize("model", [UNIVERSAL, GUTLB])
-def test_samples_cost_the_layers_that_were_run_on_their_own_lengths(model):
+def test_flops_of_samples_depend_on_lengths_and_computed_layers(model):
     system = system_of(model)
     work = Work(system.model, system.shape, system.train)
-    most = depth_range(system.model, 40)[1]
-    all_layers = [flops(system.model, system.shape, length, most) for length in (7, 40)]
+    max_layers = depth_range(system.model, 40)[1]
+    all_layers = [flops(system.model, system.shape, length, max_layers) for length in (7, 40)]
     assert work.samples(np.array([7, 40]), np.ones(2)) == pytest.approx(np.mean(all_layers))
-    one = flops(system.model, system.shape, 40, 1)
-    assert work.samples(np.array([40]), np.array([1 / most])) == pytest.approx(one)
-    assert work.step == BACKWARD * 5 * flops(system.model, system.shape, system.shape.length_max, most)
+    one_layer = flops(system.model, system.shape, 40, 1)
+    assert work.samples(np.array([40]), np.array([1 / max_layers])) == pytest.approx(one_layer)
+    assert work.step == BACKWARD * 5 * flops(system.model, system.shape, system.shape.length_max, max_layers)

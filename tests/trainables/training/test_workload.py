@@ -1,4 +1,4 @@
-"""The loop between reports: what is measured when, and that stopping and going on changes nothing."""
+"""Training between reports: metrics of each report, and resuming without any difference."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,8 +50,8 @@ def assert_same_weights(one: Training, two: Training) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_every_measurement_carries_every_quantity() -> None:
-    found = run(Training(job()))
+def test_every_measurement_has_all_metrics() -> None:
+    measurements = run(Training(job()))
     quantities = {
         "accuracy",
         "loss",
@@ -68,11 +68,15 @@ def test_every_measurement_carries_every_quantity() -> None:
     train = {"loss", "accuracy", "ponder", "grad_norm", "lr", "tokens_per_s", "flops", "seconds_per_epoch"}
     always = {f"valid/{q}" for q in quantities} | {f"train/{q}" for q in train} | {"model/parameters"}
     tests = {f"{split}/{q}" for split in ("far", "farther") for q in quantities}
-    assert [set(m.metrics) for m in found] == [always, always, always | tests | {"model/selected_step"}]
-    assert found[0].metrics["model/parameters"] == 8 * 4 + 4 * 3 + 4
+    assert [set(m.metrics) for m in measurements] == [
+        always,
+        always,
+        always | tests | {"model/selected_step"},
+    ]
+    assert measurements[0].metrics["model/parameters"] == 8 * 4 + 4 * 3 + 4
 
 
-def test_test_splits_are_opened_after_the_last_step_only() -> None:
+def test_test_splits_are_opened_only_after_the_last_step() -> None:
     training = Training(job())
     training.advance()
     training.advance()
@@ -81,7 +85,7 @@ def test_test_splits_are_opened_after_the_last_step_only() -> None:
     assert FakeSources.opened[-3:] == ["valid", "far", "farther"]
 
 
-def test_confirm_trials_end_with_the_digests_of_the_splits_that_they_measured() -> None:
+def test_confirm_trials_report_the_digests_of_their_splits() -> None:
     *before, last = run(Training(job()))
     assert not any(each.attributes for each in before)
     assert last.attributes == {
@@ -90,7 +94,7 @@ def test_confirm_trials_end_with_the_digests_of_the_splits_that_they_measured() 
     assert not any(each.attributes for each in run(Training(job("search"))))
 
 
-def test_a_search_never_opens_a_test_split() -> None:
+def test_search_trial_never_opens_a_test_split() -> None:
     searching = Training(replace(job(), phase="search"))
     assert all("far/loss" not in m.metrics for m in run(searching))
     assert set(FakeSources.opened) == {"train", "valid"}
@@ -98,13 +102,11 @@ def test_a_search_never_opens_a_test_split() -> None:
 
 @pytest.mark.parametrize("select", ["best", "last"])
 @pytest.mark.parametrize("reports", [0, 1, 2, 3])
-def test_going_on_from_any_report_is_as_if_nothing_happened(
-    tmp_path: Path, reports: int, select: str
-) -> None:
+def test_training_resumed_at_any_report_is_identical(tmp_path: Path, reports: int, select: str) -> None:
     undisturbed = Training(job(select=select))
     expected = run(undisturbed)
     before = Training(job(select=select))
-    found = [before.advance() for _ in range(reports)]
+    measurements = [before.advance() for _ in range(reports)]
     before.save(tmp_path)
     before.close()
 
@@ -112,21 +114,21 @@ def test_going_on_from_any_report_is_as_if_nothing_happened(
     after = Training(job(select=select))
     after.restore(tmp_path)
     assert after.finished == (reports == 3)
-    found += run(after)
-    assert list(map(repeatable, found)) == list(map(repeatable, expected))
-    assert [m.step for m in found] == [m.step for m in expected]
+    measurements += run(after)
+    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    assert [m.step for m in measurements] == [m.step for m in expected]
     assert_same_weights(undisturbed, after)
 
 
-def test_the_rate_is_halved_where_validations_get_no_better_and_stays_so(tmp_path: Path) -> None:
-    def stuck() -> Training:
+def test_learning_rate_is_halved_without_improvement_and_after_resuming(tmp_path: Path) -> None:
+    def stuck_training() -> Training:
         return Training(job(lr=1e-30, halve_after=1, steps=12, report_every=2))
 
     def rates(training: Training) -> list[float]:
         return [m.metrics["train/lr"] / 1e-30 for m in run(training)]
 
-    assert rates(stuck()) == pytest.approx([1, 1, 1, 0.5, 0.5, 0.25])
-    before, after = stuck(), stuck()
+    assert rates(stuck_training()) == pytest.approx([1, 1, 1, 0.5, 0.5, 0.25])
+    before, after = stuck_training(), stuck_training()
     for _ in range(4):
         before.advance()
     before.save(tmp_path)
@@ -134,13 +136,13 @@ def test_the_rate_is_halved_where_validations_get_no_better_and_stays_so(tmp_pat
     assert rates(after) == pytest.approx([0.5, 0.25])
 
 
-def test_the_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
+def test_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
     training = Training(job(seed=6, lr=0.5, steps=8, report_every=1))
-    found = run(training)
-    accuracies = [m.metrics["valid/accuracy"] for m in found]
+    measurements = run(training)
+    accuracies = [m.metrics["valid/accuracy"] for m in measurements]
     best = accuracies.index(max(accuracies))
     assert best < 7, "the test needs a run whose last weights are not its best"
-    assert found[-1].metrics["model/selected_step"] == best + 1
+    assert measurements[-1].metrics["model/selected_step"] == best + 1
 
     stopped = Training(job(seed=6, lr=0.5, steps=8, report_every=1))
     for _ in range(best + 1):
@@ -151,28 +153,30 @@ def test_the_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in selected.weights.items())
 
 
-def test_reading_tests_with_the_best_weights_leaves_the_last_ones_in_place() -> None:
+def test_evaluation_of_the_best_weights_restores_the_last_ones() -> None:
     best, last = (Training(job(seed=6, lr=0.5, steps=8, report_every=1, select=s)) for s in ("best", "last"))
     tests = [run(training)[-1].metrics["far/loss"] for training in (best, last)]
     assert tests[0] != tests[1]
     assert_same_weights(best, last)
 
 
-def test_patience_ends_a_training_that_no_longer_gets_better() -> None:
+def test_patience_ends_a_training_without_improvement() -> None:
     training = Training(job(lr=1e-9, steps=50, report_every=2, patience=2))
-    found = run(training)
-    # The first validation is the best; two more are let pass, the third ends it.
-    assert [m.step for m in found] == [2, 4, 6, 8]
-    assert found[-1].metrics["model/selected_step"] == 2
-    assert "far/accuracy" in found[-1].metrics
+    measurements = run(training)
+    # The first validation is the best; two worse ones pass, and the third ends the training.
+    assert [m.step for m in measurements] == [2, 4, 6, 8]
+    assert measurements[-1].metrics["model/selected_step"] == 2
+    assert "far/accuracy" in measurements[-1].metrics
 
 
-def test_posthoc_reads_the_selected_weights_again(tmp_path: Path) -> None:
+def test_re_evaluation_uses_the_selected_weights(tmp_path: Path) -> None:
     trained = Training(job(lr=0.5, steps=8, report_every=1))
     confirmed = run(trained)[-1].metrics
     trained.save(tmp_path)
-    again = job("posthoc", seed=77, lr=0.5, steps=8, report_every=1, eval_batch_size=3)
-    training = Training(Job(again.settings, again.seed, "posthoc", again.splits, source=tmp_path))
+    posthoc_job = job("posthoc", seed=77, lr=0.5, steps=8, report_every=1, eval_batch_size=3)
+    training = Training(
+        Job(posthoc_job.settings, posthoc_job.seed, "posthoc", posthoc_job.splits, source=tmp_path)
+    )
     assert not training.finished
     measurement = training.advance()
     assert training.finished
@@ -185,7 +189,7 @@ def test_posthoc_reads_the_selected_weights_again(tmp_path: Path) -> None:
     assert not any(name.startswith("train/") for name in measurement.metrics)
 
 
-def test_a_posthoc_source_must_be_there_finished_and_fit(tmp_path: Path) -> None:
+def test_re_evaluation_requires_a_finished_and_fitting_checkpoint(tmp_path: Path) -> None:
     posthoc = job("posthoc")
     with pytest.raises(ValueError, match="a posthoc job"):
         Training(posthoc)
@@ -204,7 +208,7 @@ def test_a_posthoc_source_must_be_there_finished_and_fit(tmp_path: Path) -> None
         Training(Job(wide.settings, 1, "posthoc", wide.splits, source=tmp_path))
 
 
-def test_other_settings_do_not_continue_a_checkpoint(tmp_path: Path) -> None:
+def test_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     Training(job()).save(tmp_path)
     with pytest.raises(
         CheckpointError,
@@ -213,7 +217,7 @@ def test_other_settings_do_not_continue_a_checkpoint(tmp_path: Path) -> None:
         Training(job(seed=2, lr=0.1)).restore(tmp_path)
 
 
-def test_checkpoints_of_another_format_or_shape_are_refused(tmp_path: Path) -> None:
+def test_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     training = Training(job())
     training.save(tmp_path)
     state = tmp_path / "state.json"
@@ -226,14 +230,14 @@ def test_checkpoints_of_another_format_or_shape_are_refused(tmp_path: Path) -> N
         training.restore(tmp_path)
 
 
-def test_a_divergence_names_its_step() -> None:
+def test_divergence_names_its_step() -> None:
     training = Training(job(lr=1e30, clip=None, steps=20, report_every=20))
     with pytest.raises(Diverged, match="must stay finite") as caught:
         run(training)
     assert 1 < caught.value.step < 20
 
 
-def test_a_split_that_is_not_finite_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonfinite_evaluation_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "evaluate", lambda *_: {"loss": float("inf"), "accuracy": 0.0})
     with pytest.raises(Diverged) as caught:
         Training(job()).advance()

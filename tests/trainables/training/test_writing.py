@@ -1,4 +1,4 @@
-"""What is measured of written answers: by hand, and by a task's own score."""
+"""Metrics of decoded answers equal values computed by hand and by a task's `score`."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -27,9 +27,9 @@ MODEL = {"name": "transformer", "width": 8, "heads": 2, "layers": 1}
 UNIVERSAL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
 
 
-def test_scores_by_hand() -> None:
-    found = scores(TASK, [[1], [2, 3], [], [4]], [[1], [2], [], [1]])
-    assert found == {"exact_match": 0.5, "exact_match_floor": 0.5, "answer_length": 1.0}
+def test_scores_equal_hand_computed_values() -> None:
+    metrics = scores(TASK, [[1], [2, 3], [], [4]], [[1], [2], [], [1]])
+    assert metrics == {"exact_match": 0.5, "exact_match_floor": 0.5, "answer_length": 1.0}
 
 
 def score(config: Settings, hypotheses: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
@@ -38,32 +38,32 @@ def score(config: Settings, hypotheses: Sequence[Any], references: Sequence[Any]
 
 
 @pytest.fixture
-def scoring(monkeypatch: pytest.MonkeyPatch) -> None:
+def scoring_task(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("scoring")
     module.__dict__.update(vars(task_catalog.task_module("logical_inference")) | {"score": score})
     monkeypatch.setattr(writing, "task_module", lambda _: module)
 
 
-@pytest.mark.usefixtures("scoring")
-def test_a_task_adds_scores_of_its_own() -> None:
+@pytest.mark.usefixtures("scoring_task")
+def test_task_can_add_scores() -> None:
     assert scores(TASK, [[1], [2, 3]], [[1], [2]])["longer"] == 1.0
 
 
-def test_greedy_answers_are_right_where_all_tokens_were_under_teacher_forcing() -> None:
+def test_greedy_accuracy_equals_accuracy_under_teacher_forcing() -> None:
     learner = Learner(build_model(MODEL, SHAPE, seed=1), train_config({"steps": 1}), seed=1)
     batches = [synthetic_batch(SHAPE, 6, 9, seed=0), synthetic_batch(SHAPE, 3, 4, seed=1)]
-    # Taught nothing, it is right by chance alone: ask for what it says.
+    # The untrained model gets a bias toward its labels, so that some answers are right.
     batches[0].labels[:, 0] = 6
     batches[0].labels[:, 1:] = NOT_ASKED
     learner.model.readout.outer.bias.data[6] = 9.0
-    found = measure_writing(learner, batches, TASK)
-    assert found["exact_match"] == evaluate(learner, batches)["accuracy_whole"] == pytest.approx(6 / 9)
+    metrics = measure_writing(learner, batches, TASK)
+    assert metrics["exact_match"] == evaluate(learner, batches)["accuracy_whole"] == pytest.approx(6 / 9)
     assert learner.model.training
 
 
-@pytest.mark.usefixtures("scoring")
+@pytest.mark.usefixtures("scoring_task")
 @pytest.mark.parametrize("model", [MODEL, UNIVERSAL], ids=["transformer", "universal"])
-def test_the_planner_knows_the_metrics_and_proves_the_system(model: dict[str, Any]) -> None:
+def test_planner_knows_the_metrics_and_checks_the_model(model: dict[str, Any]) -> None:
     system = checked({"task": RAW, "model": model, "train": {"steps": 1}})
     assert isinstance(system, System)
     known = Probe().metrics(system)

@@ -17,7 +17,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_arm, make_plan
-from tests.support.sweeps.finished import tested as with_test_metrics
+from tests.support.sweeps.finished import with_test_scores as with_test_metrics
 from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
 from tests.support.sweeps.launched import launched
 

@@ -17,7 +17,7 @@ from orchestrator.cli.commands.ui import ended_by_signals, ui
 from orchestrator.errors import InputError
 from orchestrator.plan.serialise import to_json
 from orchestrator.tracking.mlflow import server
-from tests.support.mlflow.mlflow_answers import Answers, answering, with_arms
+from tests.support.mlflow.mlflow_answers import MlflowServer, answering, with_arms
 from tests.support.specs.plans import make_plan
 
 
@@ -164,7 +164,7 @@ def test_browser_reads_the_address_from_a_private_file(runs: Path, monkeypatch: 
 class SignallingServer:
     """A server that a signal reaches during its wait."""
 
-    def __init__(self, mlflow: Answers, number: signal.Signals) -> None:
+    def __init__(self, mlflow: MlflowServer, number: signal.Signals) -> None:
         self.url = mlflow.url
         self._number = number
 

@@ -6,7 +6,7 @@ from orchestrator import read
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from tests.support.processes.commands import tree
-from tests.support.training_code.own_code import BONUS, forgotten, interrupted_in_the_first_trial
+from tests.support.training_code.own_code import BONUS, forgotten, interrupt_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -91,7 +91,7 @@ def scoring_file(request, code):
 
 
 def test_resume_and_continue_refuse_changed_code(scoring_file, run_fresh, monkeypatch):
-    with interrupted_in_the_first_trial(monkeypatch):
+    with interrupt_first_trial(monkeypatch):
         assert run_fresh("launch", "changing.yaml", *INLINE).code == 130
     scoring_file.write_text(scoring_file.read_text().replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):

@@ -9,7 +9,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
-from tests.support.processes.forks import module
+from tests.support.processes.forks import run_module
 from tests.support.processes.logs import content
 from tests.support.sweeps.inline_sweep import plan
 
@@ -17,7 +17,7 @@ MOMENTS = random.Random(20).choices(range(1, 9), k=12)
 
 
 def run_session(root, *changes):
-    process = module("tests.support.sweeps.inline_sweep", root, *changes)
+    process = run_module("tests.support.sweeps.inline_sweep", root, *changes)
     process.communicate()
     code = process.returncode
     assert code in {0, -signal.SIGKILL}

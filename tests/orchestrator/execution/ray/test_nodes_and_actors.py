@@ -15,7 +15,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.ray.connection import private_ray
-from tests.support.ray.ray_workloads import TELLING
+from tests.support.ray.ray_workloads import PROCESS_FACTS
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.workloads import PATH
 
@@ -46,7 +46,7 @@ def worker_facts(ray_folder, tmp_path, workload, resources):
 
 @pytest.mark.slow
 def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_folder, tmp_path):
-    facts = worker_facts(ray_folder, tmp_path, TELLING, Resources(cpus=2))
+    facts = worker_facts(ray_folder, tmp_path, PROCESS_FACTS, Resources(cpus=2))
     assert len({fact["worker/pid"] for fact in facts}) == TRIALS
     assert len({fact["worker/server"] for fact in facts}) == 1
     assert {fact["worker/threads"] for fact in facts} == {2.0}
@@ -56,7 +56,7 @@ def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_fol
 
 @pytest.mark.slow
 def test_trial_without_gpus_sees_no_device_and_uses_one_thread(ray_folder, tmp_path):
-    facts = worker_facts(ray_folder, tmp_path, TELLING, Resources(cpus=0.5))
+    facts = worker_facts(ray_folder, tmp_path, PROCESS_FACTS, Resources(cpus=0.5))
     assert {fact["worker/devices"] for fact in facts} == {0.0}
     assert {fact["worker/threads"] for fact in facts} == {1.0}
     assert all(fact["worker/file_of_launch_folder"] for fact in facts)
@@ -116,7 +116,7 @@ def test_trial_moves_from_a_node_without_the_folder(ray_folder, tmp_path, monkey
     monkeypatch.setattr(Session, "reassign", record_reassigned)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
-    encoder = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    encoder = JobEncoder(PROCESS_FACTS, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
     run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert reassigned
     assert [event.payload["kind"] for event in log.of(EventKind.ENDED)] == ["finished"] * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.execution.ray.sent_code import code_to_send, runtime_environment
-from tests.support.training_code.own_code import importable
+from tests.support.training_code.own_code import importable_files
 from trainables.custom.source_files import source_files
 
 FILES = {
@@ -26,7 +26,7 @@ EXPECTED = ["travels_apart/deep", "travels_apart/other.py", "travels_far", "trav
 
 @pytest.fixture
 def folder(tmp_path):
-    with importable(tmp_path, FILES):
+    with importable_files(tmp_path, FILES):
         yield tmp_path
 
 

@@ -17,13 +17,13 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json, read_plan
 from tests.support.processes.commands import PATIENCE_S
-from tests.support.sweeps.killed_extensions import ADDED, NEW, OLD
+from tests.support.sweeps.killed_extensions import EXTENSION, NEW_PLAN, OLD_PLAN
 
 
 @pytest.fixture
 def folder(tmp_path):
-    sweep_folder = SweepFolder(tmp_path / OLD.name)
-    publish(OLD, sweep_folder, "old: 1\n", {}, Setup(tmp_path))
+    sweep_folder = SweepFolder(tmp_path / OLD_PLAN.name)
+    publish(OLD_PLAN, sweep_folder, "old: 1\n", {}, Setup(tmp_path))
     return sweep_folder
 
 
@@ -41,25 +41,53 @@ def test_killed_extension_leaves_the_old_plan_or_the_new_one(tmp_path):
 
 
 def test_every_edition_is_retained(folder):
-    commit_extension(folder, NEW, "new: 1\n", {"commit": "c0ffee"})
-    newest_plan = replace(NEW, extended=(ADDED, ADDED))
+    commit_extension(folder, NEW_PLAN, "new: 1\n", {"commit": "c0ffee"})
+    newest_plan = replace(NEW_PLAN, extended=(EXTENSION, EXTENSION))
     commit_extension(folder, newest_plan, "newer: 1\n", {})
     assert read_plan(folder) == newest_plan
     assert [edition.name for edition in editions(folder)] == ["0", "1", "2"]
     specs = [(edition / "spec.yaml").read_text() for edition in editions(folder)]
     assert specs == ["old: 1\n", "new: 1\n", "newer: 1\n"]
     assert [from_json((edition / "plan.json").read_bytes()) for edition in editions(folder)] == [
-        OLD,
-        NEW,
+<<<<<<< ours
+
+        OLD
+||||||| base
+OLD
+=======
+
+        OLD_PLAN
+>>>>>>> theirs
+,
+<<<<<<< ours
+
+        NEW
+||||||| base
+ NEW
+=======
+
+        NEW_PLAN
+>>>>>>> theirs
+,
+<<<<<<< ours
+
         newest_plan,
-    ]
+    
+||||||| base
+ newer
+=======
+
+        newer,
+    
+>>>>>>> theirs
+]
     assert json.loads((editions(folder)[1] / "provenance.json").read_text()) == {"commit": "c0ffee"}
 
 
 def test_damaged_plan_is_read_from_its_edition(folder):
-    commit_extension(folder, NEW, "new: 1\n", {})
+    commit_extension(folder, NEW_PLAN, "new: 1\n", {})
     folder.plan.write_text("damaged")
-    assert read_plan(folder) == NEW
+    assert read_plan(folder) == NEW_PLAN
     (editions(folder)[1] / "plan.json").write_text("damaged")
     with pytest.raises(StoreError, match=r"plan.json must be as it was written, and was changed or damaged"):
         read_plan(folder)
@@ -71,8 +99,8 @@ def test_folder_that_is_not_writable_stays_unchanged(folder, monkeypatch):
 
     monkeypatch.setattr("orchestrator.execution.sweep.extend_folder.write_atomically", fail_with_full_disk)
     with pytest.raises(StoreError, match="must be writable to be extended"):
-        commit_extension(folder, NEW, "new: 1\n", {})
-    assert read_plan(folder) == OLD
+        commit_extension(folder, NEW_PLAN, "new: 1\n", {})
+    assert read_plan(folder) == OLD_PLAN
 
 
 def test_unfinished_files_of_killed_sessions_are_deleted(folder):
@@ -80,18 +108,22 @@ def test_unfinished_files_of_killed_sessions_are_deleted(folder):
     edition.mkdir(parents=True)
     for file in (folder.root / "data.json", folder.spec, folder.plan, edition / "plan.json"):
         file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
-    commit_extension(folder, NEW, "new: 1\n", {})
+    commit_extension(folder, NEW_PLAN, "new: 1\n", {})
     assert not list(edition.glob(".*"))
-    opening = open_sweep(NEW, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
+    opening = open_sweep(
+        NEW_PLAN, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners()
+    )
     with opening:
         assert not list(folder.root.rglob("*.tmp"))
 
 
 def test_session_with_a_plan_from_before_the_extension_runs_nothing(folder):
-    commit_extension(folder, NEW, "new: 1\n", {})
-    opening = open_sweep(OLD, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners())
+    commit_extension(folder, NEW_PLAN, "new: 1\n", {})
+    opening = open_sweep(
+        OLD_PLAN, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners()
+    )
     with pytest.raises(StoreError, match="synthetic was extended meanwhile; nothing was run"), opening:
         pass
-    with Ledger.open(folder.ledger_url, OLD.name) as ledger:
+    with Ledger.open(folder.ledger_url, OLD_PLAN.name) as ledger:
         assert ledger.empty
         assert not ledger.held()

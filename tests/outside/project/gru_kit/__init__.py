@@ -1,1 +1,1 @@
-"""A model, a task and a search space of somebody else."""
+"""A model, a task and a search space of an external package."""

@@ -1,4 +1,4 @@
-"""Which of two tokens stands more often in a sequence of odd length."""
+"""Find the more frequent of two tokens in a sequence of odd length."""
 
 from itertools import product
 
@@ -13,31 +13,31 @@ from trainables.types import TaskShape
 VERSION = 1
 LENGTHS = (5, 7, 9)
 SHARES = {"train": 8, "valid": 1, "test": 1}
-"""Tenths of all sequences."""
+"""Tenths of all sequences, by split."""
 PAD = 2
 
 
 class Config(Settings):
-    """How the sequences are divided."""
+    """Settings of the splits."""
 
     data_seed: int = 0
-    """Another seed, another division."""
+    """Seed of the random order of sequences."""
 
 
 def shape(config):
-    """Two classes over two tokens and padding."""
+    """Return the shape: two classes over two tokens and padding."""
     return TaskShape("classify", vocabulary_size=3, num_classes=2, pad_id=PAD, length_max=max(LENGTHS))
 
 
 def splits(config):
-    """train, valid, test: parts of one random order."""
+    """Return train, valid and test, which are parts of one random order."""
     return tuple(
         SplitInfo(role, role, min(LENGTHS), max(LENGTHS), len(_chosen(config, role))) for role in SHARES
     )
 
 
 def build(config, split):
-    """Columns `tokens` (uint8) and `label`."""
+    """Return a table with the columns `tokens` (uint8) and `label`."""
     chosen = _chosen(config, split)
     tokens = pa.array(chosen, type=pa.large_list(pa.uint8()))
     labels = [int(2 * sum(sequence) > len(sequence)) for sequence in chosen]
@@ -45,7 +45,7 @@ def build(config, split):
 
 
 def decode(tokens):
-    """E.g. `abba`."""
+    """Return the text of tokens, e.g. `abba`."""
     return "".join("ab"[token] for token in tokens)
 
 

@@ -1,4 +1,4 @@
-"""What haltsweep promises of models and tasks, kept by ours: a line each."""
+"""Contracts of haltsweep for the model and the task of this package."""
 
 from trainables.testing import model_contract, task_contract
 

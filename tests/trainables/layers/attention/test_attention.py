@@ -1,4 +1,4 @@
-"""The attention seam: every kernel equals the explicit product; a missing one says what to install."""
+"""Every attention kernel equals the explicit product, and a missing kernel's error names the package."""
 
 import re
 import sys
@@ -30,8 +30,8 @@ WIDTH = 8
 ROOT = WIDTH**0.5
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **how: Any) -> Tensor:
-    return attend_packed(q, KeysValues(k, v, keys), queries, **how)
+def attend_tokens(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **options: Any) -> Tensor:
+    return attend_packed(q, KeysValues(k, v, keys), queries, **options)
 
 
 def attend(
@@ -40,15 +40,15 @@ def attend(
     v: Tensor,
     key_mask: Tensor | None = None,
     query_mask: Tensor | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Tensor:
-    """Of padded rows."""
+    """Attend within padded rows."""
     queries, keys = (
         packing_of(torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask)
         for x, mask in ((q, query_mask), (k, key_mask))
     )
-    found = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, **how)
-    return queries.pad(found)
+    outputs = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, **options)
+    return queries.pad(outputs)
 
 
 def tensors(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +63,7 @@ def packings() -> tuple[Packing, Packing]:
 
 
 def by_loops(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    """softmax(q k / sqrt(E)) v for each real query, row after row."""
+    """Compute softmax(q k / sqrt(E)) v for each real query, row after row."""
     out = []
     for row, (queries, keys) in enumerate(zip(QUERIES, KEYS, strict=True)):
         for t in range(queries):
@@ -76,76 +76,78 @@ def by_loops(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "math"])
-def test_kernels_equal_the_explicit_sum_with_gradients(backend: Backend) -> None:
+def test_kernel_equals_the_explicit_sum_with_gradients(backend: Backend) -> None:
     inputs = tensors()
     queries, keys = packings()
     out = queries.unpad(attend(*inputs, keys.mask, queries.mask, backend=backend))
     expected = torch.stack(by_loops(*inputs))
     torch.testing.assert_close(out, expected)
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    ours = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
-    theirs = torch.autograd.grad((expected * weight).sum(), inputs)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
+    grads = torch.autograd.grad((out * weight).sum(), inputs, retain_graph=True)
+    expected_grads = torch.autograd.grad((expected * weight).sum(), inputs)
+    for grad, expected_grad in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(grad, expected_grad)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "math"])
-def test_packed_equals_padded(backend: Backend) -> None:
+def test_packed_attention_equals_padded_attention(backend: Backend) -> None:
     q, k, v = tensors()
     queries, keys = packings()
-    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    packed = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
     torch.testing.assert_close(packed, queries.unpad(attend(q, k, v, keys.mask, backend=backend)))
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "math"])
-def test_reach_ends_the_sight_of_each_query(backend: Backend) -> None:
-    """Queries are some tokens of their rows: two of the first row's, one of each of the others'."""
+def test_query_attends_only_to_keys_within_its_reach(backend: Backend) -> None:
+    """Queries are some tokens of their rows: two of the first row, one of each other row."""
     q, k, v = tensors()
     keys = Packing.of_lengths(torch.tensor(KEYS), 5)
     queries = Packing(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 1, 1]), 2)
     packed = q.flatten(0, 1)[:4]
     reach = torch.tensor([2, 3, 1, 5])
-    out = attended(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
-    for number, (row, seen) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
+    out = attend_tokens(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
+    for number, (row, num_keys) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
         for head in range(2):
-            logits = k[row, :seen, head] @ packed[number, head] / ROOT
-            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
+            logits = k[row, :num_keys, head] @ packed[number, head] / ROOT
+            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :num_keys, head])
     (grad,) = torch.autograd.grad(out.sum(), k)
     assert grad.isfinite().all()
 
 
-def varlen(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Tensor:
-    """What flash-attn's kernel computes, from its documented arguments."""
-    starts_q, starts_k = named["cu_seqlens_q"].tolist(), named["cu_seqlens_k"].tolist()
-    assert named["cu_seqlens_q"].dtype == torch.int32
+def varlen(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> Tensor:
+    """Compute what flash-attn's kernel computes, from its documented arguments."""
+    starts_q, starts_k = keywords["cu_seqlens_q"].tolist(), keywords["cu_seqlens_k"].tolist()
+    assert keywords["cu_seqlens_q"].dtype == torch.int32
     out = []
     for row in range(len(starts_q) - 1):
-        one_q = q[starts_q[row] : starts_q[row + 1]]
-        one_k, one_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
-        assert one_q.shape[0] <= named["max_seqlen_q"]
-        assert one_k.shape[0] <= named["max_seqlen_k"]
-        logits = torch.einsum("qhe,khe->hqk", one_q, one_k) / q.shape[-1] ** 0.5
-        if named["causal"]:
+        row_q = q[starts_q[row] : starts_q[row + 1]]
+        row_k, row_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
+        assert row_q.shape[0] <= keywords["max_seqlen_q"]
+        assert row_k.shape[0] <= keywords["max_seqlen_k"]
+        logits = torch.einsum("qhe,khe->hqk", row_q, row_k) / q.shape[-1] ** 0.5
+        if keywords["causal"]:
             logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
-        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), one_v))
+        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), row_v))
     return torch.cat(out)
 
 
-def cute(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
-    """What the kernel of `flash_attn.cute` takes and gives: no dropout, and sums beside the outputs."""
-    assert "dropout_p" not in named
-    return varlen(q, k, v, **named), q[..., 0]
+def cute(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> tuple[Tensor, Tensor]:
+    """Compute like the kernel of `flash_attn.cute`, which has no dropout and also returns sums."""
+    assert "dropout_p" not in keywords
+    return varlen(q, k, v, **keywords), q[..., 0]
 
 
 def pretend_flash(
-    monkeypatch: pytest.MonkeyPatch, capability: int | None = None, *, newer: bool = False
+    monkeypatch: pytest.MonkeyPatch, capability: int | None = None, *, is_newer: bool = False
 ) -> None:
-    """As if tensors were on a GPU of that major compute capability, with flash-attn alone installed. The
-    newer package has nothing at the top of `flash_attn`."""
+    """Pretend that tensors are on a GPU with this major compute capability, and that flash-attn is installed.
+
+    The newer package has no function at the top of `flash_attn`.
+    """
     top, below = ModuleType("flash_attn"), ModuleType("flash_attn.cute")
     for module in (top, below):
         module.__spec__ = ModuleSpec(module.__name__, None)
-    if newer:
+    if is_newer:
         below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
     else:
         top.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
@@ -157,7 +159,7 @@ def pretend_flash(
     monkeypatch.setattr(attention, "_capability", lambda device: capability)
 
 
-def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_is_not_chosen_for_causal_rows_with_halted_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_flash(monkeypatch)
     q = tensors()[0]
     assert choose("auto", q, dropping=False) == "flash"
@@ -167,22 +169,26 @@ def test_flash_is_not_asked_to_leave_out_tokens_under_a_causal_mask(monkeypatch:
 
 
 @pytest.mark.parametrize("backend", ["math", "sdpa"])
-def test_what_is_added_to_logits_is_added_by_every_kernel(backend: Backend) -> None:
+def test_every_kernel_adds_the_bias_to_logits(backend: Backend) -> None:
     q, k, v = tensors()
     lengths = torch.tensor([2, 1, 3])
     packing, keys = Packing.of_lengths(lengths, 3), Packing.of_lengths(torch.tensor([4, 1, 5]), 5)
     bias = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(4), dtype=q.dtype)
-    # An offset of its own for every key.
-    added = OffsetBias(bias, torch.arange(5).expand(3, 3, 5))
-    out = attended(packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=added, backend=backend)
+    # Every key has a different offset.
+    offset_bias = OffsetBias(bias, torch.arange(5).expand(3, 3, 5))
+    out = attend_tokens(
+        packing.unpad(q), keys.unpad(k), keys.unpad(v), packing, keys, bias=offset_bias, backend=backend
+    )
     for number, (row, column) in enumerate(zip(packing.row.tolist(), packing.column.tolist(), strict=True)):
-        seen = int(keys.counts[row])
+        num_keys = int(keys.counts[row])
         for head in range(2):
-            logits = k[row, :seen, head] @ q[row, column, head] / ROOT + bias[row, head, column, :seen]
-            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :seen, head])
+            logits = (
+                k[row, :num_keys, head] @ q[row, column, head] / ROOT + bias[row, head, column, :num_keys]
+            )
+            torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :num_keys, head])
 
 
-def test_flash_is_not_asked_to_add_to_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flash_is_not_chosen_with_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_flash(monkeypatch)
     q = tensors()[0]
     assert choose("auto", q, dropping=False, biased=True) == "math"
@@ -196,7 +202,7 @@ def drop(rate: float = 0.5) -> WeightDropout:
     return WeightDropout(dropout, dropout.draw(), torch.arange(9).reshape(3, 3))
 
 
-def test_dropped_weights_are_those_of_the_mask() -> None:
+def test_dropout_drops_the_weights_of_its_mask() -> None:
     q, k, v = tensors()
     keep = drop().keep(heads=2, keys=5)
     assert keep.shape == (3, 2, 3, 5)
@@ -207,33 +213,33 @@ def test_dropped_weights_are_those_of_the_mask() -> None:
         torch.testing.assert_close(out[row, t, head], weights @ v[row, :, head])
 
 
-def test_masks_of_weights_do_not_depend_on_width_or_company() -> None:
+def test_weight_mask_is_independent_of_width_and_other_tokens() -> None:
     wide = drop().keep(heads=2, keys=5)
     assert torch.equal(drop().keep(heads=2, keys=4), wide[..., :4])
     one = WeightDropout(drop().dropout, drop().key, torch.tensor([[7]]))
     assert torch.equal(one.keep(heads=2, keys=5)[0, :, 0], wide[2, :, 1])
 
 
-def test_dropout_on_a_cpu_takes_the_explicit_product() -> None:
+def test_dropout_on_a_cpu_selects_the_explicit_product() -> None:
     q = tensors()[0]
     assert choose("sdpa", q, dropping=True) == "math"
     assert choose("auto", q, dropping=True) == "math"
     assert choose("auto", q, dropping=False) == "sdpa"
 
 
-def test_asking_for_flash_where_no_kernel_is_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_flash_kernel_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
     monkeypatch.setattr(flash, "flash_kernels", lambda: ())
     with pytest.raises(ValueError, match=r"'flash' cannot run: .* not installed; pip install 'haltsweep"):
         attend(*tensors(), backend="flash")
 
 
-def test_asking_for_flash_on_a_cpu_says_what_to_choose() -> None:
+def test_flash_on_a_cpu_error_names_alternatives() -> None:
     with pytest.raises(ValueError, match=r"needs tensors on CUDA, got device=cpu; choose auto or sdpa"):
         attend(*tensors(), backend="flash")
 
 
-def test_flash_needs_16_bits_on_cuda() -> None:
+def test_flash_requires_16_bits() -> None:
     fault = flash_fault("cuda", torch.float32)
     assert fault is not None
     assert "needs 16-bit tensors, got dtype=torch.float32" in fault
@@ -241,25 +247,25 @@ def test_flash_needs_16_bits_on_cuda() -> None:
 
 
 def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel itself needs CUDA; what we hand it is checked against its contract."""
+    """The kernel itself needs CUDA; the test checks the arguments that it gets."""
     pretend_flash(monkeypatch)
     q, k, v = tensors()
     queries, keys = packings()
     expected = torch.stack(by_loops(q, k, v))
     dense = attend(q, k, v, keys.mask, queries.mask, backend="auto")
     torch.testing.assert_close(queries.unpad(dense), expected)
-    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    packed = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, expected)
-    whole, reach = [keys.unpad(x) for x in (k * 2, k, v)], keys.column + 1
-    causal = attended(*whole, keys, keys, reach=reach, backend="flash")
-    torch.testing.assert_close(causal, attended(*whole, keys, keys, reach=reach, backend="math"))
+    inputs, reach = [keys.unpad(x) for x in (k * 2, k, v)], keys.column + 1
+    causal = attend_tokens(*inputs, keys, keys, reach=reach, backend="flash")
+    torch.testing.assert_close(causal, attend_tokens(*inputs, keys, keys, reach=reach, backend="math"))
     torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 
-def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_flash(monkeypatch, newer=True)
+def test_newer_flash_package_is_found_in_the_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_flash(monkeypatch, is_is_newer=True)
     (q, k, v), (queries, keys) = tensors(), packings()
-    packed = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
+    packed = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
     assert choose("auto", q, dropping=False) == "flash"
     assert choose("auto", q, dropping=True) == "math"
@@ -270,7 +276,7 @@ def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("newer", "capability", "width", "says"),
+    ("is_newer", "capability", "width", "fault"),
     [
         (
             False,
@@ -304,21 +310,23 @@ def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pyte
         ),
     ],
 )
-def test_flash_is_asked_for_nothing_that_it_asserts_against(
-    monkeypatch: pytest.MonkeyPatch, newer: bool, capability: int, width: int, says: str
+def test_flash_is_not_chosen_for_unsupported_devices_and_widths(
+    monkeypatch: pytest.MonkeyPatch, is_newer: bool, capability: int, width: int, fault: str
 ) -> None:
-    pretend_flash(monkeypatch, capability, newer=newer)
+    pretend_flash(monkeypatch, capability, is_is_newer=is_newer)
     q = torch.zeros(1, 1, 1, width)
     assert choose("auto", q, dropping=False) == "sdpa"
-    with pytest.raises(ValueError, match=re.escape(f"attention backend 'flash' cannot run: {says}")):
+    with pytest.raises(ValueError, match=re.escape(f"attention backend 'flash' cannot run: {fault}")):
         choose("flash", q, dropping=False)
 
 
-@pytest.mark.parametrize(("newer", "capability", "width"), [(False, 8, 12), (False, 9, 256), (True, 9, 128)])
-def test_auto_is_flash_wherever_it_runs(
-    monkeypatch: pytest.MonkeyPatch, newer: bool, capability: int, width: int
+@pytest.mark.parametrize(
+    ("is_newer", "capability", "width"), [(False, 8, 12), (False, 9, 256), (True, 9, 128)]
+)
+def test_auto_selects_flash_if_it_can_run(
+    monkeypatch: pytest.MonkeyPatch, is_newer: bool, capability: int, width: int
 ) -> None:
-    pretend_flash(monkeypatch, capability, newer=newer)
+    pretend_flash(monkeypatch, capability, is_is_newer=is_newer)
     assert choose("auto", torch.zeros(1, 1, 1, width), dropping=False) == "flash"
 
 
@@ -328,7 +336,7 @@ def test_auto_is_flash_wherever_it_runs(
 def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     q, k, v = (x.detach().to("cuda", torch.bfloat16) for x in tensors())
     queries, keys = (Packing.of_lengths(p.counts.cuda(), p.width) for p in packings())
-    out = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
+    out = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend=backend)
     expected = torch.stack(by_loops(*(x.double().cpu() for x in (q, k, v))))
     torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)
 
@@ -338,7 +346,7 @@ def dropping(key: int, device: str) -> WeightDropout:
 
 
 class CountingGenerator:
-    """What a generator on CUDA is: a seed, and how far it has been used."""
+    """A CUDA generator: a seed, and the offset up to which it has been used."""
 
     device = torch.device("cuda")
 
@@ -358,7 +366,7 @@ class CountingGenerator:
         self.state = (self.state[0], offset)
 
 
-def test_a_generator_on_cuda_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_stream_restores_a_cuda_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = CountingGenerator()
     monkeypatch.setattr(attention, "_generator", lambda _: generator)
     with attention._kernel_stream(dropping(3, "cpu")):
@@ -368,19 +376,19 @@ def test_a_generator_on_cuda_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_cuda])])
-def test_fused_kernels_draw_by_their_key_and_leave_the_generator_as_it_was(device: str) -> None:
-    def drawn() -> Tensor:
+def test_kernel_stream_draws_by_its_key_and_restores_the_generator(device: str) -> None:
+    def draw() -> Tensor:
         return torch.rand(4, device=device)
 
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        by_key = drawn()
+        by_key = draw()
         torch.manual_seed(1)
-        undisturbed = torch.cat([drawn(), drawn()])
+        undisturbed = torch.cat([draw(), draw()])
         torch.manual_seed(1)
-        first = drawn()
+        first = draw()
         with attention._kernel_stream(dropping(3, device)):
-            torch.testing.assert_close(drawn(), by_key, rtol=0, atol=0)
+            torch.testing.assert_close(draw(), by_key, rtol=0, atol=0)
         with pytest.raises(ZeroDivisionError), attention._kernel_stream(dropping(4, device)):
             raise ZeroDivisionError
-        torch.testing.assert_close(torch.cat([first, drawn()]), undisturbed, rtol=0, atol=0)
+        torch.testing.assert_close(torch.cat([first, draw()]), undisturbed, rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Which FlashAttention kernel runs, and that PyTorch's own gets the rows without padding."""
+"""A usable FlashAttention kernel is chosen, and PyTorch's kernel gets rows without padding."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -21,37 +21,37 @@ def kernel(name: str, *, drops: bool) -> FlashKernel:
     return FlashKernel(name, lambda rows: rows.q, drops=drops, capability=8, width_step=8, width_max=128)
 
 
-def name_of(found: FlashKernel | str) -> str:
-    assert isinstance(found, FlashKernel), found
-    return found.name
+def kernel_name(kernel_or_fault: FlashKernel | str) -> str:
+    assert isinstance(kernel_or_fault, FlashKernel), kernel_or_fault
+    return kernel_or_fault.name
 
 
-def test_pytorch_alone_has_a_kernel_with_and_without_dropout() -> None:
+def test_pytorch_kernel_supports_dropout() -> None:
     for dropping in (False, True):
-        assert name_of(usable_kernel(64, 8, dropping=dropping)) == PYTORCH
+        assert kernel_name(usable_kernel(64, 8, dropping=dropping)) == PYTORCH
     assert "multiples" not in str(usable_kernel(12, 8, dropping=False))
     assert isinstance(usable_kernel(12, 8, dropping=False), str)
     assert isinstance(usable_kernel(64, 7, dropping=False), str)
 
 
-def test_the_first_kernel_that_can_run_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_usable_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = (kernel("first", drops=False), kernel("second", drops=True))
     monkeypatch.setattr(flash, "flash_kernels", lambda: kernels)
-    assert name_of(usable_kernel(64, None, dropping=False)) == "first"
-    assert name_of(usable_kernel(64, None, dropping=True)) == "second"
+    assert kernel_name(usable_kernel(64, None, dropping=False)) == "first"
+    assert kernel_name(usable_kernel(64, None, dropping=True)) == "second"
 
 
 def operator(*arguments: tuple[str, bool]) -> SimpleNamespace:
-    """An operator with these arguments, each with or without a default."""
-    found = [
+    """Return an operator with these arguments, each with or without a default."""
+    schema_arguments = [
         SimpleNamespace(name=name, has_default_value=lambda default=default: default)
         for name, default in arguments
     ]
-    return SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=found)))
+    return SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=schema_arguments)))
 
 
 @pytest.mark.parametrize(
-    ("changed", "known"),
+    ("change_arguments", "is_known"),
     [
         (lambda names: [(name, False) for name in names], True),
         (lambda names: [*((name, False) for name in names), ("scale", True)], True),
@@ -61,18 +61,18 @@ def operator(*arguments: tuple[str, bool]) -> SimpleNamespace:
     ],
     ids=["same", "with a default", "another is required", "other order", "one less"],
 )
-def test_an_unknown_schema_is_not_used(
-    changed: Callable[[tuple[str, ...]], list[tuple[str, bool]]],
-    known: bool,
+def test_operator_with_an_unknown_schema_is_not_used(
+    change_arguments: Callable[[tuple[str, ...]], list[tuple[str, bool]]],
+    is_known: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", operator(*changed(flash.SCHEMA)))
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", operator(*change_arguments(flash.SCHEMA)))
     names = [each.name for each in flash_kernels.__wrapped__()]
-    assert (PYTORCH in names) == known
+    assert (PYTORCH in names) == is_known
 
 
 def by_rows(rows: PackedRows) -> Tensor:
-    """What the kernel computes, row by row."""
+    """Compute attention row by row, as the kernel does."""
     (first_q, first_k), (widest_q, _) = (each.tolist() for each in rows.starts), rows.widths
     assert {each.dtype for each in rows.starts} == {torch.int32}
     out = []
@@ -88,12 +88,12 @@ def by_rows(rows: PackedRows) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_pytorchs_operator_gets_rows_without_padding(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(
-        *given: Tensor | int, dropout_p: float, is_causal: bool, return_debug_mask: bool
+        *tensors_and_widths: Tensor | int, dropout_p: float, is_causal: bool, return_debug_mask: bool
     ) -> tuple[Tensor]:
         assert not return_debug_mask
-        q, k, v, starts_q, starts_k, width_q, width_k = given
+        q, k, v, starts_q, starts_k, width_q, width_k = tensors_and_widths
         return (by_rows(PackedRows(q, k, v, (starts_q, starts_k), (width_q, width_k), is_causal, dropout_p)),)  # type: ignore[arg-type]
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", forward)
@@ -102,11 +102,11 @@ def test_pytorchs_operator_gets_rows_without_padding(causal: bool, monkeypatch: 
     stream = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(sum(LENGTHS), 2, 8, generator=stream) for _ in range(3))
     reach = packing.column + 1 if causal else None
-    found, expected = (
+    output, expected = (
         attend_packed(q, KeysValues(k, v, packing), packing, reach=reach, backend=backend)
         for backend in ("flash", "math")
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_pytorchs_operator_gets_rows_without_padding(causal: bool, monkeypatch: 
         ("cpu", torch.float32, True, False, "math"),
     ],
 )
-def test_the_kernel_of_auto_is_named(
+def test_chosen_kernel_is_named_with_a_reason(
     device: str, dtype: torch.dtype, dropping: bool, biased: bool, name: str
 ) -> None:
-    found, why = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
-    assert found == name
-    assert why
+    kernel_, reason = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
+    assert kernel_ == name
+    assert reason

@@ -1,4 +1,4 @@
-"""Geometric attention against hand-made cases."""
+"""Geometric attention equals cases made by hand."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,8 @@ SURE, NEVER = 60.0, -60.0
 CPU = torch.device("cpu")
 
 
-def found(logits: Tensor, keys: Tensor, *, normalise: bool = False) -> Tensor:
-    """Weights, as what queries find in values of which each is another unit vector."""
+def attention_weights(logits: Tensor, keys: Tensor, *, normalise: bool = False) -> Tensor:
+    """Return the weights: with unit vectors as values, the output of a query is its weights."""
     rows, heads, size, _ = logits.shape
     units = torch.eye(size, dtype=logits.dtype).expand(rows, heads, -1, -1)
     portions = (Portion.of(barred_keys(keys, logits.dtype)),)
@@ -38,10 +38,10 @@ def found(logits: Tensor, keys: Tensor, *, normalise: bool = False) -> Tensor:
 def weights(logits: Tensor, length: int | None = None) -> Tensor:
     size = logits.shape[0]
     keys = torch.arange(size) < (size if length is None else length)
-    return found(logits.double()[None, None], keys[None])[0, 0]
+    return attention_weights(logits.double()[None, None], keys[None])[0, 0]
 
 
-def test_the_nearest_match_wins_and_the_right_one_of_two() -> None:
+def test_query_attends_to_the_nearest_match_and_of_two_to_the_right_one() -> None:
     logits = torch.full((5, 5), NEVER)
     logits[2, [0, 1, 3, 4]] = SURE
     logits[0, [2, 4]] = SURE
@@ -52,7 +52,7 @@ def test_the_nearest_match_wins_and_the_right_one_of_two() -> None:
     torch.testing.assert_close(table[4], torch.tensor([0.0, 0, 0, 1, 0]).double())
 
 
-def test_even_odds_halve_outwards() -> None:
+def test_equal_logits_halve_weights_with_distance() -> None:
     table = weights(torch.zeros(5, 5))
     torch.testing.assert_close(table[2], torch.tensor([1 / 16, 1 / 4, 0, 1 / 2, 1 / 8]).double())
     torch.testing.assert_close(table[0], torch.tensor([0, 1 / 2, 1 / 4, 1 / 8, 1 / 16]).double())
@@ -60,9 +60,7 @@ def test_even_odds_halve_outwards() -> None:
 
 @examples(20)
 @given(size=st.integers(2, 9), more=st.integers(0, 4), seed=st.integers(0, 1000))
-def test_rows_are_distributions_with_a_rest_and_padding_changes_nothing(
-    size: int, more: int, seed: int
-) -> None:
+def test_weights_sum_to_the_probability_of_a_match_without_padding(size: int, more: int, seed: int) -> None:
     stream = torch.Generator().manual_seed(seed)
     logits = 4 * torch.randn(size + more, size + more, generator=stream, dtype=torch.float64)
     table = weights(logits, size)
@@ -73,19 +71,19 @@ def test_rows_are_distributions_with_a_rest_and_padding_changes_nothing(
     torch.testing.assert_close(table[:size, :size].sum(-1), 1 - misses)
 
 
-def test_far_keys_of_long_rows_keep_their_gradients_finite() -> None:
+def test_gradients_of_long_rows_are_finite() -> None:
     logits = torch.full((200, 200), 20.0, requires_grad=True)
     keys = torch.ones(1, 200, dtype=torch.bool)
-    found(logits[None, None], keys, normalise=True).square().sum().backward()
+    attention_weights(logits[None, None], keys, normalise=True).square().sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
-def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
+def test_width_first_used_in_inference_mode_can_be_trained() -> None:
     keys, logits = torch.ones(1, 23, dtype=torch.bool), torch.zeros(1, 1, 23, 23, requires_grad=True)
     with torch.inference_mode():
-        found(logits, keys)
-    found(logits, keys).sum().backward()
+        attention_weights(logits, keys)
+    attention_weights(logits, keys).sum().backward()
     assert logits.grad is not None
 
 
@@ -96,7 +94,7 @@ def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
     normalise=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_gradients_are_those_of_finite_differences(
+def test_gradients_equal_finite_differences(
     lengths: list[int], directed: bool, normalise: bool, seed: int
 ) -> None:
     stream = torch.Generator().manual_seed(seed)
@@ -105,21 +103,21 @@ def test_gradients_are_those_of_finite_differences(
     portions = portions_of(Packing.of_counts(np.array(lengths), CPU), heads, torch.float64)
     real = (torch.arange(width) < torch.tensor(lengths)[:, None])[:, None, :, None]
 
-    def drawn(size: int) -> Tensor:
-        made = torch.randn(rows, heads, width, size, generator=stream, dtype=torch.float64)
-        return made.requires_grad_()
+    def random(size: int) -> Tensor:
+        values = torch.randn(rows, heads, width, size, generator=stream, dtype=torch.float64)
+        return values.requires_grad_()
 
     def function(q: Tensor, k: Tensor, v: Tensor, near: Tensor, more: Tensor | None = None) -> Tensor:
-        # Where there is no token, what comes out and its gradients have no meaning.
+        # Outputs and gradients of padding are undefined.
         q, k, v, near = (torch.where(real, each, 0) for each in (q, k, v, near))
         more = None if more is None else torch.where(real, more, 0)
         return torch.where(real, attend_nearest(q, k, v, near, more, portions, normalise=normalise), 0)
 
-    assert gradients_agree(function, [drawn(size) for size in (3, 3, 3, 1, *[1] * directed)])
+    assert gradients_agree(function, [random(size) for size in (3, 3, 3, 1, *[1] * directed)])
 
 
-def attended(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[Tensor]:
-    """What tokens find, and all gradients."""
+def outputs_and_grads(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[Tensor]:
+    """Return the outputs of the tokens, and all gradients."""
     stream = torch.Generator().manual_seed(0)
     module = GeometricAttention(6, 2, 5, 0.0, direction=direction, normalise=True).double()
     for each in module.parameters():
@@ -135,21 +133,23 @@ def attended(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[
 
 
 @pytest.mark.parametrize("direction", [True, False])
-@pytest.mark.parametrize("most", [1, 150, 400, 1 << 17])
-def test_portions_of_sorted_rows_give_what_all_rows_at_once_give(
-    most: int, direction: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("max_pairs", [1, 150, 400, 1 << 17])
+def test_portions_of_sorted_rows_equal_all_rows_at_once(
+    max_pairs: int, direction: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = (3, 9, 2, 7, 7, 4)
-    expected = attended(lengths, by_host=False, direction=direction)
-    monkeypatch.setattr(geometric, "MAX_PAIRS", most)
+    expected = outputs_and_grads(lengths, by_host=False, direction=direction)
+    monkeypatch.setattr(geometric, "MAX_PAIRS", max_pairs)
     portions = portions_of(Packing.of_counts(np.array(lengths), CPU), 2, torch.float64)
     assert sum(part.barred.shape[0] for part in portions) == len(lengths)
-    assert (len(portions) > 1) == (most < 1 << 17)
-    for one, other in zip(attended(lengths, by_host=True, direction=direction), expected, strict=True):
-        torch.testing.assert_close(one, other)
+    assert (len(portions) > 1) == (max_pairs < 1 << 17)
+    for actual, expected_value in zip(
+        outputs_and_grads(lengths, by_host=True, direction=direction), expected, strict=True
+    ):
+        torch.testing.assert_close(actual, expected_value)
 
 
-def test_sinusoids_of_an_odd_width() -> None:
+def test_sinusoids_have_an_odd_width() -> None:
     codes = sinusoids(torch.tensor([-2, 0]), 3)
     angle = torch.tensor(-2.0).double()
     expected = torch.stack((angle.sin(), angle.cos(), (angle * 10000 ** (-2 / 3)).sin()))

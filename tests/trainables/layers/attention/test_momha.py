@@ -1,4 +1,4 @@
-"""Relative positions, and the mixture with one expert as ordinary attention."""
+"""Attention of experts with relative positions equals ordinary attention for a single expert."""
 
 import pytest
 import torch
@@ -27,14 +27,14 @@ def inputs() -> tuple[Tensor, Tokens]:
     return x, Tokens.unrotated(packing, x.dtype)
 
 
-def attended(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:
-    seen = KeysValues(*module.project_kv(x), tokens.packing)
-    out: Tensor = module(x, tokens, seen)[0]
+def run_attention(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:
+    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
+    out: Tensor = module(x, tokens, keys_and_values)[0]
     return out
 
 
-def plain(module: ExpertAttention, x: Tensor) -> Tensor:
-    """A sole expert without positions, by PyTorch's own attention."""
+def pytorch_attention(module: ExpertAttention, x: Tensor) -> Tensor:
+    """Compute a single expert without positions by PyTorch's attention."""
     q, k, v = (
         F.linear(x, weight).reshape(LENGTH, 2, 3).transpose(0, 1)[None]
         for weight in (module.query.weight[0], module.key.weight, module.value.weight)
@@ -43,23 +43,23 @@ def plain(module: ExpertAttention, x: Tensor) -> Tensor:
     return F.linear(gathered, module.output.weight[0])
 
 
-def test_one_expert_without_positions_is_multi_head_attention() -> None:
+def test_single_expert_without_positions_equals_multi_head_attention() -> None:
     module = built()
     x, tokens = inputs()
-    torch.testing.assert_close(attended(module, x, tokens), plain(module, x))
+    torch.testing.assert_close(run_attention(module, x, tokens), pytorch_attention(module, x))
 
 
-def test_offsets_start_at_nothing_and_are_clipped() -> None:
-    """What is beyond the window looks equally far, on each side for itself."""
+def test_offset_weights_start_at_zero_and_offsets_are_clipped() -> None:
+    """All offsets beyond the window share one weight on each side."""
     module = built(window=1)
     assert module.offsets.weight.shape == (2, 3, 3)
     assert not module.offsets.weight.any()
     module.query.weight.data.zero_()
     x, tokens = inputs()
-    seen = KeysValues(*module.project_kv(x), tokens.packing)
+    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
     ones = torch.ones(LENGTH, 2, 3, dtype=torch.float64)
     module.offsets.weight.data[:] = torch.tensor([1.0, 2.0, 3.0])
-    bias = module._bias(ones, tokens, tokens.packing, seen.packing)
+    bias = module._bias(ones, tokens, tokens.packing, keys_and_values.packing)
     expected = torch.tensor(
         [[1.0 + min(1, max(-1, j - i)) + 1 for j in range(LENGTH)] for i in range(LENGTH)]
     )
@@ -68,23 +68,26 @@ def test_offsets_start_at_nothing_and_are_clipped() -> None:
 
 
 @pytest.mark.parametrize("window", [0, 1, 2, 9])
-def test_kernels_agree_on_positions(window: int) -> None:
+def test_kernels_agree_with_relative_positions(window: int) -> None:
     x, tokens = inputs()
     results = []
     for kernel in ("math", "sdpa", "auto"):
         module = built(window, kernel, experts=3)
         module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
-        results.append(attended(module, x, tokens))
+        results.append(run_attention(module, x, tokens))
     torch.testing.assert_close(results[0], results[1])
     torch.testing.assert_close(results[0], results[2])
 
 
-def test_positions_are_those_of_the_full_row() -> None:
-    """Of tokens whose neighbours have halted, queries know their offsets to all keys still."""
+def test_offsets_of_active_tokens_count_halted_tokens() -> None:
+    """After neighbours have halted, queries still have their offsets to all keys."""
     module = built(window=2)
     module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
     x, tokens = inputs()
-    seen = KeysValues(*module.project_kv(x), tokens.packing)
-    stay = torch.tensor([1, 4])
-    few = tokens.select(stay, torch.tensor([0]), Packing.of_lengths(torch.tensor([2]), 2))
-    torch.testing.assert_close(module(x[stay], few, seen)[0], module(x, tokens, seen)[0][stay])
+    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
+    active_rows = torch.tensor([1, 4])
+    active_tokens = tokens.select(active_rows, torch.tensor([0]), Packing.of_lengths(torch.tensor([2]), 2))
+    torch.testing.assert_close(
+        module(x[active_rows], active_tokens, keys_and_values)[0],
+        module(x, tokens, keys_and_values)[0][active_rows],
+    )

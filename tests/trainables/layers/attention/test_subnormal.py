@@ -1,26 +1,26 @@
-"""Numbers too small for full precision are zero inside, and only there."""
+"""Subnormal numbers are flushed to zero inside the context, and only there."""
 
 import pytest
 import torch
 
 from trainables.layers.attention.subnormal import flushed, flushes
 
-SMALL = torch.tensor(1e-30)
+TINY = torch.tensor(1e-30)
 SUPPORTED = torch.set_flush_denormal(False)
-needs_support = pytest.mark.skipif(not SUPPORTED, reason="this processor cannot flush them")
+needs_support = pytest.mark.skipif(not SUPPORTED, reason="this processor cannot flush subnormal numbers")
 
 
 @needs_support
-def test_products_are_zero_inside_and_as_before_afterwards() -> None:
+def test_subnormal_products_are_zero_only_inside_the_context() -> None:
     assert not flushes()
     with flushed():
         assert flushes()
-        assert SMALL * 1e-10 == 0
-    assert SMALL * 1e-10 > 0
+        assert TINY * 1e-10 == 0
+    assert TINY * 1e-10 > 0
 
 
 @needs_support
-def test_who_flushes_already_goes_on_doing_so() -> None:
+def test_context_keeps_an_earlier_flush_setting() -> None:
     torch.set_flush_denormal(True)
     try:
         with flushed():
@@ -30,7 +30,7 @@ def test_who_flushes_already_goes_on_doing_so() -> None:
         torch.set_flush_denormal(False)
 
 
-def test_an_error_inside_leaves_it_as_it_was() -> None:
+def test_error_inside_the_context_restores_the_setting() -> None:
     with pytest.raises(ZeroDivisionError), flushed():
         _ = 1 / 0
     assert not flushes()

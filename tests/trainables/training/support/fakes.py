@@ -1,4 +1,4 @@
-"""A model small enough to compute by hand, with everything the loop reads: dropout, ponder, depth."""
+"""A model small enough to compute by hand, with every output that training reads: dropout, ponder, depth."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -15,8 +15,8 @@ from trainables.training.config import TrainConfig
 from trainables.types import Batch, Encoded, Output
 
 
-class Bag(nn.Module):
-    """Mean of embeddings, dropout, one linear layer; thinks as long as its inputs are."""
+class BagOfWords(nn.Module):
+    """Mean of embeddings, dropout, one linear layer; its depth is the length of the input."""
 
     def __init__(
         self, *, vocabulary_size: int = 8, classes: int = 3, width: int = 4, dropout: float = 0.0
@@ -29,9 +29,9 @@ class Bag(nn.Module):
         self.dropout = KeyedDropout(dropout)
 
     def forward(self, batch: Batch) -> Output:
-        live = batch.mask[..., None].to(self.embedding.dtype)
-        states = self.embedding[batch.tokens] * live
-        pooled = states.sum(1) / live.sum(1)
+        is_token = batch.mask[..., None].to(self.embedding.dtype)
+        states = self.embedding[batch.tokens] * is_token
+        pooled = states.sum(1) / is_token.sum(1)
         pooled = self.dropout(pooled, torch.arange(len(pooled)))
         logits = pooled @ self.out
         lengths = batch.mask.sum(1).to(pooled.dtype)
@@ -54,7 +54,7 @@ class Bag(nn.Module):
 def some_batch(
     seed: int = 0, *, rows: int = 5, width: int = 6, vocabulary_size: int = 8, classes: int = 3
 ) -> Batch:
-    """Random tokens, lengths from 1 to `width`, random labels."""
+    """Return random tokens, lengths from 1 to `width`, and random labels."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(low: int, high: int, *shape: int) -> Tensor:
@@ -66,7 +66,7 @@ def some_batch(
 
 
 class FakeWork:
-    """A step costs 10 FLOPs, a sample as many as it has tokens times the share of layers run."""
+    """A step costs 10 FLOPs, and a sample its number of tokens times the share of computed layers."""
 
     step = 10.0
 
@@ -75,7 +75,7 @@ class FakeWork:
 
 
 class FakeSources:
-    """Stands in for the loop's data and model: fixed batches, and a log of the splits that were opened."""
+    """Replacement of training's data and model: fixed batches, and a log of the opened splits."""
 
     opened: ClassVar[list[str]] = []
 
@@ -85,9 +85,9 @@ class FakeSources:
         self.device = device
         self.digests: dict[str, str] = {}
 
-    def model(self) -> Bag:
+    def model(self) -> BagOfWords:
         self.opened.clear()
-        return Bag(width=self.job.settings["model"].get("width", 4), dropout=0.2)
+        return BagOfWords(width=self.job.settings["model"].get("width", 4), dropout=0.2)
 
     def work(self) -> "FakeWork":
         return FakeWork()

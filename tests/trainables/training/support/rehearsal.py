@@ -1,4 +1,4 @@
-"""Short trainings of a tiny model: those that differ in a field of training must measure something else."""
+"""Short trainings of a tiny model, whose measurements must differ if a field of training differs."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -24,7 +24,7 @@ TASK: Final = {
     "depth_max": 3,
     "arguments_max": 4,
 }
-WRITTEN: Final = {
+SEQUENCE_TASK: Final = {
     "name": "transduction",
     "length_max": 5,
     "test_lengths": [6],
@@ -34,28 +34,30 @@ WRITTEN: Final = {
 }
 MODEL: Final = {"name": "transformer", "width": 8, "heads": 1, "layers": 1}
 TRAIN: Final = {"steps": 5, "batch_size": 4, "lr": 0.05, "report_every": 1, "weight_decay": 0.0}
-"""Large steps, so that validations go up and down, and whatever compares them has something to tell."""
+"""Large steps, so that validations vary and comparisons of validations matter."""
 TEST: Final = "near-iid"
 SEED: Final = 3
-"""Of which the best validation is another by accuracy than by loss, and neither is the last."""
-GIVEN: Final = frozenset(
+"""With this seed the best validation differs by accuracy and by loss, and neither is the last."""
+TRIVIAL_METRICS: Final = frozenset(
     {"train/lr", "train/tokens_per_s", EPOCH_SECONDS, TRAIN_FLOPS, "model/selected_step"}
 )
-"""Metrics that settings and clocks decide: a field that reaches nothing but these does nothing."""
+"""Metrics that depend only on settings and clocks; a field that affects only these has no effect."""
 
 
-def measured(task: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return all that a training measures, report by report."""
+def measure_training(task: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return all measurements of a training, report by report."""
     training = _Rehearsal(Job({"task": task, "model": MODEL, "train": config}, SEED, "confirm", (TEST,)))
-    found = []
+    reports = []
     while not training.finished:
         metrics = training.advance().metrics
-        found.append(tuple((name, value) for name, value in sorted(metrics.items()) if name not in GIVEN))
-    return tuple(found)
+        reports.append(
+            tuple((name, value) for name, value in sorted(metrics.items()) if name not in TRIVIAL_METRICS)
+        )
+    return tuple(reports)
 
 
 class _Rehearsal(Training):
-    """A training on the CPU, of examples that are in memory and never written."""
+    """A training on the CPU with examples in memory."""
 
     def _opened(self, job: Job, config: TrainConfig) -> Sources:
         return _InMemory(job, config, torch.device("cpu"))
@@ -63,11 +65,11 @@ class _Rehearsal(Training):
 
 class _InMemory(Sources):
     def _open(self, split: str) -> Split:
-        return _made(task_name(self.task), self._names.get(split, split))
+        return _build_split(task_name(self.task), self._names.get(split, split))
 
 
 @cache
-def _made(name: str, split: str) -> Split:
-    task: Settings = task_config(WRITTEN if name == WRITTEN["name"] else TASK)
-    table, needed = task_module(name).build(task, split), shape(task)
-    return Split(table, needed.pad_id, content_hash(table), needed.end_id)
+def _build_split(name: str, split: str) -> Split:
+    task: Settings = task_config(SEQUENCE_TASK if name == SEQUENCE_TASK["name"] else TASK)
+    table, task_shape = task_module(name).build(task, split), shape(task)
+    return Split(table, task_shape.pad_id, content_hash(table), task_shape.end_id)

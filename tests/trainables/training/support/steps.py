@@ -1,4 +1,4 @@
-"""One training step of every model under every head, with dropout and all costs, to be taken in two ways."""
+"""Training steps of every model with every head, with dropout and all costs, compared between two ways."""
 
 from typing import Any
 
@@ -18,23 +18,23 @@ SHAPES = {
     "positions": TaskShape("positions", 7, 3, 6, 20, causal=True, steps_max=9),
     "sequence": TaskShape("sequence", 7, 9, 6, 20, end_id=8, answer_length_max=9),
 }
-DROPPED = {"dropout": 0.2, "attention_dropout": 0.1, "readout_dropout": 0.2, "cell_dropout": 0.2}
+DROPOUT_RATES = {"dropout": 0.2, "attention_dropout": 0.1, "readout_dropout": 0.2, "cell_dropout": 0.2}
 ROWS = 7
-"""Of which no number of parts tried here is a divisor."""
+"""Number of rows that no tested number of parts divides."""
 
 
-def small(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
-    raw = having(MODELS[name]().every_arm()["small"], **DROPPED, **more)
+def small_settings(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
+    raw = having(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **more)
     return having(raw, causal=True) if shape.causal else raw
 
 
 def cases() -> list[tuple[str, str]]:
-    """Every model with every head that it can have."""
+    """Return the pairs of model and head that fit."""
     return [
         (name, head)
         for name in MODELS
         for head, shape in SHAPES.items()
-        if misfit(model_config(small(name, shape)), shape) is None
+        if misfit(model_config(small_settings(name, shape)), shape) is None
     ]
 
 
@@ -45,14 +45,14 @@ def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
     return Learner(model, train_config(settings | train), seed=5)
 
 
-def round_up_width(one: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+def run_step(learner: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
     """One step, and the gradient it was taken by."""
-    result = one_step(one, batch, 4)
-    return result, {name: p.grad for name, p in one.model.named_parameters() if p.grad is not None}
+    result = one_step(learner, batch, 4)
+    return result, {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
 
 
-def check_same(one: Any, other: Any) -> None:
-    torch.testing.assert_close(one[0].row(), other[0].row(), rtol=1e-9, atol=1e-12)
-    assert one[1].keys() == other[1].keys()
-    for name, gradient in one[1].items():
-        torch.testing.assert_close(gradient, other[1][name], rtol=1e-7, atol=1e-10, msg=name)
+def assert_same_step(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual[0].row(), expected[0].row(), rtol=1e-9, atol=1e-12)
+    assert actual[1].keys() == expected[1].keys()
+    for name, gradient in actual[1].items():
+        torch.testing.assert_close(gradient, expected[1][name], rtol=1e-7, atol=1e-10, msg=name)

@@ -1,4 +1,4 @@
-"""Every published system and every other reading, against its naive twin: values and all gradients."""
+"""Every published model, and every interpretation of the papers, equals a naive implementation."""
 
 from typing import Any
 
@@ -90,29 +90,29 @@ LENGTHS, WIDTH, PADDED = (5, 1, 3), 10, 7
 ODD_SIZES = {"width": WIDTH, "heads": 2, "head_width": 4, "feedforward_width": 7}
 
 
-def build(arm: str, **more: Any) -> tuple[nn.Module, dict[str, Any]]:
-    raw = {"name": "universal"} | ODD_SIZES | ARMS[arm] | more
+def build(arm: str, **options: Any) -> tuple[nn.Module, dict[str, Any]]:
+    raw = {"name": "universal"} | ODD_SIZES | ARMS[arm] | options
     if "max_layers" in catalog.load("models", raw["name"]).Config.model_fields:
         raw = {"max_layers": 7} | raw
     config = model_config(raw)
     encoder = catalog.load("models", raw["name"]).Encoder(config).double()
     initialise(encoder, seed=5)
-    # Units halt at different depths.
-    return beyond_initial(encoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved(config)
+    # Larger weights make units halt at different depths.
+    return perturb_parameters(encoder, {"halt.outer.weight": 6.0}), config.model_dump() | resolved_kv(config)
 
 
-def beyond_initial(
+def perturb_parameters(
     module: nn.Module, scaled: dict[str, float], noisy: tuple[str, ...] = ("norm.weight", "bias")
 ) -> nn.Module:
-    """Every parameter counts: some with noise, some multiplied."""
+    """Add noise to some parameters and multiply others, so that every parameter affects the result."""
     for name, parameter in module.named_parameters():
         if name.endswith(noisy):
             parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=stream(len(name))))
-        parameter.data.mul_(next((by for end, by in scaled.items() if name.endswith(end)), 1.0))
+        parameter.data.mul_(next((factor for suffix, factor in scaled.items() if name.endswith(suffix)), 1.0))
     return module.eval()
 
 
-def resolved(config: Any) -> dict[str, Any]:
+def resolved_kv(config: Any) -> dict[str, Any]:
     return {"kv": "mixture" if config.sees_mixture else "states"} if hasattr(config, "kv") else {}
 
 
@@ -127,17 +127,20 @@ def inputs() -> tuple[Tensor, Tensor]:
 
 
 def objective(pooled: Tensor, states: list[Tensor], ponder: Tensor) -> Tensor:
-    """A scalar in which every output of every sequence has a weight of its own."""
+    """Return a scalar in which every output of every sequence has a different weight."""
     total = (pooled * torch.randn(pooled.shape, generator=stream(2), dtype=torch.float64)).sum()
     total = total + (ponder * torch.randn(ponder.shape, generator=stream(3), dtype=torch.float64)).sum()
-    for number, each in enumerate(states):
+    for number, row_states in enumerate(states):
         total = (
-            total + (each * torch.randn(each.shape, generator=stream(10 + number), dtype=torch.float64)).sum()
+            total
+            + (
+                row_states * torch.randn(row_states.shape, generator=stream(10 + number), dtype=torch.float64)
+            ).sum()
         )
     return total
 
 
-def naive(encoder: nn.Module, config: dict[str, Any], x: Tensor) -> list[naive_universal.Naive]:
+def naive(encoder: nn.Module, config: dict[str, Any], x: Tensor) -> list[naive_universal.NaiveOutput]:
     run = RUNS[config["name"]]
     parameters = dict(encoder.named_parameters())
     return [run(parameters, config, row[:length]) for row, length in zip(x, LENGTHS, strict=True)]
@@ -149,46 +152,55 @@ def gradients(encoder: nn.Module, x: Tensor, value: Tensor) -> dict[str, Tensor]
     return {name: grad for name, grad in zip(["x", *names], grads, strict=True) if grad is not None}
 
 
-def halts(arm: str) -> bool:
+def has_halting(arm: str) -> bool:
     return not arm.startswith(("transformer", "tlb")) and ARMS[arm].get("halt", {}) is not None
 
 
 def early_exits(arm: str) -> list[dict[str, Any]]:
-    if not halts(arm):
+    if not has_halting(arm):
         return [{}]
-    goes_on = ARMS[arm].get("halt", {}).get("halted_proposals", False)
-    return [{"early_exit": mode} for mode in ("compact", "batch", "none")[goes_on:]]
+    has_halted_proposals = ARMS[arm].get("halt", {}).get("halted_proposals", False)
+    return [{"early_exit": mode} for mode in ("compact", "batch", "none")[has_halted_proposals:]]
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_model_equals_its_naive_twin(arm: str) -> None:
+def test_model_equals_the_naive_implementation(arm: str) -> None:
     encoder, config = build(arm)
     x, _ = inputs()
-    theirs = naive(encoder, config, x)
+    naive_outputs = naive(encoder, config, x)
     value = objective(
-        torch.stack([twin.pooled for twin in theirs]),
-        [torch.stack(twin.states) for twin in theirs],
-        torch.stack([twin.ponder for twin in theirs]),
+        torch.stack([output.pooled for output in naive_outputs]),
+        [torch.stack(output.states) for output in naive_outputs],
+        torch.stack([output.ponder for output in naive_outputs]),
     )
     expected = gradients(encoder, x, value)
-    if halts(arm):
-        depths = {twin.depth for twin in theirs}
-        assert len(depths) > 1, "sequences that all ran to the bound would prove little"
+    if has_halting(arm):
+        depths = {output.depth for output in naive_outputs}
+        assert len(depths) > 1, "the test needs sequences of different depths"
         assert min(depths) < config["max_layers"]
-    for more in early_exits(arm):
-        check(build(arm, **more)[0], theirs, expected)
+    for options in early_exits(arm):
+        assert_equal_outputs(build(arm, **options)[0], naive_outputs, expected)
 
 
-def check(encoder: nn.Module, theirs: list[naive_universal.Naive], expected: dict[str, Tensor]) -> None:
+def assert_equal_outputs(
+    encoder: nn.Module, naive_outputs: list[naive_universal.NaiveOutput], expected: dict[str, Tensor]
+) -> None:
     x, mask = inputs()
-    ours: Encoded = encoder(x, mask)
-    rows = [states[: len(twin.states)] for states, twin in zip(ours.states, theirs, strict=True)]
-    for row, twin in zip(rows, theirs, strict=True):
-        torch.testing.assert_close(row, torch.stack(twin.states))
-    torch.testing.assert_close(ours.pooled, torch.stack([twin.pooled for twin in theirs]))
-    torch.testing.assert_close(ours.ponder, torch.stack([twin.ponder for twin in theirs]))
-    assert ours.depth.tolist() == pytest.approx([twin.depth for twin in theirs])
-    mine = gradients(encoder, x, objective(ours.pooled, rows, ours.ponder))
-    assert mine.keys() == expected.keys()
+    output: Encoded = encoder(x, mask)
+    rows = [
+        states[: len(naive_output.states)]
+        for states, naive_output in zip(output.states, naive_outputs, strict=True)
+    ]
+    for row, naive_output in zip(rows, naive_outputs, strict=True):
+        torch.testing.assert_close(row, torch.stack(naive_output.states))
+    torch.testing.assert_close(
+        output.pooled, torch.stack([naive_output.pooled for naive_output in naive_outputs])
+    )
+    torch.testing.assert_close(
+        output.ponder, torch.stack([naive_output.ponder for naive_output in naive_outputs])
+    )
+    assert output.depth.tolist() == pytest.approx([naive_output.depth for naive_output in naive_outputs])
+    grads = gradients(encoder, x, objective(output.pooled, rows, output.ponder))
+    assert grads.keys() == expected.keys()
     for name, grad in expected.items():
-        torch.testing.assert_close(mine[name], grad, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(grads[name], grad, msg=lambda text, name=name: f"{name}: {text}")
