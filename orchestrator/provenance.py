@@ -34,7 +34,9 @@ OURS = "haltsweep"
 """Name of haltsweep among the parts of the code."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
-NAME, VERSION = (re.compile(rf"^{each}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for each in ("Name", "Version"))
+NAME, VERSION = (
+    re.compile(rf"^{header}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for header in ("Name", "Version")
+)
 
 
 @dataclass(frozen=True, slots=True)

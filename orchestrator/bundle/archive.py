@@ -76,7 +76,10 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
             with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
                 shutil.copyfileobj(source, target, _PIECE)
         archive.close()
-        total, most = sum(each.file_size for each in archive.infolist()), most_unpacked(stream.tell())
+        total, most = (
+            sum(zip_member.file_size for zip_member in archive.infolist()),
+            most_unpacked(stream.tell()),
+        )
         if total > most:
             raise InputError(
                 f"the files of a bundle of {stream.tell():,} bytes must have at most {most:,} together, or "
@@ -151,21 +154,21 @@ def most_unpacked(size: int) -> int:
 def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -> None:
     if len(members) > MAX_FILES:
         raise _refused(path, f"it holds {len(members):,} files")
-    if sum(each.file_size for each in members) > max_bytes:
+    if sum(member.file_size for member in members) > max_bytes:
         raise _too_much(path, max_bytes)
-    names = [each.filename.casefold() for each in members]
-    for each in members:
-        if not _NAME.fullmatch(each.filename) or each.orig_filename != each.filename:
-            raise _refused(path, f"it holds {each.orig_filename!r}")
-        if names.count(each.filename.casefold()) > 1:
-            raise _refused(path, f"it holds {each.filename!r} twice")
-        mode = each.external_attr >> 16
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or each.flag_bits & 1:
-            raise _refused(path, f"{each.filename!r} must be a regular file that every user may read")
-        if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(path, f"{each.filename!r} has an unsupported compression method")
-        if each.file_size > most_of(each.filename):
-            raise _too_long(path, each.filename)
+    names = [member.filename.casefold() for member in members]
+    for member in members:
+        if not _NAME.fullmatch(member.filename) or member.orig_filename != member.filename:
+            raise _refused(path, f"it holds {member.orig_filename!r}")
+        if names.count(member.filename.casefold()) > 1:
+            raise _refused(path, f"it holds {member.filename!r} twice")
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or member.flag_bits & 1:
+            raise _refused(path, f"{member.filename!r} must be a regular file that every user may read")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _refused(path, f"{member.filename!r} has an unsupported compression method")
+        if member.file_size > most_of(member.filename):
+            raise _too_long(path, member.filename)
 
 
 def most_of(name: str) -> int:

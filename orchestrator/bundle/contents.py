@@ -50,8 +50,8 @@ def oversized(plan: Plan) -> str:
     """Return the reason why the report of a plan would take too long to create; empty if it would not."""
     outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
     seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
-    each = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
-    if (cells := len(plan.arms) * each) > MAX_CELLS:
+    number = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
+    if (cells := len(plan.arms) * number) > MAX_CELLS:
         return (
             "arms times metrics, outcomes, seeds, re-evaluations and published rows of a bundle must be at "
             f"most {MAX_CELLS:,}, got {cells:,}; hand on the sweep's folder instead"
@@ -209,7 +209,7 @@ def disagreements(
     if not sessions:
         return
     last, before = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
-    specs = {plan.spec_digest, *(each.spec_digest for each in plan.extended[-1:])}
+    specs = {plan.spec_digest, *(extension.spec_digest for extension in plan.extended[-1:])}
     if last.get("spec_digest") not in specs:
         yield f"the spec of {PLAN} must be that of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
     files = last.get("provenance", {}).get("files")
@@ -227,6 +227,6 @@ def data_fault(folder: Path) -> str:
         return ""
     except (ValueError, RecursionError) as error:
         return f"{DATA} must be JSON as `haltsweep bundle` writes it: {error}"
-    if isinstance(found, dict) and all(isinstance(each, str) for each in found.values()):
+    if isinstance(found, dict) and all(isinstance(digest, str) for digest in found.values()):
         return ""
     return f"{DATA} must hold digests of data by name, got {json.dumps(found)[:40]}"

@@ -42,7 +42,7 @@ from orchestrator.garbage import look_seldom
 from search_spaces.wording import visible
 
 USAGE_ERROR: type[Exception] = next(
-    each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
+    error_class for error_class in typer.BadParameter.__mro__ if error_class.__name__ == "ClickException"
 )
 """Base class of Typer's errors for a command line, which Typer does not export."""
 

@@ -155,7 +155,7 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
             yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
-    for flag in sorted(flags, key=lambda each: not FIRST_NUMBERS & _words(each.name)):
+    for flag in sorted(flags, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
         is_number = isinstance(flag.default, int | float) and not isinstance(flag.default, bool)
         if is_number and flag.default > 0 and not flag.choices:
             yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}

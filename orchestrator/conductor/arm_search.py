@@ -256,7 +256,7 @@ class ArmSearch:
 def _first_first(arm: Arm) -> Iterator[Assignment]:
     """Yield every combination of the arm's space; those in `arm.first` come first."""
     yield from arm.first
-    yield from (each for each in combinations(arm.space, arm.settings) if each not in arm.first)
+    yield from (params for params in combinations(arm.space, arm.settings) if params not in arm.first)
 
 
 def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
 
 
 def _position(values: Sequence[Value], value: Value) -> int:
-    return next(position for position, each in enumerate(values) if same(each, value))
+    return next(position for position, param_value in enumerate(values) if same(param_value, value))
 
 
 def _chosen(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:

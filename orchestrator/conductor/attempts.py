@@ -78,7 +78,7 @@ class Attempts:
 
     def to_json(self) -> list[Any]:
         """Return the state as a list of JSON values, in the order of the fields."""
-        values = [getattr(self, each.name) for each in fields(self)]
+        values = [getattr(self, field.name) for field in fields(self)]
         return [dict(value) if isinstance(value, Mapping) else value for value in values]
 
     @classmethod

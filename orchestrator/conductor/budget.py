@@ -87,22 +87,22 @@ class Spending:
             self._sweep,
             *([self._searches[_search(planned_trial)]] if planned_trial.phase == "search" else []),
         ]
-        for each in used:
-            each.device_s += max(0.0, seconds) * self._devices
-            each.flops += max(0.0, flops)
+        for use in used:
+            use.device_s += max(0.0, seconds) * self._devices
+            use.flops += max(0.0, flops)
 
     def to_json(self) -> list[Any]:
         """Return the used resources as JSON values."""
-        used = [[*search, astuple(each)] for search, each in self._searches.items()]
-        progress = [[*search, astuple(each)] for search, each in self._progress.items()]
+        used = [[*search, astuple(use)] for search, use in self._searches.items()]
+        progress = [[*search, astuple(search_progress)] for search, search_progress in self._progress.items()]
         return [astuple(self._sweep), sorted(used), sorted(progress)]
 
     def load(self, values: Sequence[Any]) -> None:
         """Restore the used resources from the values that `to_json` returned."""
         sweep, used, progress = values
         self._sweep = ResourceUse(*sweep)
-        self._searches.update({(arm, repeat): ResourceUse(*each) for arm, repeat, each in used})
-        self._progress.update({(arm, repeat): SearchProgress(*each) for arm, repeat, each in progress})
+        self._searches.update({(arm, repeat): ResourceUse(*used_s) for arm, repeat, used_s in used})
+        self._progress.update({(arm, repeat): SearchProgress(*state) for arm, repeat, state in progress})
 
     def search_ended(self, planned_trial: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
@@ -185,7 +185,7 @@ def budget_end(last: Event | None, plan: Plan) -> str:
         return ""
     known = last.payload.get("extensions")
     if known is None:  # ledgers of older versions do not record the number of extensions
-        known = sum(each.at <= last.at for each in plan.extended)
+        known = sum(extension.at <= last.at for extension in plan.extended)
     if len(plan.extended) > known:
         return ""
     # Older ledgers record that the budget ended the sweep, but not which limit.

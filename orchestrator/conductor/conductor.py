@@ -173,21 +173,21 @@ class Conductor:
             self._search_of(planned).retried(planned.number, state.trial.assignment)
             arm_state.searching += 1
             confirms = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
-            for each in confirms:
-                self._repeat_of(each.planned).withdraw([each])
-                each.is_released = False
-            others = [each for each in confirms if each.status is TrialStatus.ENDED]
+            for trial_state in confirms:
+                self._repeat_of(trial_state.planned).withdraw([trial_state])
+                trial_state.is_released = False
+            others = [trial_state for trial_state in confirms if trial_state.status is TrialStatus.ENDED]
         elif planned.phase == "confirm":
             self._confirmed.pop((planned.arm, planned.seed), None)
             others = self._skipped_too_early()
-        for each in [state, *others]:
-            posthoc = self._posthoc.get(each.planned.trial_id, ())
+        for trial_state in [state, *others]:
+            posthoc = self._posthoc.get(trial_state.planned.trial_id, ())
             others += [later for later in posthoc if later.status is TrialStatus.ENDED]
-        for each in others:
-            self._reopen(each)
+        for trial_state in others:
+            self._reopen(trial_state)
         for each_arm in self._arms.values():
             self._release(each_arm)
-        return [each.planned.trial_id for each in others]
+        return [trial_state.planned.trial_id for trial_state in others]
 
     def _skipped_too_early(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
@@ -301,7 +301,10 @@ class Conductor:
 
     def _link(self, arm_state: ArmState) -> None:
         """Link posthoc trials to their confirm trials, and release the first trials of the arm."""
-        confirms = {(each.planned.rank, each.planned.seed): each for each in arm_state.phase("confirm")}
+        confirms = {
+            (trial_state.planned.rank, trial_state.planned.seed): trial_state
+            for trial_state in arm_state.phase("confirm")
+        }
         for state in arm_state.phase("posthoc"):
             source = confirms[state.planned.rank, state.planned.seed].planned.trial_id
             state.source_id = source
@@ -323,7 +326,7 @@ class Conductor:
                 ready.append((arm_state.repeat, arm_state.ready[0][0], order, arm_state))
         if not ready:
             return None
-        *_, arm_state = min(ready, key=lambda each: each[:3])
+        *_, arm_state = min(ready, key=lambda entry: entry[:3])
         return self._states[heapq.heappop(arm_state.ready)[1]]
 
     def _repeat_of(self, planned_trial: PlannedTrial) -> ArmState:
@@ -419,10 +422,14 @@ class Conductor:
         if not why:
             arm_state.push(state)
             return
-        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        waiting = [
+            trial_state
+            for trial_state in arm_state.phase("search")
+            if trial_state.status is TrialStatus.WAITING
+        ]
         over = f"the search of {arm_state.arm.name} ended: {why}"
-        for each in waiting if arm_state.has_too_many_infeasible else [state]:
-            self._end_unrun(each, over, OutcomeKind.SKIPPED)
+        for trial_state in waiting if arm_state.has_too_many_infeasible else [state]:
+            self._end_unrun(trial_state, over, OutcomeKind.SKIPPED)
 
     def _look(self) -> None:
         """Evaluate completed rounds: skip trials of decided arms and release the next seeds of others."""
@@ -441,7 +448,7 @@ class Conductor:
         assert self._plan.search is not None
         ranked = best_first(arm_state.candidates, self._plan.search.objectives)
         wanted = self._plan.confirm.best if self._plan.confirm is not None else 0
-        arm_state.winners = [each.assignment for each in ranked[:wanted]]
+        arm_state.winners = [candidate.assignment for candidate in ranked[:wanted]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -453,7 +460,11 @@ class Conductor:
         """Skip the search trials of the arm that have not begun, if its search is over."""
         if not self._spending.limits_searches:
             return
-        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        waiting = [
+            trial_state
+            for trial_state in arm_state.phase("search")
+            if trial_state.status is TrialStatus.WAITING
+        ]
         if not waiting:
             return
         distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}

@@ -43,8 +43,13 @@ class Crossings:
         """
         for state in self.of(arm_state):
             both = self._both(state.planned)
-            if state.status is TrialStatus.WAITING and not any(each.searching for each in both):
-                yield state, next((each.nothing_to_confirm(0) for each in both if not each.winners), "")
+            if state.status is TrialStatus.WAITING and not any(arm_state.searching for arm_state in both):
+                yield (
+                    state,
+                    next(
+                        (arm_state.nothing_to_confirm(0) for arm_state in both if not arm_state.winners), ""
+                    ),
+                )
 
     def _both(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
         names = planned_trial.arm, planned_trial.settings_of

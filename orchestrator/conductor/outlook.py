@@ -168,11 +168,11 @@ class OutlookBuilder:
 
     def outlook(self) -> Outlook:
         """Return the outlook of all added trials."""
-        arms = {each.name: place for place, each in enumerate(self.plan.arms)}
+        arms = {arm.name: place for place, arm in enumerate(self.plan.arms)}
         phases = get_args(Phase)
         running = sorted(
             self.running,
-            key=lambda each: (phases.index(each.phase), each.repeat, arms[each.arm], each.number),
+            key=lambda trial: (phases.index(trial.phase), trial.repeat, arms[trial.arm], trial.number),
         )
         return Outlook(tuple(running), tuple(self.phases.values()))
 
@@ -194,17 +194,17 @@ def remaining(outlook: Outlook) -> Remaining | None:
     - rates of running trials.
     """
     known = sum(phase.ended for phase in outlook.phases)
-    rates = [each for each in outlook.running if each.left_s is not None]
+    rates = [trial for trial in outlook.running if trial.left_s is not None]
     if known < LEAST_ENDED and (not rates or len(rates) < len(outlook.running)):
         return None
     work = longest = 0.0
     unknown = 0
     for phase in outlook.phases:
         cost = _cost(phase, outlook.phases, rates)
-        for each in outlook.running:
-            if (each.arm, each.phase) == (phase.arm, phase.phase):
-                own = each.left_s
-                left = own if own is not None else max(0.0, (cost or 0.0) - each.seconds)
+        for trial in outlook.running:
+            if (trial.arm, trial.phase) == (phase.arm, phase.phase):
+                own = trial.left_s
+                left = own if own is not None else max(0.0, (cost or 0.0) - trial.seconds)
                 work, longest = work + left, max(longest, left)
         if cost is None:
             unknown += phase.waiting
@@ -218,15 +218,15 @@ def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[Running
     if phase.ended:
         return phase.seconds / phase.ended
     trains = phase.phase != "posthoc"
-    alike = [each for each in phases if (each.phase != "posthoc") == trains]
+    alike = [phase_work for phase_work in phases if (phase_work.phase != "posthoc") == trains]
     for near in (
-        [each for each in alike if each.arm == phase.arm],
-        [each for each in alike if each.phase == phase.phase],
+        [phase_work for phase_work in alike if phase_work.arm == phase.arm],
+        [phase_work for phase_work in alike if phase_work.phase == phase.phase],
         alike,
     ):
-        if many := sum(each.finished for each in near):
-            return sum(each.finished_s for each in near) / many
-    whole = [each.steps / each.rate for each in rates if trains and each.steps and each.rate]
+        if many := sum(phase_work.finished for phase_work in near):
+            return sum(phase_work.finished_s for phase_work in near) / many
+    whole = [trial.steps / trial.rate for trial in rates if trains and trial.steps and trial.rate]
     return sum(whole) / len(whole) if whole else None
 
 
@@ -247,6 +247,6 @@ def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     wanted = [objective.metric for objective in plan.search.objectives] if plan.search else []
     splits = (*VALIDATION_SPLITS, "", TRAIN)
     by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
-    near = [name for each in splits for split, name in by_split if split == each]
-    metric = next((each for each in [*wanted, *near] if each in last.metrics), min(last.metrics))
+    near = [name for wanted_split in splits for split, name in by_split if split == wanted_split]
+    metric = next((name for name in [*wanted, *near] if name in last.metrics), min(last.metrics))
     return metric, last.metrics[metric]

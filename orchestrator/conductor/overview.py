@@ -179,8 +179,8 @@ class Overview:
         for (arm, _), count in self.planned.items():
             planned[arm] += count
         others: dict[str, list[Record]] = {}
-        for each in self.others:
-            others.setdefault(each.arm, []).append(each)
+        for record in self.others:
+            others.setdefault(record.arm, []).append(record)
         return tuple(
             self._of_arm(arm.name, planned[arm.name], others.get(arm.name, ()), is_locked=is_locked)
             for arm in self.plan.arms
@@ -193,13 +193,13 @@ class Overview:
         return Progress(
             arm=arm,
             planned=num_planned,
-            running=sum(each.outcome is None for each in others) if is_locked else 0,
+            running=sum(record.outcome is None for record in others) if is_locked else 0,
             finished=outcomes[OutcomeKind.FINISHED],
             pruned=outcomes[OutcomeKind.PRUNED],
             failed=sum(count for kind, count in outcomes.items() if kind.failed),
             best=phases["search"].best if "search" in phases else None,
             seconds=sum(phase.seconds for phase in phases.values())
-            + sum(each.last.seconds for each in others if each.last),
+            + sum(record.last.seconds for record in others if record.last),
             skipped=outcomes[OutcomeKind.SKIPPED],
             infeasible=outcomes[OutcomeKind.INFEASIBLE],
         )
@@ -223,9 +223,9 @@ class Overview:
                 ended.finished,
                 ended.finished_s,
             )
-        for each in self.others if is_locked else ():
-            if each.outcome is None and (each.arm, each.phase) in watch.phases:
-                watch.phases[each.arm, each.phase].waiting -= 1
-                silent_s = None if each.heard_at is None else max(0.0, now - each.heard_at)
-                watch.runs(each, each.settings, each.last, silent_s)
+        for record in self.others if is_locked else ():
+            if record.outcome is None and (record.arm, record.phase) in watch.phases:
+                watch.phases[record.arm, record.phase].waiting -= 1
+                silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
+                watch.runs(record, record.settings, record.last, silent_s)
         return watch.outlook()

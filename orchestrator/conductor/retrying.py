@@ -50,7 +50,7 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     Raises:
         InputError: For an unknown name, and for a named trial that cannot run again.
     """
-    known = {each.trial_id: each for each in records}
+    known = {record.trial_id: record for record in records}
     planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in known)]
     failed = [
         known[trial.trial_id]
@@ -108,13 +108,19 @@ def _named(
 ) -> Record:
     found = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
     found = found or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
-    listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed_records[:LISTED])
+    listed = ", ".join(
+        f"{record.trial_id} ({record.place}: {record.outcome})" for record in failed_records[:LISTED]
+    )
     more = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
     there = f"failed trials: {listed or 'none'}{more}"
     if len(found) != 1:
         near = hint(
             word,
-            [*KINDS, *(each.trial_id for each in failed_records), *(each.place for each in failed_records)],
+            [
+                *KINDS,
+                *(record.trial_id for record in failed_records),
+                *(record.place for record in failed_records),
+            ],
         ).partition("Known:")
         raise InputError(
             f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "

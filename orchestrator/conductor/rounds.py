@@ -94,13 +94,15 @@ class Rounds:
         """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
         both = (arm, self._compared_with[arm])
         return all(
-            one_run([found for seed in seeds if (found := confirmations.get((each, seed))) is not None])
-            for each in both
+            one_run(
+                [found for seed in seeds if (found := confirmations.get((objective_name, seed))) is not None]
+            )
+            for objective_name in both
         )
 
     def _used(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without surplus seeds of decided arms."""
-        last = {arm: self._seeds(each.seeds) for arm, each in self.decided.items()}
+        last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         return {
             (arm, seed): metrics
             for (arm, seed), metrics in confirmations.items()
@@ -109,7 +111,7 @@ class Rounds:
 
     def reason(self, decision: EarlyVerdict) -> str:
         """Return the displayed reason for which an arm needs no more seeds."""
-        said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
+        said = "; ".join(f"{name}: {verdict.text}" for name, verdict in decision.verdicts.items())
         seeds = amount(len(self._units), self._unit)
         return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({said})"
 
@@ -123,7 +125,7 @@ def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
     found = [
         {name: value for name, value in metrics.items() if not name.startswith(TRAINING)} for metrics in seeds
     ]
-    return len(found) > 1 and all(each == found[0] for each in found)
+    return len(found) > 1 and all(values == found[0] for values in found)
 
 
 def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:

@@ -79,7 +79,11 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
     for key, arm_state in conductor._arms.items():
         calls = conductor._searches[key].to_json() if conductor._plan.search is not None else None
         yield [_arm_to_json(arm_state, conductor._states, planned[key]), calls]
-    changed = (_trial_to_json(each) for each in conductor._states.values() if each != _fresh(each))
+    changed = (
+        _trial_to_json(trial_state)
+        for trial_state in conductor._states.values()
+        if trial_state != _fresh(trial_state)
+    )
     while chunk := list(islice(changed, CHUNK)):
         yield chunk
 

@@ -77,7 +77,7 @@ def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: It
     """Return the modules of the trainable, tasks and models that are not built in."""
     named = [catalog.load("tasks", name) for name in task_names(tasks)]
     named += [catalog.load("models", name) for name in models]
-    modules = (workload.partition(":")[0], *(each.__name__ for each in named))
+    modules = (workload.partition(":")[0], *(module_type.__name__ for module_type in named))
     return [module for module in modules if module.partition(".")[0] not in OURS]
 
 
@@ -94,12 +94,12 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
     Raises:
         InputError: The code has changed.
     """
-    ran = [each.provenance.get("code_parts") or {} for each in records if each.attempts]
+    ran = [record.provenance.get("code_parts") or {} for record in records if record.attempts]
     for part, now in origin.get("code_parts", {}).items():
-        before = Counter(each[part] for each in ran if part in each)
+        before = Counter(versions[part] for versions in ran if part in versions)
         if part == HALTSWEEP or not before or now in before:
             continue
-        which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
+        which = ", ".join(f"{version} ({amount(count, 'trial')})" for version, count in before.items())
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
             f"after trials had run: digest {which}, now {now}; put it back, launch a new sweep under another "

@@ -135,7 +135,9 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
     """
     changed = []
     for split, now in sorted(digests.items()):
-        read = Counter(seen for each in records if each.attempts and (seen := data_read(each).get(split)))
+        read = Counter(
+            seen for record in records if record.attempts and (seen := data_read(record).get(split))
+        )
         other = {seen: count for seen, count in read.items() if not apart(seen) <= apart(now)}
         if other:
             which = ", ".join(f"{seen} ({amount(count, 'trial')})" for seen, count in other.items())

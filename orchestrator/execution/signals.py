@@ -142,8 +142,8 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)  # noqa: FBT003 - its only argument
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    wanted = [each for each in SIGNALS if not (nohup and each is signal.SIGHUP)]
-    before = {each: signal.signal(each, mine.handle) for each in wanted}
+    wanted = [signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)]
+    before = {signal_number: signal.signal(signal_number, mine.handle) for signal_number in wanted}
     woken = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=mine.listen, args=(ear,), name="haltsweep-signals", daemon=True)
     thread.start()
@@ -153,8 +153,8 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     finally:
         _CURRENT = None
         mine.leave()
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
         signal.set_wakeup_fd(woken)
         mouth.close()
         thread.join()

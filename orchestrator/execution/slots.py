@@ -113,4 +113,4 @@ def _precision_on_cuda(arm: Arm) -> str | None:
                 values = (value,)
             case _:
                 values = ()
-    return next((each for each in values if each in ON_CUDA), None)
+    return next((precision for precision in values if precision in ON_CUDA), None)

@@ -126,7 +126,7 @@ def find_edition(file: Path) -> Path:
     if wanted is None or _unlike(file, wanted) == "":
         return file
     editions = sorted(file.parent.glob(f"{EDITIONS}/*/{file.name}"))
-    return next((each for each in editions if _unlike(each, wanted) == ""), file)
+    return next((path for path in editions if _unlike(path, wanted) == ""), file)
 
 
 def read_edition(file: Path, remedy: str) -> bytes:

@@ -47,8 +47,8 @@ def from_json_values(kind: type[T], values: Any) -> T:
     except ValidationError as error:
         # The message omits the input, which may be a URL with a password.
         reasons = (
-            f"{'.'.join(map(str, each['loc'])) or kind.__name__}: {each['msg']}"
-            for each in error.errors(include_url=False, include_context=False, include_input=False)
+            f"{'.'.join(map(str, details['loc'])) or kind.__name__}: {details['msg']}"
+            for details in error.errors(include_url=False, include_context=False, include_input=False)
         )
         raise ValueError("; ".join(reasons)) from None
     return made

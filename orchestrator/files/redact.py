@@ -154,11 +154,11 @@ def redact_value(value: Any) -> Any:
             return redact(value)
         case Mapping():
             return {
-                key: MASK if isinstance(each, str) and is_named_secret(str(key)) else redact_value(each)
-                for key, each in value.items()
+                key: MASK if isinstance(item, str) and is_named_secret(str(key)) else redact_value(item)
+                for key, item in value.items()
             }
         case list() | tuple():
-            return [redact_value(each) for each in value]
+            return [redact_value(item) for item in value]
         case _:
             return value
 
@@ -210,9 +210,9 @@ def _without_environment(text: str) -> str:
         # A short value without digits may occur in any text, and some of these variables name a file.
         if (len(value) < _SHORTEST_WORD and not _is_mixed(value)) or _is_path(value):
             continue
-        for each in {value, quote(value, safe="")}:
-            if each in text:
-                text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", MASK, text)
+        for spelling in {value, quote(value, safe="")}:
+            if spelling in text:
+                text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", MASK, text)
     return text
 
 
@@ -323,8 +323,8 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
         if depth <= 0 and not ended and not any(map(_is_secret, _WORD.findall(line))):
             yield line
             continue
-        open_ones = [each["quote"] for each in _QUOTED.finditer(rest) if not each["end"]]
-        quote = next((each for each in open_ones if len(each) > 1), "")
+        open_ones = [match["quote"] for match in _QUOTED.finditer(rest) if not match["end"]]
+        quote = next((opener for opener in open_ones if len(opener) > 1), "")
         code = _QUOTED.sub("", rest)
         depth = max(0, depth) + sum((one in _OPEN) - (one in _CLOSED) for one in code)
         masked = _QUOTED.sub(lambda found: f"{found['quote']}{MASK}{found['end']}", rest)
@@ -333,7 +333,7 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
 
 def is_named_secret(field: str) -> bool:
     """Return whether a field, by its name or its path, always contains a secret."""
-    return any(_NAMED.search(_NO_LETTER.sub("", each.lower())) for each in _WORD.findall(field)[-1:])
+    return any(_NAMED.search(_NO_LETTER.sub("", word.lower())) for word in _WORD.findall(field)[-1:])
 
 
 def redact_setting(field: str, text: str) -> str:
@@ -478,9 +478,9 @@ def escape_unstorable_values(value: Any) -> Any:
             return escape_unstorable(value)
         case Mapping():
             return {
-                escape_unstorable(str(key)): escape_unstorable_values(each) for key, each in value.items()
+                escape_unstorable(str(key)): escape_unstorable_values(item) for key, item in value.items()
             }
         case list() | tuple():
-            return [escape_unstorable_values(each) for each in value]
+            return [escape_unstorable_values(item) for item in value]
         case _:
             return value

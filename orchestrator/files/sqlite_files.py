@@ -115,7 +115,7 @@ def copy_database(file: Path) -> Iterator[Path]:
         else:
             # SQLite must create files next to a database to read it. No process of this user can write to
             # this folder, so the files can be copied.
-            for each in (file, file.with_name(f"{file.name}-wal")):
-                if each.exists():
-                    shutil.copyfile(each, copy.with_name(each.name))
+            for path in (file, file.with_name(f"{file.name}-wal")):
+                if path.exists():
+                    shutil.copyfile(path, copy.with_name(path.name))
         yield copy

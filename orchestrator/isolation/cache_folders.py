@@ -13,5 +13,5 @@ def cache_folders(root: Path, environment: Mapping[str, str] = os.environ) -> tu
     """Return the cache folders in environment variables, except folders that contain `root`."""
     named = {Path(value) for name, value in environment.items() if VARIABLES.search(name)}
     real = root.resolve()
-    absolute = sorted(each for each in named if each.is_absolute())
-    return tuple(each for each in absolute if not real.is_relative_to(each.resolve()))
+    absolute = sorted(path for path in named if path.is_absolute())
+    return tuple(path for path in absolute if not real.is_relative_to(path.resolve()))

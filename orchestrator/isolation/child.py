@@ -78,13 +78,13 @@ class _SignalRecorder:
 
     def begin(self) -> None:
         """Start recording signals that this process receives."""
-        for each in (ours := os.pipe()):
-            os.set_blocking(each, False)
+        for descriptor in (ours := os.pipe()):
+            os.set_blocking(descriptor, False)
         self.descriptor, writing = (
-            fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for each in ours
+            fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for descriptor in ours
         )
-        for each in ours:
-            os.close(each)
+        for descriptor in ours:
+            os.close(descriptor)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
@@ -97,7 +97,7 @@ def received_signal() -> int:
     if _received.descriptor is not None:
         with suppress(OSError):  # the pipe is empty, or user code has closed it
             _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
-    return next((each for each in _received.numbers if each in END_SIGNALS), 0)
+    return next((number for number in _received.numbers if number in END_SIGNALS), 0)
 
 
 def _set_up(output: int | None) -> None:

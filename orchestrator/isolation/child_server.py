@@ -46,7 +46,7 @@ def settings_here(
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     here = str(Path.cwd())
-    places = tuple(each or here for each in sys.path)
+    places = tuple(folder or here for folder in sys.path)
     return ServerSettings(module, tuple(preloaded), places, launch_folder, environment)
 
 
@@ -109,7 +109,9 @@ class ChildServer:
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
-            ready = wait([each for each in (self._child, self._control) if each is not None], left)
+            ready = wait(
+                [connection for connection in (self._child, self._control) if connection is not None], left
+            )
             if self._child is not None and self._child in ready:
                 try:
                     return self._child.recv()

@@ -76,13 +76,15 @@ def files_written_by_session() -> tuple[Path, ...]:
             descriptors = _numbered(process / "fd")
         except OSError:
             continue
-        found.update(path for each in descriptors if (path := _written(process, each.name)) is not None)
+        found.update(
+            path for descriptor in descriptors if (path := _written(process, descriptor.name)) is not None
+        )
     return tuple(sorted(found))
 
 
 def _numbered(folder: Path) -> Collection[Path]:
     try:
-        return [each for each in folder.iterdir() if each.name.isdecimal()]
+        return [path for path in folder.iterdir() if path.name.isdecimal()]
     except OSError:  # the process has ended, or belongs to another user
         return ()
 

@@ -70,8 +70,8 @@ def serve(control: Connection) -> None:
         sys.argv = [settings.module]
         with suppress(OSError):
             os.chdir(settings.launch_folder)
-        for each in settings.preloaded:
-            importlib.import_module(each)
+        for name in settings.preloaded:
+            importlib.import_module(name)
         spawn_reason = prepare(settings.module)
         control.send(ServerReady(spawn_reason))
         _Server(control, settings, forks=not spawn_reason).run()
@@ -230,9 +230,9 @@ def _end(server: int) -> None:
 
 def kill_descendants() -> None:
     """Kill all descendants of this process."""
-    for each in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
 
 
 def end_descendants() -> None:

@@ -167,13 +167,13 @@ class LaunchFiles:
                 if (
                     inside is None
                     or len(inside) > max_entries
-                    or not all(os.path.isfile(each.path) for each in inside)
+                    or not all(os.path.isfile(folder_entry.path) for folder_entry in inside)
                 ):
                     self.linked.append(path)
                     continue
                 max_entries -= len(inside)
                 self.folders.append(path)
-                self.linked += [os.path.join(path, each.name) for each in inside]
+                self.linked += [os.path.join(path, folder_entry.name) for folder_entry in inside]
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -477,7 +477,7 @@ class WorkingFolder:
         if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
         if os.path.isdir(real_path) or (
-            name == real_path and any(_is_below(real_path, each) for each in SYSTEM)
+            name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
         ):
             return  # a folder is opened for writing to create an unnamed temporary file
         if self._record_writer(real_path, self._trial) not in (b"", self._trial):
@@ -524,7 +524,7 @@ class WorkingFolder:
         return _is_below(real_path, self._root) and not self._is_exempt(real_path)
 
     def _is_exempt(self, real_path: str) -> bool:
-        return any(_is_below(real_path, each) for each in self._exempt)
+        return any(_is_below(real_path, folder) for folder in self._exempt)
 
     def _lock_of(self, real_path: str) -> int:
         """Open the lock file of `real_path`, which all trials of the sweep on this machine share."""

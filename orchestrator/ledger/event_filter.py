@@ -74,7 +74,7 @@ def _unknown(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> Iter
     for row in rows:
         key = row["trial_id"], row["step"]
         if row["kind"] == EventKind.RETRIED.value:
-            known = {each for each in known if each[0] != row["trial_id"]}
+            known = {entry for entry in known if entry[0] != row["trial_id"]}
         if row["step"] is None:
             yield row
         elif key not in known:

@@ -99,7 +99,7 @@ def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
 
 def kept(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
-    payload = {"step": measurement.step, "examples": [dict(each) for each in measurement.examples]}
+    payload = {"step": measurement.step, "examples": [dict(example) for example in measurement.examples]}
     return Event(EventKind.KEPT, time, trial_id, payload)
 
 

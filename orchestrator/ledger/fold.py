@@ -45,7 +45,7 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
             of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
         elif event.kind is EventKind.RETRIED:
             of_trial, kept = found.get(event.trial_id or "", {}), event.payload.get("step", -1)
-            for step in [each for each in of_trial if each > kept]:
+            for step in [report_step for report_step in of_trial if report_step > kept]:
                 del of_trial[step]
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
 

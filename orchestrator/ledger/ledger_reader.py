@@ -57,8 +57,8 @@ class Reader:
         previous: str | None = None
         while True:
             sweep, previous, rows = self._page(after_seq, previous)
-            for each in chain.find_breaks(previous, after_seq, rows):
-                raise self._damaged(each)
+            for chain_break in chain.find_breaks(previous, after_seq, rows):
+                raise self._damaged(chain_break)
             if rows:
                 after_seq, previous = rows[-1][0], rows[-1][-1]
             if (
@@ -94,8 +94,8 @@ class Reader:
 
         uid, rows = self._database.run(read, write=False)
         for *row, before in rows:
-            for each in chain.find_breaks(before or chain.first_digest(uid), row[0] - 1, [row]):
-                raise self._damaged(each)
+            for chain_break in chain.find_breaks(before or chain.first_digest(uid), row[0] - 1, [row]):
+                raise self._damaged(chain_break)
         return [row[:-1] for row in rows]
 
     def _newest(self, after_seq: int, extra_counts: Mapping[str, int], *, every_report: bool) -> Select[Any]:
@@ -133,7 +133,7 @@ class Reader:
             found.extend(self._database.run(_integrity, write=False))
         except StoreError as error:
             return [*map(self._fault, found), Fault(str(error))]
-        return [self._fault(each) for each in found[:MAX_FAULTS]]
+        return [self._fault(chain_break) for chain_break in found[:MAX_FAULTS]]
 
     def _all_breaks(self) -> Iterator[Break]:
         row = self._database.run(self._row, write=False)
@@ -143,9 +143,9 @@ class Reader:
         after, previous, reported = 0, None, 0
         while True:
             sweep, previous, rows = self._page(after, previous)
-            for each in chain.find_breaks(previous, after, rows):
+            for chain_break in chain.find_breaks(previous, after, rows):
                 reported += 1
-                yield each
+                yield chain_break
             if rows:
                 after, previous = rows[-1][0], rows[-1][-1]
             if len(rows) < READ_ROWS or reported >= MAX_FAULTS:

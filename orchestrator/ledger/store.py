@@ -293,14 +293,14 @@ class Ledger:
         def write(connection: Connection) -> None:
             row = self._reader.sweep(connection, lock=True)
             # This check needs the lock: a commit without an answer may not have arrived before.
-            if any(self._reader.holds(connection, *each) for each in tried):
+            if any(self._reader.holds(connection, *record) for record in tried):
                 return
             self._fenced(row, lease)
             last, head = row["last_seq"], row["head"]
             fresh = []
-            for each in filter_new_events(connection, self._id, rows):
+            for ledger_row in filter_new_events(connection, self._id, rows):
                 last += 1
-                values = dict(each) | {"seq": last}
+                values = dict(ledger_row) | {"seq": last}
                 head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
                 fresh.append(values | {"sweep_id": self._id, "digest": head})
             if fresh:

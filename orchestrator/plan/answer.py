@@ -153,7 +153,7 @@ def check_answer(
     asked = spec.answer
     if asked is None:
         return
-    known = sorted({name for each in metric_names for name in _on_splits(each, spec)})
+    known = sorted({name for metric in metric_names for name in _on_splits(metric, spec)})
     for keys, name in primary_outcomes(asked):
         if known and name not in known:
             faults.add(f"no metric named {name!r}. {hint(name, known)}", "answer", *keys)
@@ -191,7 +191,9 @@ def _on_splits(reported: str, spec: "Spec") -> list[str]:
     """Return a validation metric on all splits; any other metric unchanged."""
     split, quantity = split_and_quantity(reported)
     splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
-    return [metric_name(each, quantity) for each in splits] if split == SELECTION_SPLIT else [reported]
+    return (
+        [metric_name(one_split, quantity) for one_split in splits] if split == SELECTION_SPLIT else [reported]
+    )
 
 
 def primary_outcomes(answer: "Answer") -> list[tuple[tuple[str | int, ...], str]]:

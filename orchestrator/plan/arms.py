@@ -173,7 +173,7 @@ def resolve_by(
     raw = spec.settings
     plain = checked(raw)
     base_faults = set(plain) if isinstance(plain, list) else set()
-    for problem in sorted(base_faults, key=lambda each: each.path):
+    for problem in sorted(base_faults, key=lambda fault: fault.path):
         faults.add(problem.message, *in_baseline(problem.path))
     read = readable(raw) if isinstance(plain, list) else plain.settings
     base = {**raw, **read} if isinstance(plain, list) else read
@@ -194,11 +194,11 @@ def resolve_by(
             known = base_faults | of_cells.setdefault(_cell_key(request), set())
             if request.is_baseline:
                 of_cells[_cell_key(request)].update(result)
-            _tell([each for each in result if each not in known], request, faults)
+            _tell([fault for fault in result if fault not in known], request, faults)
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
-            first = next((each for each in found.values() if _same_context(each.request, request)), None)
+            first = next((arm for arm in found.values() if _same_context(arm.request, request)), None)
             found[request.name] = _compared(request, result, home, first, faults)
     return list(found.values())
 

@@ -19,8 +19,8 @@ def sweep_limits(spec: Spec) -> Limits | None:
     asked = spec.budget
     if asked is None:
         return None
-    each = ArmLimits(**dict(asked.each_arm)) if asked.each_arm is not None else None
-    found = Limits(asked.device_hours, asked.flops, each)
+    limits = ArmLimits(**dict(asked.each_arm)) if asked.each_arm is not None else None
+    found = Limits(asked.device_hours, asked.flops, limits)
     return None if found == Limits() else found
 
 
@@ -30,9 +30,9 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     if limits is None:
         return
     split, quantity = split_and_quantity(TRAIN_FLOPS)
-    declared = any(each.name == quantity and each.split in ("", split) for each in known)
-    each = limits.each_arm or ArmLimits()
-    for keys, given in (("flops",), limits.flops), (("each_arm", "flops"), each.flops):
+    declared = any(metric.name == quantity and metric.split in ("", split) for metric in known)
+    arm_limits = limits.each_arm or ArmLimits()
+    for keys, given in (("flops",), limits.flops), (("each_arm", "flops"), arm_limits.flops):
         if given is not None and trainable is not None and not declared:
             faults.add(
                 f"needs {TRAIN_FLOPS}, and {trainable} declares no {quantity}: report those so "
@@ -40,7 +40,7 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
                 "budget",
                 *keys,
             )
-    target = each.target
+    target = arm_limits.target
     if target is None or spec.search is None:
         return
     metric = spec.search.objectives[0].metric
@@ -77,8 +77,8 @@ def check_afforded(
         for arm, price in zip(arms, prices, strict=True)
         if price.train_flops_max is not None and "train.steps" not in arm.space.paths
     ]
-    each = None if asked.each_arm is None else asked.each_arm.flops
-    for keys, given in (("flops",), asked.flops), (("each_arm", "flops"), each):
+    flops_limit = None if asked.each_arm is None else asked.each_arm.flops
+    for keys, given in (("flops",), asked.flops), (("each_arm", "flops"), flops_limit):
         if given is not None and costs and given < min(costs):
             faults.add(
                 f"must be at least the FLOPs of one trial, {amount(min(costs))} in the arm that needs least, "
@@ -92,12 +92,12 @@ def _check_binding(
     limits: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
     """Note a `no_improvement` that is at least the number of trials of a search."""
-    each = limits.each_arm or ArmLimits()
+    arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
-    if each.no_improvement is not None and search is not None and each.no_improvement >= searched:
+    if arm_limits.no_improvement is not None and search is not None and arm_limits.no_improvement >= searched:
         faults.add(
-            f"must be fewer than the trials of a search, at most {searched:,}, got {each.no_improvement}: it "
+            f"must be fewer than the trials of a search, at most {searched:,}, got {arm_limits.no_improvement}: it "
             "ends no search before its last trial; lower it, or leave it out",
             *("budget", "each_arm", "no_improvement"),
         )
@@ -106,7 +106,7 @@ def _check_binding(
 def _idle_caps(plan: Plan) -> Iterator[str]:
     """Yield warnings for FLOPs limits that all trials together cannot reach."""
     asked = plan.limits or Limits()
-    each = asked.each_arm or ArmLimits()
+    arm_limits = asked.each_arm or ArmLimits()
     if any(
         price.train_flops_max is None or _varies(arm)
         for arm, price in zip(plan.arms, plan.prices, strict=True)
@@ -122,7 +122,7 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         )
     for name, given, most, what in (
         ("budget.flops", asked.flops, whole, "all trials together train with at most"),
-        ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
+        ("budget.each_arm.flops", arm_limits.flops, one_search, "the search of no arm trains with more than"),
     ):
         if given is not None and given >= most:
             yield (f"Warning: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
@@ -147,11 +147,13 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     yield from _idle_caps(plan)
     if limits.each_arm is None or plan.search is None:
         return
-    each, metric = limits.each_arm, counted_name(plan.search.objectives[0])
-    ends = _amounts(each.device_hours, each.flops, devices)
-    ends += [f"{metric} of {each.target:g}"] if each.target is not None else []
-    if each.no_improvement is not None:
-        ends.append(f"{count(each.no_improvement, 'trial')} in a row that ended without a better {metric}")
+    arm_limits, metric = limits.each_arm, counted_name(plan.search.objectives[0])
+    ends = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
+    ends += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
+    if arm_limits.no_improvement is not None:
+        ends.append(
+            f"{count(arm_limits.no_improvement, 'trial')} in a row that ended without a better {metric}"
+        )
     yield (
         f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
         "go on to their end, and the table counts the most there can be."

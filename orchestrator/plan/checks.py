@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
-    *(("precision", each, each, "choose bf16 or fp32") for each in ON_CUDA),
+    *(("precision", precision, precision, "choose bf16 or fp32") for precision in ON_CUDA),
     ("graph", True, "graph: true", "drop train.graph"),
 )
 """Training fields with the value that requires a GPU, its name in messages, and the alternative."""
@@ -110,8 +110,8 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     for field, value, written, remedy in _ON_GPUS:
         path = f"train.{field}"
         searched = () if spec.search is None or path in arm.request.drop else spec.search.also
-        ranges = [each.domain for each in searched if each.path == path]
-        drawn = any(isinstance(each, Choice) and value in each.values for each in ranges)
+        ranges = [dimension.domain for dimension in searched if dimension.path == path]
+        drawn = any(isinstance(domain, Choice) and value in domain.values for domain in ranges)
         if not drawn and getattr(arm.system.train, field) != value:
             continue
         own = path in arm.request.changes or path in arm.request.cell

@@ -30,9 +30,9 @@ def _faults(plan: Plan) -> Iterator[str]:
         )
     if 2 ** len(plan.factors) > MOST_ARMS:
         yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"
-    yield from _repeated("arms", (each.name for each in plan.arms))
+    yield from _repeated("arms", (arm.name for arm in plan.arms))
     yield from _repeated("trials", (trial.trial_id for trial in plan.trials))
-    names = {each.name for each in plan.arms}
+    names = {arm.name for arm in plan.arms}
     for arm in plan.arms:
         if arm.reference and arm.reference not in names:
             yield f"an arm must be compared with an arm of the plan, got {arm.reference!r} for {arm.name}"
@@ -40,7 +40,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield from _unsettable(arm.name, arm.settings, always)
     if plan.search is not None:
         named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
-        if not plan.search.objectives or not all(isinstance(each.get("name"), str) for each in named):
+        if not plan.search.objectives or not all(isinstance(entry.get("name"), str) for entry in named):
             yield "a search must have objectives, and a sampler and a stopper by name"
     if plan.confirm is not None and (plan.repeats < 1 or len(plan.confirm.seeds) % plan.repeats):
         given = len(plan.confirm.seeds)

@@ -123,14 +123,18 @@ def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
     found = dict.fromkeys(listed)
     for repeat, seed in product(range(1, repeats), listed):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
-        found[next(each for each in derived if each not in found)] = None
+        found[next(seed for seed in derived if seed not in found)] = None
     return tuple(found)
 
 
 def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
-    each = len(confirm.seeds) // (search.repeats if search is not None else 1)
-    return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
+    seeds_per_repeat = len(confirm.seeds) // (search.repeats if search is not None else 1)
+    return [
+        *product(
+            range(confirm.best), confirm.seeds[repeat * seeds_per_repeat : (repeat + 1) * seeds_per_repeat]
+        )
+    ]
 
 
 def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +213,7 @@ def _reread(
 
 def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     """Return the settings that determine a search, except for the arm's content and the number of trials."""
-    more: dict[str, Any] = {"first": [dict(each) for each in arm.first]} if arm.first else {}
+    more: dict[str, Any] = {"first": [dict(params) for params in arm.first]} if arm.first else {}
     more |= {"repeat": repeat} if repeat else {}
     return more | {
         "sampler": dict(search.sampler),

@@ -126,7 +126,7 @@ def _published(
     if not known:
         return None, ""
     # Order: the baseline in its own grid cell, the baseline in other cells, then other rows as listed.
-    row = min(known, key=lambda each: (each["arm"] != BASELINE, not of_cell(each, baseline)))
+    row = min(known, key=lambda row: (row["arm"] != BASELINE, not of_cell(row, baseline)))
     own = row["arm"] == BASELINE and of_cell(row, baseline)
     return float(row["std"]), f"published{'' if own else f' of {name_of(row)}'}, {row['source']}"
 

@@ -36,7 +36,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
             continue
         for field, names in changed_splits(reference.system.task, arm.system.task, tests):
             keys = arm.request.keys(f"task.{field}")
-            new, old = (getattr(each.system.task, field, None) for each in (arm, reference))
+            new, old = (getattr(built_in_arm.system.task, field, None) for built_in_arm in (arm, reference))
             faults.add(
                 f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
                 f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "

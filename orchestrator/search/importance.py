@@ -95,5 +95,5 @@ def _distribution(domain: Domain) -> "BaseDistribution":
 
 def _internal(domain: Domain, value: Value) -> Value:
     if isinstance(domain, Choice | Powers):
-        return next(place for place, each in enumerate(domain.values) if same(each, value))
+        return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
     return value

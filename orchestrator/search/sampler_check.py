@@ -69,7 +69,7 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
 
 def _num_combinations(space: Sequence[Domain]) -> int:
     """Return the number of combinations of the finite domains."""
-    return prod(count_values(each) for each in space if is_finite(each))
+    return prod(count_values(domain) for domain in space if is_finite(domain))
 
 
 def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:

@@ -245,8 +245,8 @@ def make_stopper(choice: ComponentChoice) -> BasePruner:
 
 def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
     keywords = {**_ALWAYS.get(choice.class_name, {}), **choice.keywords, **seeded}
-    for key, each in _wrapped(choice, kind).items():
-        keywords[key] = make_stopper(each)
+    for key, component_choice in _wrapped(choice, kind).items():
+        keywords[key] = make_stopper(component_choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _class(choice.class_name, kind)(**keywords)
@@ -297,7 +297,7 @@ def patience(stopper: ComponentChoice) -> StopperPatience:
 
 
 def _bounds(stopper: ComponentChoice) -> tuple[float, float]:
-    lower, upper = (stopper.keywords.get(each) for each in ("lower", "upper"))
+    lower, upper = (stopper.keywords.get(keyword) for keyword in ("lower", "upper"))
     return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
 
@@ -318,18 +318,23 @@ class NamedComponent:
         """
         written = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
         twice = [
-            each for each in component_spec if each != self.alias.keywords.get(each, each) in component_spec
+            keyword
+            for keyword in component_spec
+            if keyword != self.alias.keywords.get(keyword, keyword) in component_spec
         ]
         refusals = [
             *(
                 Refusal("", f"{self.label} must be given {self.written(key)}")
                 for key in self.required - set(written)
             ),
-            *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
             *(
-                each
+                Refusal(keyword, f"{keyword} is {self.alias.keywords[keyword]}: give one of them")
+                for keyword in twice
+            ),
+            *(
+                refusal
                 for keyword, key in written.items()
-                for each in self._refusals(key, keyword, component_spec[key])
+                for refusal in self._refusals(key, keyword, component_spec[key])
             ),
         ]
         if refusals:
@@ -341,7 +346,11 @@ class NamedComponent:
     @property
     def required(self) -> set[str]:
         """Return the keywords that must be given."""
-        return {key for key, each in self.parameters.items() if is_required(each) and key not in _DERIVED}
+        return {
+            key
+            for key, parameter in self.parameters.items()
+            if is_required(parameter) and key not in _DERIVED
+        }
 
     def written(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
@@ -374,8 +383,8 @@ class NamedComponent:
     def _known(self) -> list[str]:
         return sorted(
             self.written(key)
-            for key, each in self.parameters.items()
-            if (can_be_written(each) or _takes_stopper(each)) and key not in _DERIVED
+            for key, parameter in self.parameters.items()
+            if (can_be_written(parameter) or _takes_stopper(parameter)) and key not in _DERIVED
         )
 
 
@@ -513,7 +522,10 @@ def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Param
         if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
             continue
         declared = parameters(made)
-        required = [each for each in declared.values() if is_required(each)]
-        if all(can_be_written(each) or (kind is STOPPER and _takes_stopper(each)) for each in required):
+        required = [parameter for parameter in declared.values() if is_required(parameter)]
+        if all(
+            can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
+            for parameter in required
+        ):
             found[name] = declared
-    return {name: each for name, each in found.items() if name not in kind.instead}
+    return {name: parameter for name, parameter in found.items() if name not in kind.instead}

@@ -53,7 +53,7 @@ def describe(full_name: str) -> str:
         BadName: If there is no such space.
     """
     module, space = _found(full_name)
-    known = {id(each): name for name, each in variants(module).items()}
+    known = {id(space): name for name, space in variants(module).items()}
     variant = known.get(id(space), DEFAULT_VARIANT)
     which = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
     return (module.__doc__ or "").strip().partition("\n")[0] + which

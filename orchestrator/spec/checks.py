@@ -100,7 +100,7 @@ def _search(spec: Spec) -> Problems:
     if not search.spaces and all(isinstance(dimension.domain, Fixed) for dimension in dimensions):
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     for place, (name, space) in enumerate(zip(search.spaces, spaces, strict=True)):
-        later = {path for each in (Space(search.also), *spaces[place + 1 :]) for path in each.paths}
+        later = {path for space in (Space(search.also), *spaces[place + 1 :]) for path in space.paths}
         if later.issuperset(space.paths) and not space.constraints:
             message = f"{name} has no effect, because later ranges replace all of its ranges: leave it out"
             yield ("search", "spaces", place), message
@@ -112,7 +112,7 @@ def _search(spec: Spec) -> Problems:
         message = f"must be null with {len(search.objectives)} objectives: early stopping needs a single one"
         yield ("search", "stopper"), message
     for place, objective in enumerate(search.objectives):
-        if objective.metric in [each.metric for each in search.objectives[:place]]:
+        if objective.metric in [objective.metric for objective in search.objectives[:place]]:
             message = "must be another metric than the objectives before it"
             yield ("search", "objectives", place, "metric"), message
         yield from _objective(spec, place, objective, len(search.objectives))

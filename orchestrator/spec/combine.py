@@ -119,7 +119,7 @@ def unused(found: Document, original: Document) -> Iterator[Problem]:
 
     The file is included because profiles and overrides may combine fewer components.
     """
-    named = {each for document in (found, original) for each in combined(document.data)}
+    named = {component for document in (found, original) for component in combined(document.data)}
     components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
     for name in components if named and isinstance(components, Mapping) else ():
         if name not in named:
@@ -164,9 +164,11 @@ def _add(
         return [clash]
     arm: dict[str, Any] = {
         "why": _why(components, removed, names, way),
-        "set": {path: value for each in removed for path, value in components[each]["set"].items()},
+        "set": {path: value for component in removed for path, value in components[component]["set"].items()},
     }
-    if drop := list(dict.fromkeys(path for each in removed for path in components[each].get("drop", []))):
+    if drop := list(
+        dict.fromkeys(path for component in removed for path in components[component].get("drop", []))
+    ):
         arm["drop"] = drop
     arms = document.data.get("arms")
     if arms is None:
@@ -182,9 +184,9 @@ def _add(
         return [] if same else [(("arms", name), message)]
     arms[name] = arm
     document.origins[("arms", name)] = document.origins.get((COMBINE,), document.origin)
-    for each in removed:
-        for path in components[each]["set"]:
-            place = (COMPONENTS, each, "set", path)
+    for component in removed:
+        for path in components[component]["set"]:
+            place = (COMPONENTS, component, "set", path)
             if place in document.origins:
                 document.origins[("arms", name, "set", path)] = document.origins[place]
     return []
@@ -205,7 +207,7 @@ def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | N
 
 
 def _why(components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str) -> str:
-    reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in removed)
+    reasons = "; ".join(f"{component}: {components[component].get('why')}" for component in removed)
     kept = [name for name in names if name not in removed]
     if way == "add-one-in" and len(kept) == 1:
         return f"{kept[0]} alone, without {reasons}"

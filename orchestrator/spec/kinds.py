@@ -325,9 +325,9 @@ def _point(value: Any, info: ValidationInfo) -> Any:
     found = value.get(FOUND)
     if FOUND not in value:
         return dict(value)
-    if not isinstance(found, Mapping) or not all(isinstance(each, Mapping) for each in found.values()):
+    if not isinstance(found, Mapping) or not all(isinstance(item, Mapping) for item in found.values()):
         raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
-    return {**value, FOUND: {arm: _values_by_path(each, info) for arm, each in found.items()}}
+    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found.items()}}
 
 
 def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _apply_profile(document: Document, name: str) -> None:
     else:
         apply(document, chosen)
         own = document.data.get("name")
-        if isinstance(own, str) and "name" not in {each.key for each in chosen}:
+        if isinstance(own, str) and "name" not in {override.key for override in chosen}:
             document.data["name"] = f"{own}-{name}"
 
 
@@ -216,9 +216,9 @@ def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str,
         case str():
             yield keys, value, field
         case dict():
-            for key, each in value.items():
+            for key, item in value.items():
                 yield keys, key, ""
-                yield from _texts(each, (*keys, key), str(key))
+                yield from _texts(item, (*keys, key), str(key))
         case list():
-            for place, each in enumerate(value):
-                yield from _texts(each, (*keys, place), field)
+            for place, item in enumerate(value):
+                yield from _texts(item, (*keys, place), field)

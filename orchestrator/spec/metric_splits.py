@@ -63,7 +63,7 @@ class MetricSplits:
     def selection(self) -> tuple[str, ...]:
         """Return the splits of validation data, which searches and training code use for selection."""
         chosen = (*VALIDATION_SPLITS, *self.declared.values())
-        return tuple(each for each in dict.fromkeys(chosen) if each not in {TRAIN, *self.test})
+        return tuple(split for split in dict.fromkeys(chosen) if split not in {TRAIN, *self.test})
 
     def is_selection(self, metric: str) -> bool:
         """Return whether `metric` is measured on validation data."""

@@ -39,7 +39,7 @@ def cell_problems(
             values = known.get(path)
             if path not in known:
                 yield (part, path), f"is not in {section}. {hint(str(path), map(str, known))}"
-            elif isinstance(values, list | tuple) and not any(same(value, each) for each in values):
+            elif isinstance(values, list | tuple) and not any(same(value, item) for item in values):
                 choices = ", ".join(map(shown, values))
                 yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
 
@@ -92,7 +92,9 @@ def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     arms, components = _mapping(data, "arms"), _mapping(data, "components")
     # An arm that is not written is created from components.
     named = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
-    said = {path: value for each in named for path, value in leaves(_mapping(_as_mapping(each), "set"))}
+    said = {
+        path: value for settings in named for path, value in leaves(_mapping(_as_mapping(settings), "set"))
+    }
     settings = {"trainable": data.get("trainable"), **dict(leaves(_mapping(data, "baseline"))), **said}
     return {path: value for path, value in settings.items() if path not in _without_effect()}
 

@@ -50,7 +50,7 @@ def _description(field: Schema, definitions: Schema) -> str:
     if "description" in field:
         return str(field["description"])
     refers = [field, *field.get("anyOf", []), field.get("items", {})]
-    names = [each["$ref"].rpartition("/")[2] for each in refers if "$ref" in each]
+    names = [reference["$ref"].rpartition("/")[2] for reference in refers if "$ref" in reference]
     return next((str(definitions[name]["description"]) for name in names if name in definitions), "")
 
 

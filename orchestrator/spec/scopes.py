@@ -53,7 +53,7 @@ class CountedReports:
 
     def add(self, report: Measurement) -> bool:
         """Add a report of the trial; return whether it has a usable value of every objective."""
-        values = [report.metrics.get(each.metric, nan) for each in self._objectives]
+        values = [report.metrics.get(objective.metric, nan) for objective in self._objectives]
         if not values or not all(map(is_usable, values)):
             return False
         self.reports += 1
@@ -70,7 +70,7 @@ class CountedReports:
         """Return the counted value of every objective; empty before the first report that counts."""
         if self.measurement is None:
             return ()
-        return tuple(self.measurement.metrics[each.metric] for each in self._objectives)
+        return tuple(self.measurement.metrics[objective.metric] for objective in self._objectives)
 
     def _is_worse(self, report: Measurement) -> bool:
         """Return whether the scope is `best` and an earlier report is at least as good."""

@@ -435,10 +435,16 @@ class Spec(Section):
         Each has arm, split, metric, value and source, and its other attributes where they are set.
         """
         return tuple(
-            {"arm": row.name, "split": split, "metric": row.metric, "value": each.value, "source": row.source}
-            | _said_of(row, each)
+            {
+                "arm": row.name,
+                "split": split,
+                "metric": row.metric,
+                "value": value.value,
+                "source": row.source,
+            }
+            | _said_of(row, value)
             for row in self.published
-            for split, each in row.values.items()
+            for split, value in row.values.items()
         )
 
     @property

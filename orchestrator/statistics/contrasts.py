@@ -40,7 +40,7 @@ def contrasts(
     Raises:
         ValueError: A key of `values` is not a combination of `factors`.
     """
-    wanted = [frozenset(each) for each in ((), *terms(factors))]
+    wanted = [frozenset(term) for term in ((), *terms(factors))]
     if unknown := set(values) - set(wanted):
         given = sorted(map(sorted, unknown))
         raise ValueError(f"arms must remove some of {', '.join(factors)}, got {given}")

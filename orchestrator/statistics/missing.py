@@ -51,17 +51,17 @@ def verdict_despite_missing(
     at_bounds: list[Paired] = []
     kind = None
     for given in _combinations(bounds):
-        each = compare_with(given)
-        said = verdict(each, margin=margin, better=better).kind
+        estimate = compare_with(given)
+        said = verdict(estimate, margin=margin, better=better).kind
         if said == "undecided" or (kind is not None and said != kind):
             return paired
         kind = said
-        at_bounds.append(each)
+        at_bounds.append(estimate)
     return replace(
         paired,
-        low=min(paired.mean, *(each.low for each in at_bounds if each.low is not None)),
-        high=max(paired.mean, *(each.high for each in at_bounds if each.high is not None)),
-        p=max(each.p for each in at_bounds if each.p is not None),
+        low=min(paired.mean, *(estimate.low for estimate in at_bounds if estimate.low is not None)),
+        high=max(paired.mean, *(estimate.high for estimate in at_bounds if estimate.high is not None)),
+        p=max(estimate.p for estimate in at_bounds if estimate.p is not None),
         missing=len(bounds),
     )
 

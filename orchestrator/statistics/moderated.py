@@ -73,8 +73,8 @@ def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str,
         differences: By arm, the differences of one outcome by unit.
         spreads: By arm, the sample standard deviation of its differences.
     """
-    units = max((frozenset(each) for each in differences.values()), key=len, default=frozenset[int]())
-    whole = [arm for arm, each in differences.items() if frozenset(each) == units and spreads.get(arm)]
+    units = max((frozenset(values) for values in differences.values()), key=len, default=frozenset[int]())
+    whole = [arm for arm, values in differences.items() if frozenset(values) == units and spreads.get(arm)]
     if len(units) < UNITS_LEAST or len(whole) < ARMS_LEAST:
         return {}
     freedom = len(units) - 1
@@ -97,7 +97,7 @@ def _is_wild(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
     """Return whether the variance of an arm is improbably large under the prior of the other arms."""
     from scipy import special
 
-    prior = _prior([each for other, each in variances.items() if other != arm], freedom, 0.0)
+    prior = _prior([variance for other, variance in variances.items() if other != arm], freedom, 0.0)
     ratio = variances[arm] / prior.spread**2
     return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE), ratio) < WILD)
 
@@ -122,9 +122,9 @@ def _prior(variances: Sequence[float], freedom: int, shared: float) -> Prior:
     from scipy import special
 
     half = freedom / 2
-    logs = [math.log(each) - float(special.digamma(half)) + math.log(half) for each in variances]
+    logs = [math.log(variance) - float(special.digamma(half)) + math.log(half) for variance in variances]
     mean = math.fsum(logs) / len(logs)
-    scatter = math.fsum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
+    scatter = math.fsum((logarithm - mean) ** 2 for logarithm in logs) / (len(logs) - 1)
     found = 2 * _inverse_trigamma(scatter - float(special.polygamma(1, half)) * (1 - shared))
     if found >= INFINITE:
         return Prior(math.inf, math.exp(mean / 2))

@@ -161,7 +161,7 @@ def _priors(differences: Mapping[Key, Mapping[int, float]], spreads: Mapping[Key
     for outcome in dict.fromkeys(key[1] for key in differences):
         own = {arm: values for (arm, name), values in differences.items() if name == outcome}
         known = {arm: spread for (arm, name), spread in spreads.items() if name == outcome}
-        found |= {(arm, outcome): each for arm, each in priors(own, known).items()}
+        found |= {(arm, outcome): prior for arm, prior in priors(own, known).items()}
     return found
 
 
@@ -240,7 +240,7 @@ def p_without(paired: Paired, seed: int) -> float | None:
     Returns:
         None if fewer than 2 seeds remain, or without a spread.
     """
-    rest = [value for each, value in paired.by_seed.items() if each != seed]
+    rest = [value for other_seed, value in paired.by_seed.items() if other_seed != seed]
     if len(rest) < 2 or paired.spread is None:
         return None
     freedom, spread = len(rest) - 1, deviation(rest)

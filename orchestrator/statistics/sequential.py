@@ -127,12 +127,15 @@ def look(
         failed: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the arm or its
             reference.
     """
-    seen = {key: {seed: each[seed] for seed in first if seed in each} for key, each in values.items()}
+    seen = {
+        key: {seed: values_by_seed[seed] for seed in first if seed in values_by_seed}
+        for key, values_by_seed in values.items()
+    }
     at_look, at_end = (_compared(question, seen, question.level * share) for share in (LOOK_SHARE, 1.0))
     decided = {}
     for arm in undecided:
         reference = question.references[arm]
-        if any(seed in failed.get(each, ()) for each in (arm, reference) for seed in first):
+        if any(seed in failed.get(arm_name, ()) for arm_name in (arm, reference) for seed in first):
             continue
         if any(
             len(at_look[arm, name].by_seed) < len(first)
@@ -144,7 +147,7 @@ def look(
         said = {name: _said(question, name, found[name], at_end[arm, name]) for name in found}
         if len(said) < len(question.outcomes) or not all(said.values()):
             continue
-        verdicts = {name: each for name, each in said.items() if each is not None}
+        verdicts = {name: verdict for name, verdict in said.items() if verdict is not None}
         decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, found, verdicts)
     return decided
 
@@ -197,7 +200,12 @@ def _compared(question: Question, values: Values, level: float) -> dict[Key, Pai
         if (arm, name) in values and (reference, name) in values
     }
     steps = {
-        name: resolution(value for key, each in values.items() if key[1] == name for value in each.values())
+        name: resolution(
+            value
+            for key, values_by_seed in values.items()
+            if key[1] == name
+            for value in values_by_seed.values()
+        )
         for name in question.outcomes
     }
     return compare(differences, family=question.family, level=level, resolutions=steps)

@@ -97,7 +97,7 @@ def _kills(kill_at: Any) -> tuple[int, ...]:
     """
     __tracebackhide__ = True
     kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
-    if wrong := [each for each in kills if not isinstance(each, int) or isinstance(each, bool)]:
+    if wrong := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
         raise TypeError(f"kill_at must be the number of an event, or several, got {wrong[0]!r}")
     if not kills:
         raise ValueError("kill_at must name at least one event, got none: nothing would be killed")
@@ -181,8 +181,8 @@ def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
-    taken = {each.path for arm in spec.plan.arms for each in arm.changes}
-    taken |= {each.path for arm in spec.plan.arms for each in arm.space.dimensions}
+    taken = {change.path for arm in spec.plan.arms for change in arm.changes}
+    taken |= {dimension.path for arm in spec.plan.arms for dimension in arm.space.dimensions}
     train = spec.plan.baseline.settings["train"]
     fewer = {name: min(value, train.get(name) or value) for name, value in STEPS.items()}
     if train.get("batch_tokens") is not None:

@@ -79,7 +79,7 @@ class SpecUnderTest:
         for part in render(self.plan):
             console.print(part)
         lines = [line.rstrip() for line in file.getvalue().splitlines()]
-        ids = digest("trials", [each.trial_id for each in self.trials])
+        ids = digest("trials", [trial.trial_id for trial in self.trials])
         return "\n".join([*lines, f"{len(self.trials):,} trials with the ids {ids}", ""])
 
     def check_snapshot(self, name: str = "") -> None:
@@ -108,7 +108,7 @@ def as_texts(overrides: Overrides) -> tuple[str, ...]:
     __tracebackhide__ = True
     if isinstance(overrides, Mapping):
         return tuple(f"{path}={_as_text(path, value)}" for path, value in overrides.items())
-    if isinstance(overrides, str) or not all(isinstance(each, str) for each in overrides):
+    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise TypeError(
             f"overrides must be values by path, or a list of texts like 'train.lr=1', got {overrides!r}"
         )

@@ -87,7 +87,7 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     """Return one row per trial, step and metric in the log."""
-    trials = {each.trial_id: each for each in plan.trials}
+    trials = {planned_trial.trial_id: planned_trial for planned_trial in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
         if event.kind is EventKind.RETRIED:

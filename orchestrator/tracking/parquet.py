@@ -186,7 +186,7 @@ class Tables:
         """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
-        schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
+        schema = RECORDS.append(REPEAT) if any(record.repeat for record in records) else RECORDS
         return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 

@@ -100,7 +100,7 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
 
 
 def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
-    failed = [each for each in sweep.records() if each.outcome is not None and each.outcome.failed]
+    failed = [record for record in sweep.records() if record.outcome is not None and record.outcome.failed]
     if as_json:
         emit_json([_identity(record) | _ending_fields(record) for record in failed])
         return

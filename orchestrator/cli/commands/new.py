@@ -75,6 +75,6 @@ def _question(spec: Path) -> str:
     for line in lines:
         if line.startswith("question:"):
             question = line.partition(":")[2].strip()
-            folded = takewhile(lambda each: each.startswith(" ") or not each.strip(), lines)
+            folded = takewhile(lambda line: line.startswith(" ") or not line.strip(), lines)
             return " ".join(" ".join(folded).split()) if question[:1] in FOLDED else question
     return ""

@@ -68,12 +68,16 @@ def verify(
     bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
         emit_json(
-            {"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in all_findings]}
+            {
+                "sweep": folder.name,
+                "sound": not bad,
+                "findings": [asdict(finding) for finding in all_findings],
+            }
         )
     else:
         say(f"{folder.name}: {_summary(bad)}")
     if bad:
-        raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
+        raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad) else 2)
 
 
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:

@@ -26,20 +26,20 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     Raises:
         InputError: A checkpoint is missing or damaged.
     """
-    asked = {each.trial_id for each in records}
+    asked = {record.trial_id for record in records}
     late = {
-        (each.arm, each.rank, each.seed)
-        for each in plan.trials
-        if each.late_splits and each.trial_id not in asked
+        (trial.arm, trial.rank, trial.seed)
+        for trial in plan.trials
+        if trial.late_splits and trial.trial_id not in asked
     }
     if not late:
         return
     sources = [
-        each
-        for each in records
-        if each.phase == "confirm"
-        and each.outcome is OutcomeKind.FINISHED
-        and (each.arm, each.rank, each.seed) in late
+        record
+        for record in records
+        if record.phase == "confirm"
+        and record.outcome is OutcomeKind.FINISHED
+        and (record.arm, record.rank, record.seed) in late
     ]
     faults = list(_faults(folder, store_at(uri), sources))
     if faults:
@@ -53,10 +53,10 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
 
 
 def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:
-    for each in sources:
-        assert each.last is not None, "a finished trial was measured"
-        if why := _fault(store, folder, each.trial_id, each.last.step):
-            yield f"  {each.place} ({each.trial_id}, seed {each.seed}): {why}"
+    for record in sources:
+        assert record.last is not None, "a finished trial was measured"
+        if why := _fault(store, folder, record.trial_id, record.last.step):
+            yield f"  {record.place} ({record.trial_id}, seed {record.seed}): {why}"
 
 
 def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:

@@ -258,14 +258,14 @@ class ExternalStore:
             found = self._files.ls(folder, detail=True)
         except FileNotFoundError:
             return {}
-        paths = {each["name"].strip("/"): each["type"] == "directory" for each in found}
+        paths = {entry["name"].strip("/"): entry["type"] == "directory" for entry in found}
         paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
     def _upload(self, trial_id: str, checkpoint: Checkpoint, patience_s: float) -> None:
         target = self._path(trial_id, checkpoint.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        for path in sorted(each for each in checkpoint.state.rglob("*") if each.is_file()):
+        for path in sorted(file for file in checkpoint.state.rglob("*") if file.is_file()):
             name = path.relative_to(checkpoint.state).as_posix()
             self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
         manifest = {"state": state, "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8")}

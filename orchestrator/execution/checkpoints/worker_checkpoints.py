@@ -73,7 +73,7 @@ class Checkpoint:
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return complete checkpoints, newest first, without checking their files."""
-    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
 
@@ -156,7 +156,7 @@ def _digests(state: Path) -> dict[str, str]:
     walked = os.walk(state, onerror=refuse)
     paths = [Path(folder, name) for folder, _, names in walked for name in names]
     found = {}
-    for path in sorted(each for each in paths if each.is_file()):
+    for path in sorted(file for file in paths if file.is_file()):
         with path.open("rb") as file:
             found[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
     return found

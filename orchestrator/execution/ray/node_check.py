@@ -188,7 +188,7 @@ def _no_data(needs: NodeRequirements) -> str:
     try:
         if needs.data is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())):
+        with tempfile.TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.exists())):
             pass
         require_task_files(needs.tasks)
         if needs.data is None:

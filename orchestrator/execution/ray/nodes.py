@@ -108,7 +108,7 @@ class Nodes:
         # A node without room for a trial, such as a small head node, is not checked.
         fitting = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
         self._living = {node["NodeID"]: node for node in fitting}
-        self._asked = {key: each for key, each in self._asked.items() if key in self._living}
+        self._asked = {key: request for key, request in self._asked.items() if key in self._living}
         for key in self._living.keys() - self._answers.keys() - self._asked.keys():
             self._ask(key)
         keys = {reference: key for key, reference in self._asked.items()}

@@ -48,4 +48,4 @@ def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | No
                 shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(path, copy)
-        yield {"py_modules": [*whole, *sorted(str(each) for each in Path(copies).iterdir())]}
+        yield {"py_modules": [*whole, *sorted(str(copied_path) for copied_path in Path(copies).iterdir())]}

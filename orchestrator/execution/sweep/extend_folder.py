@@ -76,7 +76,7 @@ def finish_extension(folder: SweepFolder) -> None:
 def editions(folder: SweepFolder) -> list[Path]:
     """Return the folders of all editions of spec and plan, oldest first; empty without extensions."""
     found = (folder.root / EDITIONS).glob("[0-9]*")
-    return sorted((each for each in found if each.name.isdecimal()), key=lambda each: int(each.name))
+    return sorted((path for path in found if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
@@ -87,5 +87,5 @@ def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
         clear_unfinished(place / name)  # remove unfinished files of a killed extension
         write_atomically(place / name, content)
     write_manifest(place, [place / name for name in files])
-    for each in (place, place.parent, folder.root):
-        flush(each)
+    for path in (place, place.parent, folder.root):
+        flush(path)

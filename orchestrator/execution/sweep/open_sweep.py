@@ -324,7 +324,7 @@ def _refuse_other_code(
     try:
         known = records(ledger.newest(), plan)
         again = choose(plan, known, retry).trial_ids
-        known = [each for each in known if each.trial_id not in again]
+        known = [record for record in known if record.trial_id not in again]
         if num_ended(known) < len(plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:

@@ -131,8 +131,8 @@ class Recorder:
         """Return the running trials and the trials still to come."""
         found, now = self._conductor.outlook(), self._clock()
         running = (
-            replace(each, silent_s=max(0.0, now - self._attempts[each.trial_id].heard_at))
-            for each in found.running
+            replace(trial, silent_s=max(0.0, now - self._attempts[trial.trial_id].heard_at))
+            for trial in found.running
         )
         return replace(found, running=tuple(running))
 

@@ -23,8 +23,10 @@ _REMEDY = "other machines and versions differ in the last digits: judge by how m
 
 def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
     """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
-    finished = [each for each in records if (each.phase, each.outcome) == ("confirm", OutcomeKind.FINISHED)]
-    return sorted(finished, key=lambda each: digest("rerun", each.trial_id))[:count]
+    finished = [
+        record for record in records if (record.phase, record.outcome) == ("confirm", OutcomeKind.FINISHED)
+    ]
+    return sorted(finished, key=lambda record: digest("rerun", record.trial_id))[:count]
 
 
 def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:

@@ -71,7 +71,7 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     try:
         text = json.dumps(examples if examples else [], allow_nan=False)
         values = json.loads(text)
-        listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
+        listed = isinstance(values, list) and all(isinstance(example, dict) for example in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error

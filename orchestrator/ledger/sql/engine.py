@@ -204,7 +204,7 @@ def require_locks(url: str) -> None:
     parsed = _parse(url)
     if parsed.get_backend_name() != "sqlite":
         return
-    folder = next(each for each in database_file(parsed).parents if each.is_dir())
+    folder = next(path for path in database_file(parsed).parents if path.is_dir())
     # A folder in which no file can be created is reported when the ledger is written.
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as probe:
         try:

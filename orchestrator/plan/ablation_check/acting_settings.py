@@ -161,7 +161,7 @@ def _looked_at(system: System) -> list[int]:
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
     near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
-    return [*_spread(train.steps), *(each for each in near if 0 <= each < train.steps)]
+    return [*_spread(train.steps), *(step for step in near if 0 <= step < train.steps)]
 
 
 def _spread(steps: int) -> range:

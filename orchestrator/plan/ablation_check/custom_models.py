@@ -43,13 +43,13 @@ class Fingerprint:
     @property
     def is_finite(self) -> bool:
         """Return whether all outputs and gradients are finite."""
-        return all(isfinite(each) for both in self.outputs for each in both) and all(
+        return all(isfinite(number) for both in self.outputs for number in both) and all(
             isfinite(norm) for _, norm in self.gradient
         )
 
     def equals(self, other: "Fingerprint") -> bool:
         """Return whether both models ran and have the same results, ignoring module names."""
-        mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
+        mine, others = ([norm for _, norm in fingerprint.gradient if norm] for fingerprint in (self, other))
         return (
             bool(self.outputs)
             and self.is_finite
@@ -137,14 +137,14 @@ def _built(model: "nn.Module") -> Fingerprint:
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())
-    if lazy := [name for name, each in weights.items() if is_lazy(each)]:
+    if lazy := [name for name, parameter in weights.items() if is_lazy(parameter)]:
         raise ValueError(
             f"a lazy module must process an input before its weights can be compared, got {lazy[0]} "
             "without a shape: write example(settings), which is run once, or give the sizes in build"
         )
     return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
-        shapes={name: tuple(each.shape) for name, each in weights.items()},
+        shapes={name: tuple(parameter.shape) for name, parameter in weights.items()},
         parameters=sum(weight.numel() for weight in weights.values()),
     )
 
@@ -157,15 +157,15 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
     named = dict(example) if isinstance(example, Mapping) else {}
     try:
         with FlopCounterMode(display=False) as counter:
-            made = [_real(each) for each in _tensors(model(*arguments, **named))]
-        total = sum((each.square().mean() for each in made), torch.zeros((), dtype=torch.float64))
-        weights = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            made = [_real(tensor) for tensor in _tensors(model(*arguments, **named))]
+        total = sum((tensor.square().mean() for tensor in made), torch.zeros((), dtype=torch.float64))
+        weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         grads = (
             torch.autograd.grad(total, list(weights.values()), allow_unused=True)
             if total.requires_grad
             else ()
         )
-        outputs = tuple((float(each.detach().sum()), float(each.detach().norm())) for each in made)
+        outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in made)
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
@@ -191,11 +191,11 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+        for item in value:
+            yield from _tensors(item)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from _tensors(getattr(value, field.name, None))
@@ -259,7 +259,7 @@ def compare_fingerprints(
         if arm_fingerprint.is_finite or (has_reference and not reference_fingerprint.is_finite)
         else (NOT_FINITE,)
     )
-    norm = sum(each**2 for _, each in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
+    norm = sum(part**2 for _, part in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
     return ArmCheck(
         arm=arm,
         parameters=arm_fingerprint.parameters,

@@ -38,9 +38,11 @@ READS = (
     Pass(Weights.INITIAL, 1024),
 )
 """Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
-READS_OF_SMALL = tuple(Pass(each, LENGTH, examples=512) for each in Weights if each >= Weights.RANDOM)
+READS_OF_SMALL = tuple(
+    Pass(weights, LENGTH, examples=512) for weights in Weights if weights >= Weights.RANDOM
+)
 """Evaluations of more examples, for close thresholds and for halting that differs between examples."""
-TRAINS_SMALL = tuple(replace(each, trains=True) for each in READS_OF_SMALL)
+TRAINS_SMALL = tuple(replace(training_pass, trains=True) for training_pass in READS_OF_SMALL)
 """Training passes on as many examples as `READS_OF_SMALL`, for dropout of few elements."""
 SMALL = 1_000_000
 """Maximum number of parameters for passes with many examples."""
@@ -80,7 +82,7 @@ def differences(
             one, other = probe.narrow_pair(first_system, second)
             for asked in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
-                learn = [probe.measure(each, asked).gradient for each in (one, other)]
+                learn = [probe.measure(system, asked).gradient for system in (one, other)]
                 yield _unlike(probe, one, other, asked) if learn[0] != learn[1] else ()
     else:
         old, new = probe.structure(first_system), probe.structure(second)
@@ -143,7 +145,7 @@ def _of_models(probe: Probe, first: System, second: System, longest: int) -> Ite
     yield _unlike(probe, first, second, LEARNS)
     yield _unlike(probe, first, second, LEARNS_MOVED)
     if _are_small(probe, first, second):
-        yield from (_unlike(probe, first, second, each) for each in TRAINS_SMALL)
+        yield from (_unlike(probe, first, second, training_pass) for training_pass in TRAINS_SMALL)
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
@@ -173,7 +175,7 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 def _changed_sizes(first: System, second: System) -> list[int]:
     """Return the integers in the model fields in which the systems differ."""
     one, other = (dict(leaves(system.settings["model"])) for system in (first, second))
-    changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
+    changed = [fields[path] for fields in (one, other) for path in fields if one.get(path) != other.get(path)]
     return [value for value in changed if type(value) is int]
 
 

@@ -42,7 +42,7 @@ def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep
     """Return whether both arms behave identically; False if memory is insufficient to run them."""
     try:
         pair = probe.narrow_pair(other.system, one.system)
-        if not close(*(probe.measure(each, FIRST).loss for each in pair)):
+        if not close(*(probe.measure(system, FIRST).loss for system in pair)):
             return False
         if differ(probe, other.system, one.system, sweep):
             return False

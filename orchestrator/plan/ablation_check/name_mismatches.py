@@ -25,7 +25,7 @@ def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mappin
     if removed is None or not changes:
         return
     named = _words(removed.group(1)) & _field_words(*settings)
-    touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in changes))
+    touched = set[str]().union(*(_touched(change.path, change.before, change.after) for change in changes))
     if named and (not named & touched or not _changes_field(removed.group(1), named, changes)):
         paths = ", ".join(change.path for change in changes)
         yield (
@@ -50,7 +50,7 @@ def _touched(path: str, *values: Any) -> set[str]:
 
 
 def _field_words(*settings: Mapping[str, Any]) -> set[str]:
-    fields = (path for each in settings for path, _ in leaves(each))
+    fields = (path for fields in settings for path, _ in leaves(fields))
     return {word for path in fields for word in _words(path.partition(".")[2] or path)} - {"name"}
 
 

@@ -196,7 +196,7 @@ def _numbers(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
-    named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     names, weights = zip(*named, strict=True)
     grads = torch.autograd.grad(loss, weights, allow_unused=True)
     found = {

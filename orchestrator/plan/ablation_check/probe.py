@@ -165,7 +165,7 @@ class Probe:
             if is_outside(system):
                 _require_repeated(system, model, _built(system))
                 model = _built(system)
-            self._models[key] = model, {name: each.clone() for name, each in model.state_dict().items()}
+            self._models[key] = model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model, initial = self._models[key]
         model.load_state_dict(initial)
         return model
@@ -228,7 +228,7 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
     batch = example_batch(system)
     losses = [run(system, model, Weights.INITIAL, batch, trains=True).loss.detach() for model in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
-        message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
+        message = " and ".join(f"{float(tensor.mean()):.8g}" for tensor in losses)
         raise ValueError(
             "a model must give the same loss for the same weights, inputs and seed, got losses of "
             f"{message} in two passes; draw only from PyTorch's generators or from named streams"

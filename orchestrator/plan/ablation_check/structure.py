@@ -34,14 +34,14 @@ class Structure:
     @classmethod
     def of(cls, system: System, model: nn.Module) -> "Structure":
         """Return the structure of `system`; `model` may be on the meta device."""
-        shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+        shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
         modules = dict(model.named_modules())
         length = system.shape.length_max
         least, most = depth_range(system.model, length)
         return cls(
             modules={name: type(module).__name__ for name, module in modules.items() if name},
             shapes=shapes,
-            saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
+            saved={name: tuple(tensor.shape) for name, tensor in model.state_dict().items()},
             parameters=sum(map(prod, shapes.values())),
             plain=any(map(is_plain, modules.values())),
             depth_min=least,

@@ -156,7 +156,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if plan.search is None:
         return
     common = () if arm == plan.baseline else plan.baseline.space.dimensions
-    new = [each for each in arm.space.dimensions if each not in common]
+    new = [dimension for dimension in arm.space.dimensions if dimension not in common]
     if len(new) < len(arm.space.dimensions):
         yield "searches what the baseline searches" + (
             f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
@@ -171,7 +171,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
         yield from objective_lines(plan)
-    yield from (f"tries first {_point(arm, each)}" for each in arm.first)
+    yield from (f"tries first {_point(arm, params)}" for params in arm.first)
 
 
 def _point(arm: Arm, point: Assignment) -> str:
@@ -331,7 +331,7 @@ def plan_warnings(plan: Plan) -> list[str]:
     return [
         *repeated,
         *_unlikely(plan),
-        *(f"Warning: {each.arm}: {note}." for each in own for note in each.notes),
+        *(f"Warning: {arm_check.arm}: {note}." for arm_check in own for note in arm_check.notes),
     ]
 
 
@@ -367,10 +367,12 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
 
 def _refused_draws(plan: Plan) -> Iterator[str]:
     """Yield a warning for every Config next to the trainable that refuses combinations of a search."""
-    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
-    for name, each in found.values():
+    found = {
+        str(predicate): (arm.name, predicate) for arm in reversed(plan.arms) for predicate in _refusing(arm)
+    }
+    for name, predicate in found.values():
         yield (
-            f"Warning: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that were "
             f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
@@ -451,7 +453,7 @@ def _spawned(trainable: str) -> list[str]:
 
 def _undeclared(plan: Plan) -> list[str]:
     """Return warnings for used metrics that custom training code does not declare, if it declares any."""
-    known = {each.name for each in plan.metrics}
+    known = {metric.name for metric in plan.metrics}
     if not known:
         return []
     searched = [objective.metric for objective in plan.search.objectives] if plan.search else []

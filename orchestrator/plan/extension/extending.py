@@ -37,7 +37,7 @@ def changes_allowed(
             f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
             f"sweep with haltsweep resume {name}. {CAN}"
         )
-    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, progress))]
+    refused = [f"  {difference}\n    {why}" for difference in found if (why := refusal(difference, progress))]
     if refused:
         raise InputError("\n".join([f"{name} cannot be extended by this:", *refused, CAN]))
     return found
@@ -65,7 +65,7 @@ def extended(
         *_answer_changed(old, new, started_ids),
     ]
     if refused:
-        lines = [f"  {each}" for each in refused]
+        lines = [f"  {line}" for line in refused]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
     return replace(new, trials=tuple(_together(old, new)), extended=(*old.extended, extension))
 
@@ -86,14 +86,14 @@ def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Itera
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
     confirmed = any(trial.phase == "confirm" and trial.trial_id in started_ids for trial in old.trials)
-    before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
+    before, after = (plan.answer.outcomes if plan.answer is not None else () for plan in (old, new))
     if confirmed and before != after:
         words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
         yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
 
 
 def _essence(arm: Arm) -> tuple[Any, ...]:
-    return arm.digest, arm.reference, [dict(each) for each in arm.first]
+    return arm.digest, arm.reference, [dict(params) for params in arm.first]
 
 
 def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
@@ -101,10 +101,14 @@ def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator
     ids = {trial.trial_id for trial in new.trials}
     places = {_place(trial) for trial in new.trials}
     lost = [trial for trial in old.trials if trial.trial_id not in ids]
-    lost = [each for each in lost if each.trial_id in started_ids or _place(each) not in places]
-    for each in lost[:1]:
+    lost = [
+        planned_trial
+        for planned_trial in lost
+        if planned_trial.trial_id in started_ids or _place(planned_trial) not in places
+    ]
+    for planned_trial in lost[:1]:
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        which = f"trial {each.place} ({each.trial_id}){more}"
+        which = f"trial {planned_trial.place} ({planned_trial.trial_id}){more}"
         yield f"{which}: would be another one, or none"
 
 
@@ -136,10 +140,10 @@ def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
 
 def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
     kept = [trial_by_id[trial.trial_id] for trial in trials if trial.trial_id in trial_by_id]
-    first = max((each.number + 1 for each in kept), default=0)
+    first = max((planned_trial.number + 1 for planned_trial in kept), default=0)
     fresh = (trial for trial in trials if trial.trial_id not in trial_by_id)
-    added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
-    return [*sorted(kept, key=lambda each: each.number), *added]
+    added = [replace(planned_trial, number=number) for number, planned_trial in enumerate(fresh, first)]
+    return [*sorted(kept, key=lambda planned_trial: planned_trial.number), *added]
 
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _axes() -> str:
 
 
 def _kept(change: Difference) -> str:
-    if change.after is ABSENT or any(each not in change.after for each in change.before):
+    if change.after is ABSENT or any(item not in change.after for item in change.before):
         return "what was asked for stays"
     return ""
 

@@ -189,7 +189,7 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
     if root == "task":
         return bool(_tested(one, sweep) == _tested(other, sweep))
     if root == "train":
-        written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
+        written = [acting_settings(system, sweep)["writing"] for system in (one, other)]
         return one.shape.head != "sequence" or written[0] == written[1]
     try:
         return evaluates_alike(probe, one, other, sweep)

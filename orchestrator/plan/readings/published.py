@@ -74,14 +74,14 @@ def _declared_splits(spec: Spec) -> Iterator[str]:
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
     for place, row in enumerate(spec.published):
         low, high = (known := look_up(metrics, row.metric)).span
-        for split, value in ((split, each.value) for split, each in row.values.items()):
+        for split, value in ((split, field_value.value) for split, field_value in row.values.items()):
             if low <= value <= high:
                 continue
             what = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(known)
             remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
             keys = ("published", place, "values", split)
             faults.add(f"must be {what} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
-        for split, std in ((split, each.std) for split, each in row.values.items()):
+        for split, std in ((split, field_value.std) for split, field_value in row.values.items()):
             if std is not None and std > high - low:
                 remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
                 wanted = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"

@@ -76,13 +76,18 @@ def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
 
 
 def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
-    fields = dict.fromkeys(each for arm, space in arms for each in (*_paths(arm), *space.paths))
+    fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
             return f"{rule}: {path} is a field of no arm{_written_otherwise(rule, path, fields)}"
     if isinstance(rule, Predicate):
         return None
-    if not any(overlap(path, each) for path in rule.paths for _, space in arms for each in space.paths):
+    if not any(
+        overlap(path, searched_path)
+        for path in rule.paths
+        for _, space in arms
+        for searched_path in space.paths
+    ):
         return f"{rule}: must have a field that the search varies, got none: it decides nothing"
     return _no_numbers(rule, arms) if isinstance(rule, Constraint) else _undecidable(rule, arms)
 
@@ -121,10 +126,12 @@ def _no_numbers(constraint: Constraint, arms: ArmSpace) -> str | None:
         return None
     for path in constraint.paths:
         values = [value for arm, space in arms for value in _values(path, arm, space)]
-        wrong = [each for each in values if not _is_number(each) and each is not None]
+        wrong = [
+            param_value for param_value in values if not _is_number(param_value) and param_value is not None
+        ]
         if wrong:
             return f"{constraint}: must compare numbers, and {path} can be {shown(wrong[0])}"
-        if all(each is None for each in values):
+        if all(param_value is None for param_value in values):
             return f"{constraint}: must compare numbers, and {path} is null in every arm: it decides nothing"
     return None
 
@@ -134,9 +141,13 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
     if path in space.paths:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)
-    outer = [each for each in space.paths if path.startswith(f"{each}.")]
-    drawn = [effective(path, {each: value}, {}) for each in outer for value in ends(space[each].domain)]
-    return tuple(each for each in (value, *drawn) if each is not MISSING)
+    outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
+    drawn = [
+        effective(path, {searched_path: value}, {})
+        for searched_path in outer
+        for value in ends(space[searched_path].domain)
+    ]
+    return tuple(item for item in (value, *drawn) if item is not MISSING)
 
 
 def _is_number(value: Any) -> bool:

@@ -102,7 +102,9 @@ def _unknown_condition(
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the field exists, or may exist if a parent that is null had a value."""
     parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
-    return lookup(settings, path) is not MISSING or any(lookup(settings, each) is None for each in parents)
+    return lookup(settings, path) is not MISSING or any(
+        lookup(settings, parent) is None for parent in parents
+    )
 
 
 def _check_existence(

@@ -113,7 +113,11 @@ def check_draws(
         )
         return space
     many = sum(map(drawing.admits, draws))
-    if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
+    if (
+        many < best
+        and all(_is_whole(dimension.domain) for dimension in space.dimensions)
+        and len(draws) < DRAWS_MAX
+    ):
         faults.add(
             f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
             "confirm",
@@ -144,17 +148,21 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
             exact = _between(low, last, log=log)
-            lattice = {low + min(round((each - low) / step), many - 1) * step for each in exact}
+            lattice = {low + min(round((number - low) / step), many - 1) * step for number in exact}
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
             # Evenly spaced values may all be integers, and an integer field would accept them by chance.
             past = UNEVEN if gap is None else 0.0
             inner = [
-                each for each in _between(first, final, log=domain.log, past=past) if first < each < final
+                number
+                for number in _between(first, final, log=domain.log, past=past)
+                if first < number < final
             ]
             if gap is not None:
-                inner = sorted({first + round((each - first) / gap) * gap for each in inner} - {first, final})
+                inner = sorted(
+                    {first + round((number - first) / gap) * gap for number in inner} - {first, final}
+                )
             return (first, *inner, final)
 
 
@@ -238,7 +246,9 @@ class _Drawing:
             return
         pairs = list(combinations(dimensions, 2))
         for one, other in pairs:
-            both = product(*(_few(each.domain, max_count // (2 * len(pairs))) for each in (one, other)))
+            both = product(
+                *(_few(dimension.domain, max_count // (2 * len(pairs))) for dimension in (one, other))
+            )
             for values in both:
                 wanted = dict(zip((one.path, other.path), values, strict=True))
                 made = self.draw(

@@ -51,7 +51,7 @@ def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
             points.append(point)
             continue
         try:
-            best = {arm: dict(each) for arm, each in best_params_of(point[FROM]).items()}
+            best = {arm: dict(params) for arm, params in best_params_of(point[FROM]).items()}
             points.append({FROM: point[FROM], FOUND: best})
         except HaltsweepError as error:
             faults.append(source.fault(str(error), *PLACE, place))
@@ -164,15 +164,15 @@ def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each k
         return MISSING
     match domain:
         case Choice(listed):
-            return next(each for each in listed if same(each, value))
+            return next(param_value for param_value in listed if same(param_value, value))
         case Powers():
-            return next(each for each in domain.values if _near(each, value))
+            return next(item for item in domain.values if _near(item, value))
         case Fixed(held):
             return held
         case Float(step=None):
             return float(value)
         case Float():
-            return next((each for each in values(domain) if _near(each, value)), MISSING)
+            return next((param_value for param_value in values(domain) if _near(param_value, value)), MISSING)
         case _:
             return value
 
@@ -200,7 +200,7 @@ def _tell_unused(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
     """Note fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():
-            if not any(path in each for arm in arms for each in arm.first):
+            if not any(path in params for arm in arms for params in arm.first):
                 message = (
                     f"sets {path}, which no arm searches where the rest of the point holds: leave it out"
                 )

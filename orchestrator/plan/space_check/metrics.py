@@ -42,8 +42,8 @@ def _of_training(train: TrainConfig) -> tuple[str, ...]:
     one = torch.ones(())
     accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
     accumulator.flush()
-    trained = [each for each in (*workload.metrics, *work.metrics) if each.split]
-    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in trained))
+    trained = [metric for metric in (*workload.metrics, *work.metrics) if metric.split]
+    return (*accumulator.metrics(), *(f"{metric.split}/{metric.name}" for metric in trained))
 
 
 class _Replay:

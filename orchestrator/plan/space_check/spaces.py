@@ -70,7 +70,8 @@ def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     involved = _ancestors(dimension, space)
     asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
     choices = [
-        [*ends(each.domain), *(value for value in asked if may_draw(each.domain, value))] for each in involved
+        [*ends(dimension.domain), *(value for value in asked if may_draw(dimension.domain, value))]
+        for dimension in involved
     ]
     for values in product(*choices):
         made: dict[str, Value] = {}
@@ -99,7 +100,7 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
             if path is not None and path not in wanted:
                 wanted.add(path)
                 waiting.append(space[path])
-    return [each for each in space.dimensions if each.path in wanted]
+    return [dimension for dimension in space.dimensions if dimension.path in wanted]
 
 
 def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
@@ -133,7 +134,7 @@ def related(path: str, fields: Iterable[str]) -> list[str]:
 
 def dimension_keys(path: str, search: Search) -> Keys:
     """Return the place in the spec that defines the dimension at `path`."""
-    if any(each.path == path for each in search.also):
+    if any(dimension.path == path for dimension in search.also):
         return ("search", "also", path)
     found = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
     return ("search", "spaces", found[-1])
@@ -165,7 +166,9 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
         elif (outer := find_parent(condition.path, space.paths)) is not None:
             needed = space[outer]
             met |= condition_values(needed, space)
-            for value in islice((each for each in ends(needed.domain) if _has(each, outer, condition)), 1):
+            for value in islice(
+                (param_value for param_value in ends(needed.domain) if _has(param_value, outer, condition)), 1
+            ):
                 met[outer] = value
     return met
 
@@ -187,7 +190,7 @@ def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, f
     """Note why the space of `arm` is unsuitable for grid search, if the spec requests grid search."""
     if not is_grid(search.sampler):
         return
-    endless = [each for each in space.dimensions if not is_finite(each.domain)]
+    endless = [dimension for dimension in space.dimensions if not is_finite(dimension.domain)]
     for dimension in endless:
         faults.add(
             "must be a choice, whole numbers or a float with a step to be searched by grid, got "

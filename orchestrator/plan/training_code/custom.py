@@ -92,7 +92,7 @@ class CustomTrainable:
                 self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
         else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
-            written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
+            written = [field for field, _ in leaves(known) if not any(overlap(field, path) for path in added)]
             for path in added:
                 message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
                 faults.add(message, *in_baseline(path))
@@ -325,7 +325,7 @@ class CustomTrainable:
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
-    fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
+    fields = dict.fromkeys(path for settings in (one, other) for path, _ in leaves(settings))
     return tuple(
         path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
     )
@@ -384,7 +384,7 @@ def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
 
 def _is_other_number(one: Any, other: Any) -> bool:
     both = (one, other)
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in both)
     return numbers and one != other
 
 

@@ -153,8 +153,8 @@ def widths(system: System) -> dict[str, int | None]:
 
 def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], limit: int) -> int:
     """Return the power of two by which all widths of two models are divided to bring `width` near `limit`."""
-    shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
-    widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
+    shared = gcd(*(width for widths in (one, other) for width in widths.values() if width is not None))
+    widest, factor = max(widths.get("width") or 1 for widths in (one, other)), 1
     while widest // factor > limit and shared % (2 * factor) == 0:
         factor *= 2
     return factor
@@ -243,7 +243,7 @@ def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, in
     """Yield every integer with its path; integers in lists have the position as the last part."""
     for path, value in leaves(settings, prefix):
         if isinstance(value, list | tuple):
-            yield from _numbers({str(place): each for place, each in enumerate(value)}, f"{path}.")
+            yield from _numbers({str(place): item for place, item in enumerate(value)}, f"{path}.")
         elif isinstance(value, int):
             yield path, value
 

@@ -17,7 +17,7 @@ SCOPE: Final = "intervals"
 def interval_scope(plan: Plan, report: Report, results: SeedResults) -> IntervalScope | None:
     """Return what intervals and p-values of differences cover; None if no difference has an interval."""
     answer = report.answer
-    if answer is None or not any(each.low is not None for each in report.differences):
+    if answer is None or not any(estimate.low is not None for estimate in report.differences):
         return None
     seeds = "training seeds (initial weights, order of the data, dropout)"
     varied = [
@@ -36,7 +36,7 @@ def interval_scope(plan: Plan, report: Report, results: SeedResults) -> Interval
     return IntervalScope(
         varied=tuple(varied),
         shared=tuple(shared),
-        method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
+        method="moderated paired t" if any(verdict.prior for verdict in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
         unchecked_tests=unchecked_splits(plan, answer, results),

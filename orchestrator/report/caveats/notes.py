@@ -163,21 +163,21 @@ OUT_OF_RANGE = (
 
 def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
-    tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
-    lines = [f"decided: {each.line}" for each in tested if each.is_decided]
+    tested = [verdict for verdict in (*report.verdicts, *report.pooled) if not verdict.withheld]
+    lines = [f"decided: {verdict.line}" for verdict in tested if verdict.is_decided]
     for outcome in report.outcomes:
-        verdicts = [each for each in tested if each.metric == outcome]
+        verdicts = [verdict for verdict in tested if verdict.metric == outcome]
         left = [
-            f"{each.arm} over all contexts" if each.pooled else each.arm
-            for each in verdicts
-            if each.kind == "undecided"
+            f"{verdict.arm} over all contexts" if verdict.pooled else verdict.arm
+            for verdict in verdicts
+            if verdict.kind == "undecided"
         ]
         if left:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
-    untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
-    lines += [f"not tested: {each.line}" for each in untested]
-    lines += [f"control: {each.line}" for each in report.controls]
+    untested = [verdict for verdict in (*report.verdicts, *report.pooled) if verdict.withheld]
+    lines += [f"not tested: {verdict.line}" for verdict in untested]
+    lines += [f"control: {verdict.line}" for verdict in report.controls]
     lines += [f"controls: {rate}"] if (rate := control_rate_sentence(report)) else []
     return [*lines, scope] if (scope := format_scope(report.interval_scope)) else lines
 
@@ -218,18 +218,18 @@ def notes(report: Report) -> list[str]:
     scope = format_scope(report.interval_scope)
     found = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
     found += [*context_notes(report), FAILURES]
-    lacking = [each.arm for each in report.tallies if completion_word(each.failures) == "measured"]
+    lacking = [tally.arm for tally in report.tallies if completion_word(tally.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
-    found += [each.note for each in report.quantities if each.note]
+    found += [metric.note for metric in report.quantities if metric.note]
     if report.factorial:
         contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
-        known = (each.estimate for each in report.factorial if each.estimate is not None)
+        known = (effect.estimate for effect in report.factorial if effect.estimate is not None)
         chance = choose_text(known, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
     found += _objective_scope_notes(report)
-    if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
+    if report.confirm_seeds and any(SEARCH in tally.outcomes for tally in report.tallies):
         found += [_search_note(report), *_failed_search_notes(report)]
     if report.controls:
         found.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
@@ -241,14 +241,16 @@ def notes(report: Report) -> list[str]:
                 objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
             )
         )
-    if report.answer is not None and any(each.looked for each in report.verdicts):
+    if report.answer is not None and any(verdict.looked for verdict in report.verdicts):
         levels = {"level": report.answer.level * LOOK_SHARE, "full": report.answer.level}
         found.append(LOOKS.format(**levels, unit=report.unit))
     found += report.extensions
-    found += [f"Ended early: {each}." for each in report.skipped]
-    sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
+    found += [f"Ended early: {reason}." for reason in report.skipped]
+    sources = dict.fromkeys((cell.arm, cell.published_source) for cell in (*report.cells, *report.posthoc))
     sources |= dict.fromkeys(
-        (each.system, each.source) for each in report.prior_work if each.metric in report.metrics
+        (prior_work.system, prior_work.source)
+        for prior_work in report.prior_work
+        if prior_work.metric in report.metrics
     )
     found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
     if report.unmet_published:
@@ -269,10 +271,10 @@ def _search_note(report: Report) -> str:
 def _failed_search_notes(report: Report) -> list[str]:
     """Return a note on arms whose search had failed trials, and thus fewer candidates."""
     failed = []
-    for each in report.tallies:
-        kept, ended = search_trial_counts(each)
+    for tally in report.tallies:
+        kept, ended = search_trial_counts(tally)
         if kept < ended:
-            failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
+            failed.append(f"{tally.arm}, {amount(ended - kept, 'trial')} of {ended}")
     return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
 
 
@@ -349,9 +351,9 @@ def _claim_notes(report: Report) -> list[str]:
     )
     outcomes = ", ".join(answer.outcomes)
     several = answer.family > 1
-    moderated = "moderated " if any(each.prior for each in report.verdicts) else ""
+    moderated = "moderated " if any(verdict.prior for verdict in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
-    looked = any(each.looked for each in report.verdicts)
+    looked = any(verdict.looked for verdict in report.verdicts)
     # Bonferroni correction over the looks, see `statistics.sequential`.
     error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if looked else 1)
     hold = "all of these intervals hold at once" if several else "the interval holds"
@@ -366,8 +368,8 @@ def _claim_notes(report: Report) -> list[str]:
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
     claims = choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
-    every = [each.estimate for each in report.effects]
-    raised = [each.arm for each in report.effects if each.spread_raised]
+    every = [effect.estimate for effect in report.effects]
+    raised = [effect.arm for effect in report.effects if effect.spread_raised]
     return [
         claims,
         *(
@@ -378,7 +380,7 @@ def _claim_notes(report: Report) -> list[str]:
         VERDICTS.format(margin=margin, unit=report.unit),
         *_moderation_notes(report),
         *_win_share_notes(report),
-        *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
+        *([OUTLOOK.format(unit=report.unit)] if any(verdict.outlooks for verdict in report.verdicts) else []),
         EXPLORATORY.format(
             many=choose_text(every, intervals=MANY_INTERVALS, mean_text="", one=""),
             where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
@@ -392,7 +394,11 @@ def _moderation_notes(report: Report) -> list[str]:
     if report.answer is None or not report.answer.moderated:
         return []
     made = (*report.verdicts, *report.pooled)
-    known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
+    known = {
+        (verdict.metric, verdict.context, bool(verdict.pooled)): verdict.prior
+        for verdict in made
+        if verdict.prior
+    }
     words = [
         f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
         f"{format_number(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
@@ -407,11 +413,11 @@ def _same_settings_notes(report: Report) -> list[str]:
     """Return a note on comparisons at given settings."""
     if not report.crossed:
         return []
-    fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
+    fields = ", ".join(dict.fromkeys(path for verdict in report.crossed for path in verdict.exchanged))
     keeps = {
-        each.arm if each.settings_of != each.arm else each.reference: each.kept
-        for each in report.crossed
-        if each.kept
+        verdict.arm if verdict.settings_of != verdict.arm else verdict.reference: verdict.kept
+        for verdict in report.crossed
+        if verdict.kept
     }
     words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
     kept = OWN_VALUES.format(arms=words) if words else ""
@@ -419,14 +425,14 @@ def _same_settings_notes(report: Report) -> list[str]:
 
 
 def _win_share_notes(report: Report) -> list[str]:
-    shares = (each.wins for each in (*report.verdicts, *report.pooled))
-    known = any(each is not None and each.low is not None for each in shares)
+    shares = (verdict.wins for verdict in (*report.verdicts, *report.pooled))
+    known = any(win_share is not None and win_share.low is not None for win_share in shares)
     return [WIN_SHARE.format(unit=report.unit)] if known else []
 
 
 def _collapse_note(report: Report) -> str:
     """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
-    looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
+    looked = [verdict.difference.n for verdict in report.verdicts if verdict.looked and verdict.difference]
     seeds = min([len(report.confirm_seeds), *looked])
     return COLLAPSE.format(
         seeds=amount(seeds, "seed"),

@@ -17,7 +17,7 @@ from search_spaces.dimensions import same
 from search_spaces.wording import amount
 
 DIVERGED = OutcomeKind.DIVERGED.value
-FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
+FAILED = frozenset(outcome_kind.value for outcome_kind in OutcomeKind if outcome_kind.failed)
 BySeed = tuple[tuple[int, float], ...]
 IDENTICAL_RESULTS = (
     "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
@@ -92,7 +92,7 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         report: The report.
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
-    found = [each for each in (report.code_versions, report.data_versions) if each]
+    found = [versions for versions in (report.code_versions, report.data_versions) if versions]
     found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
     found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
@@ -125,11 +125,11 @@ def _retried_trials(report: Report) -> list[str]:
     """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
-    when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
+    when = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
     days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
     which = [
-        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}"
-        for each in report.retried[:MAX_LISTED]
+        f"{retried_trial.arm} {retried_trial.phase} {numbered(retried_trial.repeat, retried_trial.number)}"
+        for retried_trial in report.retried[:MAX_LISTED]
     ]
     more = len(report.retried) - len(which)
     named = ", ".join([*which, *([f"{more} more"] if more else [])])
@@ -140,9 +140,9 @@ def _retried_trials(report: Report) -> list[str]:
 
 def _failed_seeds(report: Report) -> list[str]:
     """Return a warning on failed confirm seeds, with the commands that run them again."""
-    kinds = {how for each in report.tallies for _, how in each.failures}
+    kinds = {how for tally in report.tallies for _, how in tally.failures}
     asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
-    failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
+    failed = {tally.arm: [seed for seed, how in tally.failures if how in FAILED] for tally in report.tallies}
     arms = {arm: seeds for arm, seeds in failed.items() if seeds}
     if not arms or report.left:
         return []
@@ -162,10 +162,10 @@ def _same_configs(report: Report) -> list[str]:
     """Return warnings on arms that have the same settings as their reference after the search."""
     measured = {cell.arm for cell in report.cells}
     return [
-        SAME_CONFIG.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
-        for each in report.changes
-        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _values_shared_with_reference(report, each))
+        SAME_CONFIG.format(arm=arm_changes.arm, reference=arm_changes.reference, sets=", ".join(said))
+        for arm_changes in report.changes
+        if {arm_changes.arm, arm_changes.reference} <= measured and (report.assignments == 1 or report.points)
+        if (said := _values_shared_with_reference(report, arm_changes))
     ]
 
 
@@ -174,14 +174,16 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
-    reference = next((each for each in report.changes if each.arm == arm.reference), None)
+    reference = next(
+        (arm_changes for arm_changes in report.changes if arm_changes.arm == arm.reference), None
+    )
     if (
         reference is None
         or arm.changes
-        or any(each.searched and not each.chosen for each in (arm, reference))
+        or any(arm_changes.searched and not arm_changes.chosen for arm_changes in (arm, reference))
     ):
         return []
-    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
+    own, theirs = ({**arm_changes.dropped, **arm_changes.chosen} for arm_changes in (arm, reference))
     if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
         return []
     return [f"{path} = {value_words(value)}" for path, value in own.items()]
@@ -190,8 +192,12 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
 def _identical_results(report: Report) -> list[str]:
     """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {each.arm for each in report.changes if _values_shared_with_reference(report, each)}
-    for arm in (each for each in report.arms if each not in one):
+    one = {
+        arm_changes.arm
+        for arm_changes in report.changes
+        if _values_shared_with_reference(report, arm_changes)
+    }
+    for arm in (name for name in report.arms if name not in one):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
@@ -210,11 +216,11 @@ def _identical_results(report: Report) -> list[str]:
 def _constant_outcomes(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
     found: dict[str, list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
+    for verdict in report.verdicts:
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
         alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and each.is_decided:
-            found.setdefault(each.metric, []).append(each.arm)
+        if alike and verdict.is_decided:
+            found.setdefault(verdict.metric, []).append(verdict.arm)
     return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
 
 
@@ -225,20 +231,20 @@ def _bounded_outcomes(report: Report) -> list[str]:
     """
     margin = report.answer.margin if report.answer is not None else None
     found: dict[tuple[str, float, str], list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
-        if margin is None or each.kind != "no difference" or not all(cells):
+    for verdict in report.verdicts:
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.reference, verdict.arm)]
+        if margin is None or verdict.kind != "no difference" or not all(cells):
             continue
-        known = report.quantity(each.metric)
+        known = report.quantity(verdict.metric)
         bounds = {
             AT_BOUND.format(which="greatest"): known.high,
             AT_BOUND.format(which="least"): known.low,
-            AT_FLOOR: report.floors.get(each.metric),
+            AT_FLOOR: report.floors.get(verdict.metric),
         }
         for what, bound in bounds.items():
             if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
-                arms = found.setdefault((each.metric, bound, what), [])
-                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                arms = found.setdefault((verdict.metric, bound, what), [])
+                arms += [arm for arm in (verdict.reference, verdict.arm) if arm not in arms]
                 break
     return [
         NO_ROOM.format(
@@ -254,16 +260,16 @@ def _bounded_outcomes(report: Report) -> list[str]:
 
 def _chosen_from_fewer(report: Report) -> list[str]:
     """Return warnings on verdicts that favour the arm with fewer failed search trials."""
-    tallies = {each.arm: each for each in report.tallies}
+    tallies = {tally.arm: tally for tally in report.tallies}
     found: dict[str, None] = {}
-    for each in report.verdicts:
+    for verdict in report.verdicts:
         arms = sorted(
-            (tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_finished_share
+            (tallies[arm] for arm in (verdict.arm, verdict.reference) if arm in tallies), key=_finished_share
         )
-        if not each.is_decided or len(arms) < 2:
+        if not verdict.is_decided or len(arms) < 2:
             continue
         fewer, other = arms
-        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
+        against_itself = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
         if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
             continue
         (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
@@ -275,7 +281,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
             all=every,
             other=other.arm,
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=_claim_text(each),
+            claim=_claim_text(verdict),
         )
         found[notice] = None
     return list(found)
@@ -284,16 +290,16 @@ def _chosen_from_fewer(report: Report) -> list[str]:
 def _equal_search_trials(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
     found: dict[str, None] = {}
-    for each in report.verdicts:
-        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
-        for arm in (each.arm, each.reference):
-            if not each.is_decided or arm == in_favour or arm not in report.unranked:
+    for verdict in report.verdicts:
+        in_favour = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
+        for arm in (verdict.arm, verdict.reference):
+            if not verdict.is_decided or arm == in_favour or arm not in report.unranked:
                 continue
             notice = EQUAL_SEARCH_TRIALS.format(
                 trials=amount(report.unranked[arm], "trial"),
                 arm=arm,
                 objectives=" and ".join(report.objectives),
-                claim=_claim_text(each),
+                claim=_claim_text(verdict),
             )
             found[notice] = None
     return list(found)
@@ -322,25 +328,31 @@ def _higher_costs(report: Report) -> list[str]:
 
     If several costs show this, only the first is reported.
     """
-    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
+    better = {(verdict.arm, verdict.metric) for verdict in report.verdicts if verdict.kind == "better"}
     found: dict[tuple[str, str], str] = {}
-    for each in report.equal_costs:
-        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+    for equal_cost in report.equal_costs:
+        if (
+            equal_cost.equal is None
+            or not equal_cost.path
+            or (equal_cost.arm, equal_cost.outcome) not in better
+        ):
             continue
-        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
-        ahead = all(end * each.as_trained.mean > 0 for end in ends)
-        if each.own_cost > each.cost_of_reference and not ahead:
+        ends = [end for end in (equal_cost.equal.low, equal_cost.equal.high) if end is not None] or [
+            equal_cost.equal.mean
+        ]
+        ahead = all(end * equal_cost.as_trained.mean > 0 for end in ends)
+        if equal_cost.own_cost > equal_cost.cost_of_reference and not ahead:
             notice = SPENDS_MORE.format(
-                arm=each.arm,
-                reference=each.reference,
-                metric=each.outcome,
-                own=quantity_words(each.own_cost),
-                theirs=quantity_words(each.cost_of_reference),
-                cost=each.cost,
-                path=each.path,
-                difference=format_interval(each.equal, "+"),
+                arm=equal_cost.arm,
+                reference=equal_cost.reference,
+                metric=equal_cost.outcome,
+                own=quantity_words(equal_cost.own_cost),
+                theirs=quantity_words(equal_cost.cost_of_reference),
+                cost=equal_cost.cost,
+                path=equal_cost.path,
+                difference=format_interval(equal_cost.equal, "+"),
             )
-            found.setdefault((each.arm, each.outcome), notice)
+            found.setdefault((equal_cost.arm, equal_cost.outcome), notice)
     return list(found.values())
 
 

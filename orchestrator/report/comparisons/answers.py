@@ -85,7 +85,7 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
     compared = sum(bool(arm.reference) for arm in plan.arms)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     quantities = {*metric_names, *map(names.quantity, metric_names)}
-    known = [each for each in metrics if each.name in quantities]
+    known = [metric for metric in metrics if metric.name in quantities]
     found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
     if found.outcomes:
         may_be_bare = plan.search is None and not plan.confirm.splits
@@ -116,10 +116,10 @@ def effects(
     primary = Comparisons(plan, answer, results, to_run).primary() | _comparisons_at_looks(looked)
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     for metric, (arm, reference) in product(shown, references.items()):
-        each = paired_seeds(((arm, reference),), metric, results)
-        if not each.by_unit:
+        pairs = paired_seeds(((arm, reference),), metric, results)
+        if not pairs.by_unit:
             continue
-        values = list(each.by_unit.values())
+        values = list(pairs.by_unit.values())
         claimed = primary.get((arm, metric))
         span = results.span_of_difference(metric, arm, reference)
         missing = _missing_seeds((arm, reference), results, to_run)
@@ -135,7 +135,7 @@ def effects(
             reference=reference,
             metric=metric,
             estimate=found,
-            pairs=each.record_ids,
+            pairs=pairs.record_ids,
             primary=claimed is not None,
             p=claimed.p if claimed and tested else None,
             p_sign_flips=sign_flip_p(values) if claimed and whole else None,
@@ -340,7 +340,9 @@ def _completion_text(
 
 
 def _comparisons_at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
-    return {(arm, metric): found for arm, each in looked.items() for metric, found in each.found.items()}
+    return {
+        (arm, metric): found for arm, verdict in looked.items() for metric, found in verdict.found.items()
+    }
 
 
 def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: SeedResults) -> ArmVerdict:
@@ -384,9 +386,9 @@ def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Seque
 def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
     found: dict[str, set[int]] = defaultdict(set)
-    for each in plan.trials:
-        if each.phase == "confirm" and each.trial_id not in ended_ids:
-            found[each.arm].add(each.seed)
+    for trial in plan.trials:
+        if trial.phase == "confirm" and trial.trial_id not in ended_ids:
+            found[trial.arm].add(trial.seed)
     return found
 
 
@@ -400,7 +402,7 @@ def _lacks_values(
 
 
 def _missing_seeds(arms: Sequence[str], results: SeedResults, to_run: Mapping[str, set[int]]) -> MissingSeeds:
-    ways = [each for arm in arms for each in results.failed_seeds(arm).items()]
+    ways = [failed_seed for arm in arms for failed_seed in results.failed_seeds(arm).items()]
     failed = {results.unit_of(seed) for seed, how in ways if how != NOT_MEASURED}
     unmeasured = {results.unit_of(seed) for seed, _ in ways} - failed
     waiting = {results.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
@@ -412,10 +414,10 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return {}
     confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
-    for each in results.records:
-        if each.outcome is not None and each.outcome.final and each.outcome is not OutcomeKind.SKIPPED:
-            metrics = each.last.metrics if each.last is not None else None
-            confirmed[each.arm, each.seed] = measured(each.outcome, metrics)
+    for record in results.records:
+        if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
+            metrics = record.last.metrics if record.last is not None else None
+            confirmed[record.arm, record.seed] = measured(record.outcome, metrics)
     return decisions(plan, confirmed)
 
 

@@ -97,12 +97,12 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
     pairs = list(_matched_arms(first, second))
     known = [{names[sweep] for names, _ in pairs} for sweep in (0, 1)]
     alone = [
-        tuple(arm.name for arm in each.plan.arms if arm.name not in names)
-        for each, names in zip((first, second), known, strict=True)
+        tuple(arm.name for arm in sweep.plan.arms if arm.name not in names)
+        for sweep, names in zip((first, second), known, strict=True)
     ]
     arms = tuple(found for names, same in pairs for found in _metric_differences(first, second, names, same))
-    measured = {each.arms for each in arms}
-    splits = dict.fromkeys(first.report.splits.split(each.metric) for each in arms)
+    measured = {difference.arms for difference in arms}
+    splits = dict.fromkeys(first.report.splits.split(difference.metric) for difference in arms)
     return Comparison(
         first=first.label,
         second=second.label,
@@ -117,7 +117,7 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
         data=tuple(_differing_entries(first.data, second.data)),
         data_known=bool(first.data or second.data),
         notices=tuple(
-            f"{each.label}: {words}" for each in (first, second) for words in warning_texts(each.report)
+            f"{sweep.label}: {words}" for sweep in (first, second) for words in warning_texts(sweep.report)
         ),
         unchecked_tests=tuple(
             split
@@ -136,7 +136,7 @@ def _matched_arms(first: SweepData, second: SweepData) -> Iterator[tuple[tuple[s
     found: dict[str, tuple[str, MatchLevel]] = {}
     ways: tuple[MatchLevel, ...] = ("settings and ranges", "settings", "what was trained")
     for level in ways:
-        left, right = (_arms_by_content(each, level) for each in (first, second))
+        left, right = (_arms_by_content(sweep, level) for sweep in (first, second))
         taken = {name for name, _ in found.values()}
         for content, name in left.items():
             other = right.get(content)
@@ -157,14 +157,14 @@ def _arms_by_content(sweep: SweepData, level: MatchLevel) -> dict[str, str]:
         changed = (arm for arm in sweep.plan.arms if not arm.control)
         return {canonical([sweep.plan.trainable, arm.settings]): arm.name for arm in changed}
     trained = [
-        each
-        for each in sweep.records
-        if each.phase == "confirm"
-        and not each.rank
-        and each.outcome is OutcomeKind.FINISHED
-        and each.arm not in controls
+        record
+        for record in sweep.records
+        if record.phase == "confirm"
+        and not record.rank
+        and record.outcome is OutcomeKind.FINISHED
+        and record.arm not in controls
     ]
-    return {canonical([sweep.plan.trainable, each.settings]): each.arm for each in trained}
+    return {canonical([sweep.plan.trainable, record.settings]): record.arm for record in trained}
 
 
 def _metric_differences(
@@ -206,12 +206,14 @@ def _shared_digest(digests: Digests) -> Digests:
 
 def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
     """Return the digests of a split's examples that the arm's trials reported, by seed."""
-    confirmed = [each for each in merge_late_splits(sweep.plan, sweep.records) if each.phase == "confirm"]
+    confirmed = [
+        record for record in merge_late_splits(sweep.plan, sweep.records) if record.phase == "confirm"
+    ]
     return SeedResults(confirmed, sweep.report.quantities).texts(arm, digest_name(split))
 
 
 def _span(sweep: SweepData, arm: str, metric: str) -> tuple[float, float]:
-    confirmed = [each for each in sweep.records if each.phase == "confirm"]
+    confirmed = [record for record in sweep.records if record.phase == "confirm"]
     return SeedResults(confirmed, sweep.report.quantities).span(metric, arm)
 
 
@@ -228,7 +230,7 @@ def _difference(
     if len(common) >= MIN_PAIRED_SEEDS:
         left = len(first) + len(second) - 2 * len(common)
         rest = f", {left} in one alone left out" if left else ""
-        unit = "seed" if all(len(each) == 1 for each in common) else "repeat"
+        unit = "seed" if all(len(seeds) == 1 for seeds in common) else "repeat"
         return estimate([minus(second[seeds], first[seeds]) for seeds in common]), (
             f"paired, {amount(len(common), unit)}{rest}"
         )
@@ -247,7 +249,7 @@ def _missing_outcome_text(first: SweepData, second: SweepData, names: tuple[str,
     """Return why an arm of both sweeps has no difference."""
     lines = []
     for sweep, name in zip((first, second), names, strict=True):
-        finished, failed = next((each.seeds for each in sweep.report.tallies if each.arm == name), (0, 0))
+        finished, failed = next((tally.seeds for tally in sweep.report.tallies if tally.arm == name), (0, 0))
         lines.append(f"{sweep.label}: {amount(finished, 'seed')} finished, {failed} failed")
     arm = names[0] if names[0] == names[1] else " = ".join(names)
     return f"{arm}: no outcome in both sweeps to compare ({'; '.join(lines)})"
@@ -262,7 +264,7 @@ def _choice_differences(first: SweepData, second: SweepData, names: tuple[str, s
 
 
 def _chosen_values(sweep: SweepData, arm: str) -> Mapping[str, Any]:
-    return next((each.assignment for each in sweep.report.tallies if each.arm == arm), {})
+    return next((tally.assignment for tally in sweep.report.tallies if tally.arm == arm), {})
 
 
 def _values_trained_with(sweep: SweepData, arm: str, paths: Iterable[str]) -> dict[str, Any]:

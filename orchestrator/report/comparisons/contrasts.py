@@ -92,8 +92,8 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedRes
         records += [(own[key][1], theirs[key][1]) for key in shared]
         found.append(mean_by_seed(differences))
     first, *others = found
-    in_all = [seed for seed in first if all(seed in each for each in others)]
-    by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
+    in_all = [seed for seed in first if all(seed in values for values in others)]
+    by_seed = {seed: fmean(values[seed] for values in found) for seed in in_all}
     return PairedSeeds(tuple(records), results.by_unit(by_seed))
 
 
@@ -123,7 +123,7 @@ class Comparisons:
 
     def alone(self, contrast: Contrast, metric: str) -> Paired | None:
         """Return the uncorrected test of one contrast; None without a difference."""
-        names = next(each for each in self.plan.contexts if contrast.arm in {arm.name for arm in each})
+        names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
         differences = _unit_differences(group, (metric,), self.results)
         return self._compared(group, differences, 1).get((contrast.arm, metric))
@@ -138,7 +138,7 @@ class Comparisons:
             return _compared(group, values_by_key, self.results, family, answer)
 
         found = compare_all(differences, moderated=self.answer.moderated)
-        contrasts = {each.arm: each for each in group.contrasts}
+        contrasts = {contrast.arm: contrast for contrast in group.contrasts}
         for key in [*found]:
             contrast, metric = contrasts[key[0]], key[1]
             if any(self.to_run.get(arm) for arm in contrast.arms):
@@ -169,9 +169,9 @@ def _unit_differences(
     group: ContrastGroup, outcomes: Sequence[str], results: SeedResults
 ) -> dict[Key, Mapping[int, float]]:
     return {
-        (each.arm, metric): by_unit
-        for metric, each in product(outcomes, group.contrasts)
-        if (by_unit := paired_seeds(each.pairs, metric, results).by_unit)
+        (contrast.arm, metric): by_unit
+        for metric, contrast in product(outcomes, group.contrasts)
+        if (by_unit := paired_seeds(contrast.pairs, metric, results).by_unit)
     }
 
 
@@ -189,9 +189,12 @@ def _compared(
     )
     idle = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
     without_chance = {
-        each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+        contrast.arm for contrast in group.contrasts if any(idle.issuperset(pair) for pair in contrast.pairs)
     }
-    return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
+    return {
+        key: estimate.without_chance if key[0] in without_chance else estimate
+        for key, estimate in compared.items()
+    }
 
 
 def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:

@@ -59,8 +59,8 @@ def control_verdicts(
 
 def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:
     """Return how often controls differ; None if no control has a test."""
-    tested = [each for each in controls if each.p is not None]
+    tested = [verdict for verdict in controls if verdict.p is not None]
     if not tested:
         return None
-    decided = sum(each.p is not None and each.p <= each.level for each in tested)
+    decided = sum(verdict.p is not None and verdict.p <= verdict.level for verdict in tested)
     return ControlRate(decided, len(tested), *rate_interval(decided, len(tested)), level)

@@ -34,11 +34,11 @@ def cross_verdicts(
     """Yield the verdict on every arm at the settings of its reference, then at the arm's own settings."""
     if plan.confirm is None or not plan.confirm.cross:
         return
-    settings_of = {each.trial_id: each.settings_of for each in plan.trials if each.phase == "cross"}
+    settings_of = {trial.trial_id: trial.settings_of for trial in plan.trials if trial.phase == "cross"}
     crossed = [
-        replace(each, arm=_name_at_settings(each.arm, settings_of[each.trial_id]))
-        for each in records
-        if each.trial_id in settings_of and each.outcome is not None
+        replace(record, arm=_name_at_settings(record.arm, settings_of[record.trial_id]))
+        for record in records
+        if record.trial_id in settings_of and record.outcome is not None
     ]
     both = replace(results, records=[*results.records, *crossed])
     plan = replace(plan, proofs=(*plan.proofs, *_checks_at_other_settings(plan)))
@@ -62,9 +62,9 @@ def cross_verdicts(
 
 def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
     """Yield the ablation check of every arm at another arm's settings, under the name in the results."""
-    proofs = {each.arm: each for each in plan.proofs}
+    proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
     for pair in crossed_pairs(plan.arms):
-        for runs, other in permutations(each.name for each in pair):
+        for runs, other in permutations(arm.name for arm in pair):
             if runs in proofs:
                 yield replace(proofs[runs], arm=_name_at_settings(runs, other))
 
@@ -106,7 +106,7 @@ def _compare_pairs(
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
     found = compare(differences, family=family, level=answer.level, resolutions=steps)
     idle = {key for key, names in sides.items() if all(map(results.same_in_every_seed, names))}
-    return {key: each.without_chance if key[0] in idle else each for key, each in found.items()}
+    return {key: estimate.without_chance if key[0] in idle else estimate for key, estimate in found.items()}
 
 
 def _make_verdict(
@@ -127,7 +127,7 @@ def _make_verdict(
     )
     ended = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in sides]
     failed = {results.unit_of(seed) for name in sides for seed in results.failed_seeds(name)}
-    waiting = {results.unit_of(seed) for seed in plan.units if any(seed not in each for each in ended)}
+    waiting = {results.unit_of(seed) for seed in plan.units if any(seed not in seeds for seeds in ended)}
     said = verdict(paired, num_failed=len(failed), unit=plan.unit, **goal)
     untested = find_untested_reason(plan, [sides], metric, results)
     if waiting:

@@ -112,11 +112,13 @@ def _equal_costs_of_arm(
         _trained_points(reference, outcome, cost, seed_results),
     )
     shared = _complete_unit_seeds((seed for seed in own if seed in theirs), seed_results)
-    known_of, known_to = (_best_params_values(each, outcome, seed_results) for each in (arm, reference))
+    known_of, known_to = (
+        _best_params_values(arm_name, outcome, seed_results) for arm_name in (arm, reference)
+    )
     # A seed that reported no cost counts too, since it may have the greatest cost.
     paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
     seeds = {*paired, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
-    paths = dict.fromkeys(path for each in reevaluations if each.arm == arm for path in each.overrides)
+    paths = dict.fromkeys(path for record in reevaluations if record.arm == arm for path in record.overrides)
     for path in (paths or {"": None}) if shared else ():
         curves = {seed: [own[seed]] for seed in shared}
         for record in reevaluations:
@@ -178,7 +180,9 @@ def setting_effects(
                 for key in after:
                     if key in before:
                         pairs[key[1]].append(minus(after[key][0], before[key][0]))
-                units = seed_results.by_unit({seed: fmean(each) for seed, each in pairs.items()})
+                units = seed_results.by_unit(
+                    {seed: fmean(differences) for seed, differences in pairs.items()}
+                )
                 if units:
                     span = difference_range(found.span(metric, arm.name), seed_results.span(metric, arm.name))
                     yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))

@@ -31,7 +31,7 @@ def chosen_settings(report: Report) -> Iterator[Grid]:
 
 def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
-    failures = {each.arm: dict(each.failures) for each in report.tallies}
+    failures = {tally.arm: dict(tally.failures) for tally in report.tallies}
     found = {
         arm: failures.get(arm, {})
         | {seed: format_number(value) for seed, value in (cell.by_seed if cell else ())}
@@ -57,11 +57,13 @@ def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
 
 def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
-    verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
+    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric and verdict.outlooks]
     if not verdicts:
         return
-    numbers = sorted({found.more for each in verdicts for found in each.outlooks})
-    rows = tuple((each.arm, *(_format_chance(each.outlooks, more) for more in numbers)) for each in verdicts)
+    numbers = sorted({found.more for verdict in verdicts for found in verdict.outlooks})
+    rows = tuple(
+        (verdict.arm, *(_format_chance(verdict.outlooks, more) for more in numbers)) for verdict in verdicts
+    )
     title = (
         f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
         "find 8 times in 10"
@@ -71,7 +73,9 @@ def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
 
 def _format_chance(chances: Sequence[DecisionChance], additional: int) -> str:
     words = (
-        f"{each.chance:.0%}, {format_number(each.difference)}" for each in chances if each.more == additional
+        f"{chance.chance:.0%}, {format_number(chance.difference)}"
+        for chance in chances
+        if chance.more == additional
     )
     return next(words, "-")
 

@@ -46,7 +46,7 @@ def find_untested_reason(
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
     split = splits.split(metric)
     for pair in pairs:
-        own, theirs = (results.texts(each, digest_name(split)) for each in pair)
+        own, theirs = (results.texts(arm_name, digest_name(split)) for arm_name in pair)
         if text := test_set_difference(split, pair, own, theirs):
             return UntestedReason("different-test-sets", text)
     for pair in pairs:
@@ -90,11 +90,13 @@ def test_set_difference(
     for seed in arm_digests.keys() & reference_digests.keys():
         # The text after a space names the form of the examples. Digests of different forms are not
         # comparable.
-        forms = [{text.partition(" ")[2] for text in each[seed]} for each in (arm_digests, reference_digests)]
+        forms = [
+            {text.partition(" ")[2] for text in digests[seed]} for digests in (arm_digests, reference_digests)
+        ]
         if forms[0] == forms[1] and arm_digests[seed] != reference_digests[seed]:
             first, second = (
-                " and ".join(map(_short_digest, sorted(each[seed])))
-                for each in (arm_digests, reference_digests)
+                " and ".join(map(_short_digest, sorted(digests[seed])))
+                for digests in (arm_digests, reference_digests)
             )
             data = f"examples of {split}" if split else "data"
             return f"{names[0]} was measured on other {data} (digest {first}) than {names[1]} ({second})"
@@ -115,7 +117,7 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     settings allow.
     """
     known = results.known(metric)
-    proof = next((each for each in plan.proofs if each.arm == arm), None)
+    proof = next((arm_check for arm_check in plan.proofs if arm_check.arm == arm), None)
     halts = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
     if halts or not (known.is_cost or known.moves_with):
         return ""
@@ -123,7 +125,7 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     if len(values) < SEEDS_LEAST:
         return ""
     quantity, split = splits.quantity(metric), splits.split(metric)
-    names = {each for each in results.names if splits.quantity(each) == quantity}
+    names = {name for name in results.names if splits.quantity(name) == quantity}
     every = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
     if same(every):
         return f"{metric} of {arm} is {every[0]:g} in every seed"

@@ -32,7 +32,9 @@ class DepthCurve:
 
 def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
-    counted = [each.name for each in results.declared if each.is_cost and each.moves_with and each.shown]
+    counted = [
+        metric.name for metric in results.declared if metric.is_cost and metric.moves_with and metric.shown
+    ]
     for quantity in counted:
         for arm in plan.arms:
             measured = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]

@@ -58,13 +58,13 @@ MEANINGS = {
 def halting_section(details: Details) -> PageSection:
     """Return the section: depth by split, then counts over many examples, then maps arm by arm."""
     depth = Part(texts=(DEPTH,), panels=draw_pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_count_parts(details), *_map_parts(details)) if each.shown]
+    shown = [part for part in (depth, *_count_parts(details), *_map_parts(details)) if part.shown]
     return PageSection("halting", "Halting", parts=tuple(shown))
 
 
 def _count_parts(details: Details) -> Iterator[Part]:
     def sentence(text: str, depths: Sequence[BinnedDepth]) -> str:
-        whiskers = any(one.low is not None for each in depths for one in each.bins)
+        whiskers = any(one.low is not None for binned_depth in depths for one in binned_depth.bins)
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
         return text.format(bands=bands)
 
@@ -86,7 +86,7 @@ def _count_parts(details: Details) -> Iterator[Part]:
     yield Part(
         title="Words of experts",
         texts=(WORDS,),
-        grids=tuple(_expert_words_table(each) for each in details.experts if each.words),
+        grids=tuple(_expert_words_table(expert_use) for expert_use in details.experts if expert_use.words),
     )
 
 
@@ -102,12 +102,12 @@ def _expert_words_table(expert_use: ExpertUse) -> Grid:
 
 def _map_parts(details: Details) -> Iterator[Part]:
     found = details.maps
-    for place, each in enumerate(found.arms, start=1):
+    for place, arm_maps in enumerate(found.arms, start=1):
         texts = (_map_explanation(found.arms), _without_maps_text(found.still)) if place == 1 else ()
         yield Part(
-            title=f"{each.arm}, seed {each.seed}",
-            texts=tuple(filter(None, (*texts, _omitted_examples_text(each, found.each)))),
-            panels=draw_pictures(map_panels(each, place, found.each)),
+            title=f"{arm_maps.arm}, seed {arm_maps.seed}",
+            texts=tuple(filter(None, (*texts, _omitted_examples_text(arm_maps, found.each)))),
+            panels=draw_pictures(map_panels(arm_maps, place, found.each)),
         )
     if not found.arms and found.still:
         yield Part(facts=(("halting maps", _without_maps_text(found.still)),))
@@ -116,8 +116,8 @@ def _map_parts(details: Details) -> Iterator[Part]:
 def _map_explanation(arms: Sequence[ArmMaps]) -> str:
     """Return the explanation of the maps, with the arms to which each meaning applies."""
     arms_of: dict[str, list[str]] = {}
-    for each in arms:
-        arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
+    for arm_maps in arms:
+        arms_of.setdefault(MEANINGS.get(arm_maps.examples[0].meaning, "unknown"), []).append(arm_maps.arm)
     message = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
     return MAPS.format(meaning=message, split=arms[0].examples[0].split)
 

@@ -29,16 +29,16 @@ Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Panel]:
     """Yield panels of the first `most` examples; `arm_index` is the arm's number among arms with maps."""
-    for index, each in enumerate(maps.examples[:max_examples], start=1):
-        strips = [*_strips(each)]
+    for index, example in enumerate(maps.examples[:max_examples], start=1):
+        strips = [*_strips(example)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)
         layers = max(layers, MIN_LAYERS)
         high = LAYER * layers
         yield Panel(
             f"map-{arm_index}-{index}",
-            _example_text(maps.arm, each),
-            partial(_paint, strips=strips, layers=layers, note=_depth_note(each)),
-            title=_title(each),
+            _example_text(maps.arm, example),
+            partial(_paint, strips=strips, layers=layers, note=_depth_note(example)),
+            title=_title(example),
             height=0.36 + BOTTOM + len(strips) * (high + NAMES + ABOVE),
             left=LEFT,
             bottom=BOTTOM,

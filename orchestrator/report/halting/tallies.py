@@ -43,7 +43,16 @@ class BinnedDepth:
     @property
     def moves(self) -> bool:
         """Return whether the depth varies, which means that something halts."""
-        return len({depth for each in self.bins for depth in (each.mean, each.tenth, each.ninetieth)}) > 1
+        return (
+            len(
+                {
+                    depth
+                    for depth_bin in self.bins
+                    for depth in (depth_bin.mean, depth_bin.tenth, depth_bin.ninetieth)
+                }
+            )
+            > 1
+        )
 
 
 Shares = tuple[tuple[float, ...], ...]
@@ -81,7 +90,7 @@ class ExpertUse:
 
 
 def _shares(expert_uses: Sequence[Sequence[int]]) -> Shares:
-    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in expert_uses)
+    return tuple(tuple(count / max(1, sum(row)) for count in row) for row in expert_uses)
 
 
 BOUND_INDEX = 8
@@ -107,9 +116,9 @@ def binned_depths(
     kept, units = _counts_of_kind(kind, records, measurements_by_trial), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
-        for record, each in kept.get(arm.name, ()):
-            found = of_split.setdefault(str(each.get("split", "")), {})
-            for row in each["bins"][:BINS]:
+        for record, example in kept.get(arm.name, ()):
+            found = of_split.setdefault(str(example.get("split", "")), {})
+            for row in example["bins"][:BINS]:
                 found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
             bins = tuple(_merge_bins(place, rows[place]) for place in sorted(rows))
@@ -145,14 +154,14 @@ def expert_uses(
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
     kept = _counts_of_kind("experts", records, measurements_by_trial)
     for arm in plan.arms:
-        for record, each in kept.get(arm.name, ())[:1]:
-            for mixture in each["mixtures"]:
+        for record, example in kept.get(arm.name, ())[:1]:
+            for mixture in example["mixtures"]:
                 yield ExpertUse(
                     arm=arm.name,
                     seed=record.seed,
                     record_id=record.trial_id,
                     mixture=str(mixture["name"]),
-                    examples=int(each["examples"]),
+                    examples=int(example["examples"]),
                     classes=tuple(map(str, mixture["classes"][:CLASSES])),
                     uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
                     layers=tuple(
@@ -170,9 +179,9 @@ def _counts_of_kind(
     kind: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> CountsByArm:
     found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
-    done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
-    for record in sorted(done, key=lambda each: each.seed):
+    done = [record for record in records if record.outcome is OutcomeKind.FINISHED]
+    for record in sorted(done, key=lambda record: record.seed):
         for last in measurements_by_trial.get(record.trial_id, ())[-1:]:
-            own = [(record, each) for each in last.examples if each.get("kind") == kind]
+            own = [(record, example) for example in last.examples if example.get("kind") == kind]
             found.setdefault(record.arm, []).extend(own)
     return found

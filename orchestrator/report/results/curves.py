@@ -49,9 +49,9 @@ def learning_curves(
         measurements_by_trial: Measurements by trial id, in the order of steps.
     """
     own = [
-        each
-        for each in records
-        if each.phase == "confirm" and not each.rank and each.trial_id in measurements_by_trial
+        record
+        for record in records
+        if record.phase == "confirm" and not record.rank and record.trial_id in measurements_by_trial
     ]
     of_arms = by_arm(own)
     for metric in _curve_metrics(plan, own, measurements_by_trial):
@@ -71,9 +71,9 @@ def _arm_curve(
     failed: list[Line] = []
     for record in records:
         values = {
-            each.step: each.metrics[metric]
-            for each in measurements_by_trial[record.trial_id]
-            if metric in each.metrics
+            measurement.step: measurement.metrics[metric]
+            for measurement in measurements_by_trial[record.trial_id]
+            if metric in measurement.metrics
         }
         if values and record.outcome is OutcomeKind.FINISHED:
             finished.append(values)
@@ -111,15 +111,17 @@ def _curve_metrics(
     counted: dict[str, int] = {}
     for record in records:
         steps: dict[str, int] = {}
-        for each in measurements_by_trial[record.trial_id]:
-            for name in each.metrics:
+        for measurement in measurements_by_trial[record.trial_id]:
+            for name in measurement.metrics:
                 steps[name] = steps.get(name, 0) + 1
         for name, count in steps.items():
             counted[name] = max(count, counted.get(name, 0))
-    aims = [each.metric for each in plan.search.objectives] if plan.search else []
+    aims = [objective.metric for objective in plan.search.objectives] if plan.search else []
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    judged = [f"{SELECTION_SPLIT}/{each.name}" for each in plan.metrics if "headline" in each.shown]
-    losses = [f"train/{each.name}" for each in plan.metrics if each.better == "min" and not each.split]
+    judged = [f"{SELECTION_SPLIT}/{metric.name}" for metric in plan.metrics if "headline" in metric.shown]
+    losses = [
+        f"train/{metric.name}" for metric in plan.metrics if metric.better == "min" and not metric.split
+    ]
     selection = [name for name in counted if names.is_selection(name)]
     without_split = [name for name in counted if not names.split(name)]
     wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])

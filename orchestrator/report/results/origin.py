@@ -46,9 +46,9 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
     sessions = _sessions(records)
     for key, words in NAMED.items():
-        values = (_displayed_value(key, each.get(key)) for each in sessions if each)
+        values = (_displayed_value(key, session.get(key)) for session in sessions if session)
         found = list(dict.fromkeys(map(_format_value, values)))
-        known = [each for each in found if each]
+        known = [commit for commit in found if commit]
         if known:
             more = f"; and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
             yield words, "; ".join(known[:MAX_LISTED]) + more
@@ -81,7 +81,7 @@ def _format_value(value: Any) -> str:
             words = {
                 name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
             }
-            return ", ".join(f"{name} {each}" for name, each in words.items())
+            return ", ".join(f"{name} {version}" for name, version in words.items())
         case _:
             return str(value)
 
@@ -99,14 +99,14 @@ def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]
 
 def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
     """Return the provenance of each session; all trials of a session share one object."""
-    return [*{id(each.provenance): each.provenance for each in records}.values()]
+    return [*{id(record.provenance): record.provenance for record in records}.values()]
 
 
 def _distinct_values(key: str, records: Sequence[Record]) -> list[Any]:
     """Return the first different values of `key`, without missing ones."""
     found: list[Any] = []
-    for each in _sessions(records):
-        if (value := each.get(key)) and value not in found:
+    for session in _sessions(records):
+        if (value := session.get(key)) and value not in found:
             found.append(value)
     return found[:MAX_LISTED]
 
@@ -119,18 +119,18 @@ def _lock_digest(packages: Sequence[Any]) -> str:
 def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield digests of the splits that trials read."""
     found: dict[str, list[str]] = {}
-    for each in _distinct_values("data", records):
-        for name, digest in each.items():
+    for digests in _distinct_values("data", records):
+        for name, digest in digests.items():
             found.setdefault(str(name), []).append(str(digest))
     yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))
 
 
 def code_versions(records: Sequence[Record]) -> str:
     """Return one sentence if trials that ended ran different code; else empty."""
-    ended = [each.provenance for each in records if each.outcome is not None]
+    ended = [record.provenance for record in records if record.outcome is not None]
     found: dict[str, Counter[str]] = {}
-    for each in ended:
-        for part, digest in (each.get("code_parts") or {}).items():
+    for versions in ended:
+        for part, digest in (versions.get("code_parts") or {}).items():
             found.setdefault(str(part), Counter())[str(digest)] += 1
     differing = [_version_text(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
     return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
@@ -142,8 +142,8 @@ def data_versions(records: Sequence[Record]) -> str:
     A trial of an extended sweep may have read additional data, such as another setting of the task.
     """
     found: dict[str, Counter[str]] = {}
-    for each in (each for each in records if each.outcome is not None):
-        for split, digests in data_read(each).items():
+    for record in (record for record in records if record.outcome is not None):
+        for split, digests in data_read(record).items():
             found.setdefault(split, Counter())[digests] += 1
     differing = [
         f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"

@@ -108,7 +108,9 @@ def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[s
     """Return whether a result exists; results of a front have one cell per point, named after the setting."""
     arm, metric, setting = result_key
     return result_key in shown_keys or any(
-        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown_keys if setting
+        (arm, metric) == cell_key[:2] and cell_key[2].startswith(f"{setting}, ")
+        for cell_key in shown_keys
+        if setting
     )
 
 

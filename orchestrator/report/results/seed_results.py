@@ -89,7 +89,7 @@ class SeedResults:
     @cached_property
     def names(self) -> frozenset[str]:
         """Return the names of all metrics that trials measured."""
-        return frozenset(name for each in self.records if each.last for name in each.last.metrics)
+        return frozenset(name for record in self.records if record.last for name in record.last.metrics)
 
     def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
         """Return one value per independent observation: per seed, or the mean of a complete repeat."""
@@ -125,7 +125,9 @@ class SeedResults:
 
     def finished_seeds(self, arm: str) -> set[int]:
         """Return the seeds of the arm in which every trial finished with every primary outcome."""
-        seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
+        seeds = {
+            record.seed for record in self._by_arm.get(arm, ()) if record.outcome is OutcomeKind.FINISHED
+        }
         return seeds.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
@@ -138,13 +140,15 @@ class SeedResults:
         for arm, records in self._by_arm.items():
             wanted = self._outcomes_of(arm)
             lacking = {
-                each.seed: NOT_MEASURED
-                for each in records
-                if each.outcome is OutcomeKind.FINISHED
-                and not all(each.last and name in each.last.metrics for name in wanted)
+                record.seed: NOT_MEASURED
+                for record in records
+                if record.outcome is OutcomeKind.FINISHED
+                and not all(record.last and name in record.last.metrics for name in wanted)
             }
             failed = {
-                each.seed: each.outcome.value for each in records if each.outcome and each.outcome.failed
+                record.seed: record.outcome.value
+                for record in records
+                if record.outcome and record.outcome.failed
             }
             found[arm] = dict(sorted((lacking | failed).items()))
         return found
@@ -161,7 +165,9 @@ class SeedResults:
     def costs_of(self, outcome: str) -> tuple[str, ...]:
         """Return the declared costs on the split of the outcome, without the outcome itself."""
         split, _ = split_and_quantity(outcome)
-        names = (metric_name(split, each.name) for each in self.declared if each.is_cost and not each.split)
+        names = (
+            metric_name(split, metric.name) for metric in self.declared if metric.is_cost and not metric.split
+        )
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
@@ -199,20 +205,20 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     The records of these later evaluations are left out. In the other records only `last.metrics` and
     `attributes` change.
     """
-    late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
+    late = {trial.trial_id: trial.late_splits for trial in plan.trials if trial.late_splits}
     if not late:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     read: dict[TrialKey, LateValues] = {}
-    for each in records:
-        if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
-            splits = late[each.trial_id]
-            values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
-            texts = {k: v for k, v in each.attributes.items() if names.split(k) in splits}
-            known = read.setdefault(_trial_key(each), ({}, {}))
+    for record in records:
+        if record.trial_id in late and record.outcome is OutcomeKind.FINISHED and record.last is not None:
+            splits = late[record.trial_id]
+            values = {k: v for k, v in record.last.metrics.items() if names.split(k) in splits}
+            texts = {k: v for k, v in record.attributes.items() if names.split(k) in splits}
+            known = read.setdefault(_trial_key(record), ({}, {}))
             known[0].update(values)
             known[1].update(texts)
-    return [_add_late_values(each, read) for each in records if each.trial_id not in late]
+    return [_add_late_values(record, read) for record in records if record.trial_id not in late]
 
 
 def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:
@@ -231,7 +237,7 @@ def _trial_key(record: Record) -> TrialKey:
 
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
     """Return the splits for which some checkpoint has still to be evaluated."""
-    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    ended = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
     return frozenset(
-        split for each in plan.trials if each.trial_id not in ended for split in each.late_splits
+        split for trial in plan.trials if trial.trial_id not in ended for split in trial.late_splits
     )

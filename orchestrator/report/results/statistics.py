@@ -127,8 +127,8 @@ def win_share(
         has_interval: Whether the mean difference has an interval.
     """
     sign = -1 if better == "min" else 1
-    n, wins = len(differences), sum(sign * each > 0 for each in differences)
-    ties = sum(each == 0 for each in differences)
+    n, wins = len(differences), sum(sign * difference > 0 for difference in differences)
+    ties = sum(difference == 0 for difference in differences)
     low = rate_interval(wins, n)[0] if has_interval else None
     high = rate_interval(wins + ties, n)[1] if has_interval else None
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
@@ -153,7 +153,7 @@ def welch_difference(
     mean = minus(math.fsum(second) / len(second), math.fsum(first) / len(first))
     if min(len(first), len(second)) < 2 or (same(first) and same(second)):
         return mean, None, None
-    parts = [_variance(each) / len(each) for each in (first, second)]
+    parts = [_variance(values) / len(values) for values in (first, second)]
     error = math.fsum(parts)
     from scipy import special
 

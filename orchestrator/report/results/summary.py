@@ -82,14 +82,16 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     known = with_usable_metrics(given := list(records))
     whole = merge_late_splits(plan, known)
     confirmed, reevaluations = (_ended_trials(whole, phase) for phase in ("confirm", "posthoc"))
-    ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
+    ended = frozenset(
+        record.trial_id for record in known if record.outcome is not None and record.outcome.final
+    )
     declared = declared_metrics(plan)
     measured = _displayed_metrics(plan, declared, confirmed)
     answer = answers.primary_answer(plan, declared, measured)
     front, expected = has_confirmed_front(plan), pending_splits(plan, known)
     names = metric_splits(plan.search, plan.confirm, answer)
     owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
-    kept = [each for each in confirmed if not (front and each.rank)]
+    kept = [record for record in confirmed if not (front and record.rank)]
     results = SeedResults(kept, declared, owed, plan.repeat_of)
     primary = [name for name in (answer.outcomes if answer else ()) if results.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
@@ -116,8 +118,8 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         splits=names,
         **published.published_fields(plan, metrics, [*cells, *posthoc]),
         answer=answer,
-        verdicts=tuple(each for each in verdicts if not each.pooled),
-        pooled=tuple(each for each in verdicts if each.pooled),
+        verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
+        pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
         **control_fields(plan, results, answer, ended, known),
         contexts=tuple(_report_contexts(plan, declared, confirmed)),
         points=tuple(_front_cells(plan, metrics, confirmed, results)) if front else (),
@@ -152,12 +154,18 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         data_versions=data_versions(records),
         retried=tuple(
             RetriedTrial(
-                each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried, each.repeat
+                record.trial_id,
+                record.arm,
+                record.phase,
+                record.number,
+                record.seed,
+                record.retried,
+                record.repeat,
             )
-            for each in records
-            if each.retried
+            for record in records
+            if record.retried
         ),
-        attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
+        attributes={record.trial_id: dict(record.attributes) for record in records if record.attributes},
         not_finite=_nonfinite_counts(records),
         extensions=tuple(extensions.extension_sentences(plan)),
     )
@@ -168,9 +176,9 @@ def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
     return dict(
         Counter(
             name
-            for each in records
-            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
-            for name, value in each.last.metrics.items()
+            for record in records
+            if record.phase != "search" and record.outcome is OutcomeKind.FINISHED and record.last
+            for name, value in record.last.metrics.items()
             if not is_usable(value)
         )
     )
@@ -182,7 +190,7 @@ def _report_contexts(
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
-        own = [each for each in confirm_records if each.arm in names]
+        own = [record for record in confirm_records if record.arm in names]
         context = arms[0].context
         yield ReportContext(assignments(context), dict(context), names, _floors(declared_metrics, own))
 
@@ -192,8 +200,10 @@ def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
-        "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
-        "search_reports": max((each.reports for each in records), default=0),
+        "scopes": {
+            objective.metric: objective.scope for objective in objectives if objective.scope != "last"
+        },
+        "search_reports": max((record.reports for record in records), default=0),
         "unranked": equal_search_counts(plan, records),
         "read_in_search": splits_seen_by_search(plan, records),
     }
@@ -203,13 +213,13 @@ def _chosen_values(
     bests: Iterable[SearchBest], tallies: Iterable[ArmTally]
 ) -> dict[str, Mapping[str, object]]:
     """Return the values that the search of each arm chose."""
-    found = {each.arm: each.assignment for each in bests}
-    return found | {each.arm: each.assignment for each in tallies if each.assignment}
+    found = {best_trial.arm: best_trial.assignment for best_trial in bests}
+    return found | {tally.arm: tally.assignment for tally in tallies if tally.assignment}
 
 
 def _chosen_values_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
     """Return the values that each repeat of each arm's search chose, if searches are repeated."""
-    return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
+    return {tally.arm: tuple(chosen for _, chosen in tally.chosen) for tally in tallies if tally.chosen}
 
 
 def _ended_trials(records: Iterable[Record], phase: str) -> list[Record]:
@@ -252,14 +262,14 @@ def _displayed_metrics(
     for name in sorted(measured):
         by_place[names.quantity(name), names.split(name)].append(name)
     found = {quantity for quantity, split in by_place if split in splits}
-    shown = [each for each in declared_metrics if each.shown]
-    known = [each.name for each in shown if not each.split]
-    others = sorted(found.difference(each.name for each in declared_metrics))
+    shown = [metric for metric in declared_metrics if metric.shown]
+    known = [metric.name for metric in shown if not metric.split]
+    others = sorted(found.difference(metric.name for metric in declared_metrics))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
     ordered = [*others, *known] if plan.trainable is None else [*known, *others]
     wanted = [(quantity, split) for quantity in ordered for split in splits]
-    wanted += [(each.name, each.split) for each in shown if each.split]
-    return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
+    wanted += [(metric.name, metric.split) for metric in shown if metric.split]
+    return tuple(name for place in dict.fromkeys(wanted) for name in by_place.get(place, ()))
 
 
 def _unmeasured_splits(
@@ -270,7 +280,9 @@ def _unmeasured_splits(
     Splits in `expected` have still to be evaluated and are left out.
     """
     done = [
-        each.last.metrics for each in confirm_records if each.outcome is OutcomeKind.FINISHED and each.last
+        record.last.metrics
+        for record in confirm_records
+        if record.outcome is OutcomeKind.FINISHED and record.last
     ]
     if plan.confirm is None or not done:
         return ()
@@ -293,10 +305,12 @@ def _headlines(
     if primary:
         return tuple(dict.fromkeys(map(names.quantity, primary)))
     quantities = [names.quantity(metric) for metric in metrics]
-    if made := [each.name for each in declared_metrics if "headline" in each.shown]:
+    if made := [metric.name for metric in declared_metrics if "headline" in metric.shown]:
         return tuple(name for name in made if name in quantities)[:1]
-    searched = [names.quantity(each.metric) for each in plan.search.objectives] if plan.search else []
-    known = [each.name for each in declared_metrics if each.name in quantities]
+    searched = (
+        [names.quantity(objective.metric) for objective in plan.search.objectives] if plan.search else []
+    )
+    known = [metric.name for metric in declared_metrics if metric.name in quantities]
     return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
 
 
@@ -364,7 +378,7 @@ def _failed_reevaluations(
     there = {(cell.arm, cell.setting) for cell in shown_cells}
     for arm, words, _, own in _reevaluations_by_setting(plan, reevaluations):
         if (arm, words) not in there and replace(seed_results, records=own).failed_seeds(arm):
-            yield FailedReadings(arm, words, len({each.seed for each in own}))
+            yield FailedReadings(arm, words, len({record.seed for record in own}))
 
 
 def _reevaluations_by_setting(
@@ -392,7 +406,7 @@ def _front_cells(
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
-        own = [each for each in confirm_records if each.arm == arm.name and each.rank == rank]
+        own = [record for record in confirm_records if record.arm == arm.name and record.rank == rank]
         for metric in metrics:
             if cell := _cell(plan, arm.name, metric, replace(seed_results, records=own)):
                 chosen = setting_words(own[0].assignment)
@@ -413,9 +427,13 @@ def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedRes
     for record in arm_records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
     chosen = {
-        each.repeat: each.assignment for each in arm_records if each.phase == "confirm" and not each.rank
+        record.repeat: record.assignment
+        for record in arm_records
+        if record.phase == "confirm" and not record.rank
     }
-    first = next((each.assignment for each in arm_records if each.phase == "confirm" and not each.rank), {})
+    first = next(
+        (record.assignment for record in arm_records if record.phase == "confirm" and not record.rank), {}
+    )
     finished, failed = results.finished_seeds(arm), {*results.failed_seeds(arm)}
     return ArmTally(
         arm=arm,
@@ -472,7 +490,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             answered[cell.arm] |= answer
     # The UI displays the first items at the top: the first outcome, then the others.
     return {
-        arm: dict(sorted(answered[arm].items(), key=lambda each: not each[0].startswith(f"{ANSWER}/")))
+        arm: dict(sorted(answered[arm].items(), key=lambda item: not item[0].startswith(f"{ANSWER}/")))
         | known
         for arm, known in flat.items()
     }
@@ -500,22 +518,22 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
-    references = {each.reference for each in report.verdicts}
+    references = {verdict.reference for verdict in report.verdicts}
     tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
-    for each in report.verdicts:
-        first = each.metric == report.outcomes[0]
-        tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
-        tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
-    for each in report.controls:
-        tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
-            each.line
-        )
-    for each in report.pooled:
-        first = each.metric == report.outcomes[0]
-        for arm in each.pooled:
-            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{each.metric}"] = each.line
+    for verdict in report.verdicts:
+        first = verdict.metric == report.outcomes[0]
+        tags[verdict.arm]["verdict" if first else f"verdict.{verdict.metric}"] = verdict.line
+        tags[verdict.arm] |= {DECISION: verdict.kind} if first and verdict.kind else {}
+        tags[verdict.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+    for verdict in report.controls:
+        tags[verdict.arm][
+            "control" if verdict.metric == report.outcomes[0] else f"control.{verdict.metric}"
+        ] = verdict.line
+    for verdict in report.pooled:
+        first = verdict.metric == report.outcomes[0]
+        for arm in verdict.pooled:
+            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{verdict.metric}"] = verdict.line
     for context in report.contexts:
         for arm in context.arms:
             tags[arm]["context"] = context.name

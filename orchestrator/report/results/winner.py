@@ -62,7 +62,7 @@ class Winner:
     def measured(self) -> frozenset[str]:
         """Return the metrics that all of its trials measured."""
         return frozenset.intersection(
-            *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
+            *(frozenset(record.last.metrics) if record.last else frozenset() for record in self.records)
         )
 
     def comments(self) -> Iterator[str]:
@@ -119,11 +119,11 @@ def find_winner(
     is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
-    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
+    own = [record for record in records if record.outcome is OutcomeKind.FINISHED and record.arm in rivals]
     spoilt = frozenset(
-        (each.arm, each.rank or 0)
-        for each in records
-        if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
+        (record.arm, record.rank or 0)
+        for record in records
+        if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
     )
     found = _best_confirmed(plan, own, report, spoilt) or _best_searched(plan, own)
     if found is None:
@@ -139,7 +139,7 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
     """Return the arms to choose from, all of one context."""
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
-    arms = {each.name: each.arms for each in report.contexts}
+    arms = {report_context.name: report_context.arms for report_context in report.contexts}
     if context is not None and context not in arms:
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
@@ -147,9 +147,9 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
             f"{report.sweep} has several contexts, so choose the best in one of them: give --context "
             f"with one of {', '.join(arms)}, or --arm"
         )
-    controls = {each.arm for each in report.controls}
+    controls = {verdict.arm for verdict in report.controls}
     every = arms[context] if context is not None else report.arms
-    rivals = tuple(each for each in every if each not in controls or each == arm)
+    rivals = tuple(rival for rival in every if rival not in controls or rival == arm)
     if arm is not None and arm not in rivals:
         raise InputError(f"{arm} is not in the context {context}: omit --context or --arm")
     return rivals if arm is None else (arm,)
@@ -162,9 +162,9 @@ def _best_confirmed(
         return None
     metric = report.outcomes[0]
     groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for each in records:
-        if each.phase == "confirm" and each.last is not None and metric in each.last.metrics:
-            groups[each.arm, each.rank or 0].append(each)
+    for record in records:
+        if record.phase == "confirm" and record.last is not None and metric in record.last.metrics:
+            groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
     goal = better(report.quantity(metric), metric, plan.search)
@@ -175,18 +175,18 @@ def _best_confirmed(
             "declare `better` of the metric in the training code, or set answer.metric to a metric with a "
             "direction"
         )
-    failed = {each.arm for each in report.tallies if each.failures}
+    failed = {tally.arm for tally in report.tallies if tally.failures}
     sign = -1.0 if goal == "min" else 1.0
 
     def rank_key(key: tuple[str, int]) -> tuple[bool, bool, float]:
         return key[0] not in failed, key not in failed_params, sign * _mean_of_metric(groups[key], metric)
 
     best = max(groups, key=rank_key)
-    chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
+    chosen = tuple(sorted(groups[best], key=lambda record: record.seed))
     value, repeat, seeds = _mean_of_metric(chosen, metric), None, plan.confirm.seeds
     if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan, records, best[0], {each.repeat for each in chosen})
-        chosen = tuple(each for each in chosen if each.repeat == repeat)
+        repeat = _best_repeat(plan, records, best[0], {record.repeat for record in chosen})
+        chosen = tuple(record for record in chosen if record.repeat == repeat)
         seeds = plan.unit_seeds[repeat]
     worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
     equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
@@ -204,7 +204,7 @@ def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Colle
 
 
 def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
-    return fmean(each.last.metrics[metric] for each in records if each.last is not None)
+    return fmean(record.last.metrics[metric] for record in records if record.last is not None)
 
 
 def _best_searched(plan: Plan, records: Sequence[Record]) -> Winner | None:

@@ -56,7 +56,7 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
         parts.append(escape(report.question))
     parts += [rf"\textbf{{{escape(notice)}}}" for notice in warning_texts(report)]
     if report.verdicts:
-        items = "\n".join(rf"\item {escape(each.line)}" for each in (*report.verdicts, *report.pooled))
+        items = "\n".join(rf"\item {escape(verdict.line)}" for verdict in (*report.verdicts, *report.pooled))
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
     parts += [table for grid in all_tables(report) for table in _tables(grid)]
     parts += [_figure(panel) for panel in figures]

@@ -63,7 +63,7 @@ class PageSection:
     @property
     def empty(self) -> bool:
         """Return whether the section has no content."""
-        return not (self.cards or any(each.shown for each in self.parts))
+        return not (self.cards or any(part.shown for part in self.parts))
 
 
 def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
@@ -72,8 +72,8 @@ def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
 
     # The markup is safe: matplotlib escapes user text in figures, and `inline_svg` escapes the label.
     return tuple(
-        Picture(each.name, Markup(inline_svg(each)), _full_title(each))  # noqa: S704  # nosec B704
-        for each in panels
+        Picture(panel.name, Markup(inline_svg(panel)), _full_title(panel))  # noqa: S704  # nosec B704
+        for panel in panels
     )
 
 

@@ -71,7 +71,7 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     if details is not None:
         part = Part(facts=details.origin, folded=details.listings)
         found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
-    yield from (each for each in found if not each.empty)
+    yield from (section for section in found if not section.empty)
 
 
 def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
@@ -80,18 +80,18 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
     A compared arm has its verdicts, others have the values that they reached.
     """
     for arm in (arm for _, part in split_by_context(report) for arm in part.arms):
-        own = [each for each in report.verdicts if each.arm == arm]
-        yield from ((_css_class(each), each.line) for each in own)
-        controls = [each for each in report.controls if each.arm == arm]
-        yield from (("control", each.line) for each in controls)
+        own = [verdict for verdict in report.verdicts if verdict.arm == arm]
+        yield from ((_css_class(verdict), verdict.line) for verdict in own)
+        controls = [verdict for verdict in report.controls if verdict.arm == arm]
+        yield from (("control", verdict.line) for verdict in controls)
         if not own and not controls and report.answer is not None:
             yield "", _reference_sentence(report, arm)
-    yield from ((_css_class(each), each.line) for each in report.pooled)
+    yield from ((_css_class(verdict), verdict.line) for verdict in report.pooled)
     if rate := control_rate_sentence(report):
         yield "control", f"controls: {rate}"
-    yield from (("", _search_sentence(report, each.arm)) for each in report.searched)
+    yield from (("", _search_sentence(report, best_trial.arm)) for best_trial in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
-        began = details is not None and any(each.ended for each in details.arms)
+        began = details is not None and any(facts.ended for facts in details.arms)
         yield (
             "",
             "No trial has finished yet." if began else "Nothing has run yet.",
@@ -116,7 +116,7 @@ def _reference_sentence(report: Report, arm: str) -> str:
 
 
 def _search_sentence(report: Report, arm: str) -> str:
-    best = next(each for each in report.searched if each.arm == arm)
+    best = next(best_trial for best_trial in report.searched if best_trial.arm == arm)
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
@@ -135,15 +135,15 @@ def cost_sentence(report: Report, details: Details | None) -> str:
     unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
     ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
     how = [
-        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(each.items()))
-        for each in (outcomes, unrun)
-        if each
+        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(counts.items()))
+        for counts in (outcomes, unrun)
+        if counts
     ]
     some = f"{count(ran)} of {counted(planned, 'trial')}" if unrun else counted(ran, "trial")
     words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(how)})"
     if details is None:
-        return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
-    work = sum(each.device_s for each in details.arms) / 3600
+        return f"{words} and {duration(sum(arm_tally.seconds for arm_tally in report.tallies))} of work."
+    work = sum(facts.device_s for facts in details.arms) / 3600
     took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
     return f"{words} and {work:.3g} device hours of work{took}."
 
@@ -174,7 +174,7 @@ def outcome_caption(report: Report) -> str:
 
 def arm_reasons(details: Details | None) -> dict[str, str]:
     """Return the reason for each arm, as stated in the spec."""
-    return {each.arm: each.why for each in details.arms if each.why} if details is not None else {}
+    return {facts.arm: facts.why for facts in details.arms if facts.why} if details is not None else {}
 
 
 def _outcome_section(report: Report) -> PageSection:
@@ -188,14 +188,14 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
         return PageSection("arms", "Arms", (), parts)
     changed = {row[0]: row for row in change_rows(report.changes)}
     cards = tuple(
-        Card(f"{place}. {each.arm}", tuple(_card_facts(each, changed.get(each.arm))))
-        for place, each in enumerate(details.arms, start=1)
+        Card(f"{place}. {facts.arm}", tuple(_card_facts(facts, changed.get(facts.arm))))
+        for place, facts in enumerate(details.arms, start=1)
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [
-        (f"all that {each.arm} changes", full_change_lines(each))
-        for each in report.changes
-        if has_omissions(each)
+        (f"all that {arm_changes.arm} changes", full_change_lines(arm_changes))
+        for arm_changes in report.changes
+        if has_omissions(arm_changes)
     ]
     chosen = tuple(repeat_tables.chosen_settings(report))
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
@@ -220,10 +220,10 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
     for phase, counts in facts.ended.items():
         ended = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
         yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
-    for each in facts.failures:
+    for failures in facts.failures:
         yield (
-            f"{each.phase} {_outcome_word(each.outcome)}",
-            f"{counted(each.count, 'trial')}: {each.reason}",
+            f"{failures.phase} {_outcome_word(failures.outcome)}",
+            f"{counted(failures.count, 'trial')}: {failures.reason}",
         )
     if facts.more_failures:
         yield "failed otherwise", counted(facts.more_failures, "trial")
@@ -254,12 +254,12 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
-    outcomes = Counter(_outcome_word(each.outcome) for each in course.trials)
+    outcomes = Counter(_outcome_word(trial.outcome) for trial in course.trials)
     ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
     yield "trials", f"{ended} of {count(course.planned)} planned"
     if course.best is not None:
         values = zip(course.objectives, course.best.values, strict=True)
-        message = ", ".join(f"{counted_name(each)} {value:.4g}" for each, value in values)
+        message = ", ".join(f"{counted_name(objective)} {value:.4g}" for objective, value in values)
         assigned = ", ".join(
             f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
         )
@@ -274,15 +274,15 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
     found = list(cost_panels(report, details))
-    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = [
         Part(
             title=f"{outcome} against {cost}",
-            panels=draw_pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+            panels=draw_pictures(panel for panel in found if f"{panel.name}-".startswith(f"cost-{place}-")),
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    again = COST_REEVALUATED if any(each.path for each in details.costs) else ""
+    again = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
     return _compute_section(report, COST.format(again=again) if found else "", parts)
 
 
@@ -296,16 +296,16 @@ def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSe
 
 def _curves_section(report: Report, details: Details) -> PageSection:
     found = list(curve_panels(report, details))
-    names = dict.fromkeys(each.metric for each in details.curves)
+    names = dict.fromkeys(curve.metric for curve in details.curves)
     parts = tuple(
         Part(
             title=metric,
-            panels=draw_pictures(each for each in found if each.name.startswith(f"curve-{place}-")),
+            panels=draw_pictures(panel for panel in found if panel.name.startswith(f"curve-{place}-")),
         )
         for place, metric in enumerate(names, start=1)
     )
     several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
-    lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
+    lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else several
     return PageSection(
         "curves", "Learning curves", (CURVES.format(lines=lines), *figures_note(report)), parts
     )

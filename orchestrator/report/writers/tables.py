@@ -72,8 +72,8 @@ def cost_tables(report: Report) -> list[Grid]:
 
 def _published_sizes(report: Report) -> list[Grid]:
     rows = tuple(
-        (each.system, _format_whole(each.parameters), _format_whole(each.macs), each.source)
-        for each in report.published_sizes
+        (size.system, _format_whole(size.parameters), _format_whole(size.macs), size.source)
+        for size in report.published_sizes
     )
     headers = ("system", "parameters", "multiply-adds", "source")
     return [Grid("published sizes; publications count different parts", headers, rows)] if rows else []
@@ -105,10 +105,14 @@ def screen_table(report: Report) -> Grid:
     if report.searched:
         return search_table(report)
     shown = [metric for metric in report.metrics if metric in report.outcomes]
-    shown = shown or [each for each in report.metrics if report.splits.quantity(each) in report.headlines]
+    shown = shown or [
+        metric for metric in report.metrics if report.splits.quantity(metric) in report.headlines
+    ]
     beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
     splits = {report.splits.split(metric) for metric in shown}
-    beside = [each for each in beside if each not in shown and report.splits.split(each) in splits][:1]
+    beside = [metric for metric in beside if metric not in shown and report.splits.split(metric) in splits][
+        :1
+    ]
     first = (report.outcomes or ("",))[0]
     rows = [
         (
@@ -194,22 +198,31 @@ def _pooled_tables(report: Report) -> list[Grid]:
 
 def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
-    own = [each for each in verdicts if each.metric == metric]
+    own = [verdict for verdict in verdicts if verdict.metric == metric]
     rows = [
         (
-            f"{each.arm} - {each.reference}",
-            each.seeds.replace(" finished", ""),
-            "-" if each.difference is None else format_interval(each.difference, "+", report.margin(metric)),
-            format_win_share(each.wins),
-            "-" if each.p is None else format_p(each.p, each.level),
-            each.text,
+            f"{verdict.arm} - {verdict.reference}",
+            verdict.seeds.replace(" finished", ""),
+            "-"
+            if verdict.difference is None
+            else format_interval(verdict.difference, "+", report.margin(metric)),
+            format_win_share(verdict.wins),
+            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
+            verdict.text,
         )
-        for each in own
+        for verdict in own
     ]
     if not rows:
         return []
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
-    headers = ("arm", "finished", "difference", win_share_title(each.wins for each in own), "p", "verdict")
+    headers = (
+        "arm",
+        "finished",
+        "difference",
+        win_share_title(verdict.wins for verdict in own),
+        "p",
+        "verdict",
+    )
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
@@ -237,8 +250,8 @@ def _front_tables(report: Report) -> list[Grid]:
 
 def search_table(report: Report) -> Grid:
     """Return the table of the best trial of each arm's search."""
-    bests = {each.arm: each for each in report.searched}
-    metrics = tuple(dict.fromkeys(name for each in report.searched for name in each.values))
+    bests = {best_trial.arm: best_trial for best_trial in report.searched}
+    metrics = tuple(dict.fromkeys(name for best_trial in report.searched for name in best_trial.values))
     rows = []
     for arm in report.arms:
         best = bests.get(arm)
@@ -284,9 +297,11 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
 def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     """Return rows of published values of systems that are not arms."""
     rows: dict[str, dict[str, str]] = {}
-    for each in report.prior_work:
-        words = "published" if each.statistic == "mean" else f"published {each.statistic}"
-        rows.setdefault(f"{each.system}, {words}", {})[each.metric] = _format_with_std(each.value, each.std)
+    for prior_work in report.prior_work:
+        words = "published" if prior_work.statistic == "mean" else f"published {prior_work.statistic}"
+        rows.setdefault(f"{prior_work.system}, {words}", {})[prior_work.metric] = _format_with_std(
+            prior_work.value, prior_work.std
+        )
     found = [(name, *(values.get(metric, "") for metric in metrics)) for name, values in rows.items()]
     return [row for row in found if any(row[1:])]
 
@@ -301,7 +316,10 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            *(format_number(report.floors[each]) if named.get(each) == name else "" for each in metrics),
+            *(
+                format_number(report.floors[metric]) if named.get(metric) == name else ""
+                for metric in metrics
+            ),
         )
         for name in dict.fromkeys(named.values())
     ]
@@ -309,7 +327,7 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
 
 def quantity_title(report: Report, quantity: str) -> str:
     """Return a quantity with its meaning or unit, if known: `depth (layers run)`."""
-    known = next((each for each in report.quantities if each.name == quantity), None)
+    known = next((metric for metric in report.quantities if metric.name == quantity), None)
     words = one_line(known.meaning or known.unit) if known else ""
     return f"{quantity} ({words})" if words else quantity
 
@@ -356,7 +374,7 @@ def _reference_name(report: Report, arm: str, metrics: list[str]) -> str:
 def outcome_table(report: Report) -> Grid:
     """Return the table of how each arm's trials ended."""
     rows: list[tuple[str, ...]] = []
-    searched = {each.arm: each.assignment for each in report.searched}
+    searched = {best_trial.arm: best_trial.assignment for best_trial in report.searched}
     for tally in report.tallies:
         ended = "; ".join(
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
@@ -377,9 +395,11 @@ def _format_assignment(assignment: Mapping[str, object]) -> str:
 
 def _posthoc_tables(report: Report) -> list[Grid]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
-    failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
+    failed = {
+        (failure.arm, failure.setting): f"0 of {failure.seeds} finished" for failure in report.failed_readings
+    }
     settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
-    settings.sort(key=lambda each: report.arms.index(each[0]))
+    settings.sort(key=lambda key: report.arms.index(key[0]))
     if not settings:
         return []
     read = {cell.metric for cell in report.posthoc}
@@ -464,5 +484,5 @@ def as_rich(grid: Grid) -> "Table":
 def as_markdown(grid: Grid) -> str:
     """Return the table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
-    escaped = ["| " + " | ".join(markdown_line(one_line(each)) for each in line) + " |" for line in lines]
+    escaped = ["| " + " | ".join(markdown_line(one_line(cell)) for cell in line) + " |" for line in lines]
     return "\n".join([f"**{markdown_line(grid.title)}**", "", *escaped])
