@@ -97,8 +97,8 @@ def _check_binding(
     searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
     if arm_limits.no_improvement is not None and search is not None and arm_limits.no_improvement >= searched:
         faults.add(
-            f"must be fewer than the trials of a search, at most {searched:,}, got {arm_limits.no_improvement}: it "
-            "ends no search before its last trial; lower it, or leave it out",
+            f"must be fewer than the trials of a search, at most {searched:,}, got {arm_limits.no_improvement}: "
+            "it ends no search before its last trial; lower it, or leave it out",
             *("budget", "each_arm", "no_improvement"),
         )
 

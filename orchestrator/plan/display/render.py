@@ -372,8 +372,8 @@ def _refused_draws(plan: Plan) -> Iterator[str]:
     }
     for name, predicate in found.values():
         yield (
-            f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that were "
-            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+            f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that "
+            f"were tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
 

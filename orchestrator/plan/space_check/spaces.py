@@ -70,14 +70,14 @@ def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     involved = _ancestors(dimension, space)
     asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
     choices = [
-        [*ends(dimension.domain), *(value for value in asked if may_draw(dimension.domain, value))]
-        for dimension in involved
+        [*ends(ancestor.domain), *(value for value in asked if may_draw(ancestor.domain, value))]
+        for ancestor in involved
     ]
     for values in product(*choices):
         made: dict[str, Value] = {}
-        for each, value in zip(involved, values, strict=True):
-            if exists(each, made, arm.system.settings):
-                made[each.path] = value
+        for ancestor, value in zip(involved, values, strict=True):
+            if exists(ancestor, made, arm.system.settings):
+                made[ancestor.path] = value
         if exists(dimension, made, arm.system.settings):
             return True
     return False

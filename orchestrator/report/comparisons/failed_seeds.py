@@ -50,7 +50,7 @@ def difference_bounds(
         for seed in seeds
     }
     lows, highs = (
-        results.by_unit({seed: fmean(each[side] for each in found) for seed, found in by_seed.items()})
+        results.by_unit({seed: fmean(ends[side] for ends in found) for seed, found in by_seed.items()})
         for side in (0, 1)
     )
     units = {results.unit_of(seed) for seed in missing}

@@ -58,7 +58,8 @@ def extension_sentences(plan: Plan) -> Iterator[str]:
     """Yield one sentence per extension, then one on the consequences for claims."""
     for extension in plan.extended:
         when = f"{datetime.fromtimestamp(extension.at, UTC):%Y-%m-%d %H:%M} UTC"
-        yield f"Extended on {when} by `{extension.by}`, {_seen_results_text(extension)}: {'; '.join(extension.changes)}."
+        changes = "; ".join(extension.changes)
+        yield f"Extended on {when} by `{extension.by}`, {_seen_results_text(extension)}: {changes}."
     looks = 1 + sum(bool(extension.seen) for extension in plan.extended)
     pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
     claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]

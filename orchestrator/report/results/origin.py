@@ -79,7 +79,8 @@ def _format_value(value: Any) -> str:
         case Mapping():
             # Versions are texts, though many resemble numbers.
             words = {
-                name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
+                name: version if isinstance(version, str) else value_words(version)
+                for name, version in value.items()
             }
             return ", ".join(f"{name} {version}" for name, version in words.items())
         case _:
