@@ -75,8 +75,8 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, as stored in an `opened` event and in provenance.json."""
-        listed = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
-        return asdict(self) | listed
+        lists = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
+        return asdict(self) | lists
 
 
 def provenance(
@@ -121,8 +121,10 @@ def provenance(
 
 def installed() -> tuple[str, ...]:
     """Return the distributions installed for this interpreter, as `name==version`."""
-    found = {f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name}
-    return tuple(sorted(found, key=str.casefold))
+    installed_packages = {
+        f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name
+    }
+    return tuple(sorted(installed_packages, key=str.casefold))
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str | None]:
@@ -161,8 +163,10 @@ def _shortened(changes: str) -> str:
     first = changes[: DIFF_MOST + 1]
     if len(changes) > DIFF_MOST:
         first = first[: first.rfind("\n") + 1]
-    left = len(changes) - len(first)
-    return escape_unstorable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
+    num_omitted = len(changes) - len(first)
+    return escape_unstorable(redact_code(first)) + (
+        f"... {num_omitted:,} more characters" if num_omitted else ""
+    )
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:
@@ -174,13 +178,13 @@ def _git(directory: Path) -> tuple[str | None, bool | None]:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _versions_of(modules: Iterable[str]) -> dict[str, str]:
@@ -188,8 +192,8 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
     packages = {module.partition(".")[0] for module in modules}
     if not packages:
         return {}
-    known = metadata.packages_distributions()
-    names = {name for package in packages for name in known.get(package, ())}
+    distributions = metadata.packages_distributions()
+    names = {name for package in packages for name in distributions.get(package, ())}
     return {name: metadata.version(name) for name in sorted(names)}
 
 

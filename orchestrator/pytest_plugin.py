@@ -70,24 +70,24 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
     """
     from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts, spec_file
 
-    taken: set[Path] = set()
+    used_paths: set[Path] = set()
 
     def keep(text: str, name: str) -> None:
         from orchestrator.testing.spec_under_test import check_snapshot, snapshot_file
 
         __tracebackhide__ = True
         file = snapshot_file(request.path, request.node.name, name)
-        if file in taken:
+        if file in used_paths:
             raise ValueError(f"a snapshot must have a name of its own in its test, got {name!r} twice")
-        taken.add(file)
+        used_paths.add(file)
         check_snapshot(file, text, update=bool(request.config.getoption(UPDATE)))
 
     def read(path: str | Path, overrides: "Overrides" = (), profile: str | None = None) -> SpecUnderTest:
         __tracebackhide__ = True
-        found = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
-        tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
-        assert tested.plan, "a faulty spec is reported here, not where its plan is first looked at"
-        return tested
+        spec_path = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
+        spec_under_test = SpecUnderTest(spec_path, as_texts(overrides), profile, keep)
+        assert spec_under_test.plan, "a faulty spec is reported here, not where its plan is first looked at"
+        return spec_under_test
 
     return read
 
@@ -134,9 +134,9 @@ def chaos(
         nonlocal runs
         __tracebackhide__ = True
         runs += 1
-        tested = sweep_spec(spec) if isinstance(spec, str | Path) else spec
+        spec_under_test = sweep_spec(spec) if isinstance(spec, str | Path) else spec
         folder, data = tmp_path / f"chaos-{runs}", tmp_path_factory.getbasetemp() / "haltsweep-data"
-        run_as = of_specs.small(tested) if small else tested
+        run_as = of_specs.small(spec_under_test) if small else spec_under_test
         limit_s = of_specs.TIMEOUT_S if timeout_s is None else timeout_s
         sessions = _chaos_sessions
         return of_specs.chaos(run_as, kill_at, folder, data, ignore, sessions=sessions, timeout_s=limit_s)

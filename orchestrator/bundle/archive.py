@@ -76,13 +76,14 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
             with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
                 shutil.copyfileobj(source, target, _PIECE)
         archive.close()
-        total, most = (
+        total, max_bytes = (
             sum(zip_member.file_size for zip_member in archive.infolist()),
             most_unpacked(stream.tell()),
         )
-        if total > most:
+        if total > max_bytes:
             raise InputError(
-                f"the files of a bundle of {stream.tell():,} bytes must have at most {most:,} together, or "
+                f"the files of a bundle of {stream.tell():,} bytes must have at most {max_bytes:,} "
+                "together, or "
                 f"`haltsweep verify` would not read it, got {total:,}; hand on the sweep's folder instead"
             )
 
@@ -119,11 +120,11 @@ def unpack(path: Path, folder: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            most = most_unpacked(path.stat().st_size)
-            _refuse_members(path, members, most)
-            left = most
+            max_bytes = most_unpacked(path.stat().st_size)
+            _refuse_members(path, members, max_bytes)
+            bytes_left = max_bytes
             for member in members:
-                left -= _put(archive, member, folder / member.filename, left, path)
+                bytes_left -= _put(archive, member, folder / member.filename, bytes_left, path)
     except _UNREADABLE as error:
         raise _refused(path, f"it cannot be read ({type(error).__name__}: {error})") from error
     return [member.filename for member in members]
@@ -187,16 +188,16 @@ def _too_long(path: Path, name: str) -> InputError:
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, bytes_left: int, path: Path) -> int:
     """Write one member of at most `bytes_left` bytes to `file` and return its number of bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
+    num_written = 0
     with archive.open(member) as source, file.open("xb") as target:
         while piece := source.read(_PIECE):
-            written += len(piece)
-            if written > most_of(member.filename):
+            num_written += len(piece)
+            if num_written > most_of(member.filename):
                 raise _too_long(path, member.filename)
-            if written > bytes_left:
+            if num_written > bytes_left:
                 raise _too_much(path, most_unpacked(path.stat().st_size))
             target.write(piece)
-    return written
+    return num_written
 
 
 def _refused(path: Path, reason: str) -> InputError:

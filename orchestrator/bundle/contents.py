@@ -132,9 +132,9 @@ def bounded(text: bytes) -> bytes:
 
 def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield names of files that are missing, added or changed, and the fault of each."""
-    there = set(names) - {LIST}
-    for name in sorted(there | set(digests)):
-        if name not in there:
+    present_names = set(names) - {LIST}
+    for name in sorted(present_names | set(digests)):
+        if name not in present_names:
             yield name, "it is missing"
         elif name not in digests:
             yield name, "nobody wrote it"
@@ -166,10 +166,10 @@ def read_events(folder: Path) -> Iterator[Event]:
     with (folder / LEDGER).open("rb") as stream:
         try:
             (uid,) = parse_json(bounded(_line(stream)))
-            previous, after = chain.first_digest(str(uid)), 0
+            previous, after_seq = chain.first_digest(str(uid)), 0
             while line := _line(stream):
-                row = _row(line, previous, after)
-                previous, after = row[-1], row[0]
+                row = _row(line, previous, after_seq)
+                previous, after_seq = row[-1], row[0]
                 yield from_row(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise StoreError(f"{LEDGER} must hold events as they were written: {error}") from error
@@ -208,25 +208,28 @@ def disagreements(
     """
     if not sessions:
         return
-    last, before = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
+    last, prefix = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
     specs = {plan.spec_digest, *(extension.spec_digest for extension in plan.extended[-1:])}
     if last.get("spec_digest") not in specs:
         yield f"the spec of {PLAN} must be that of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
     files = last.get("provenance", {}).get("files")
-    for name, known in files.items() if isinstance(files, dict) else ():
-        if known not in (digests.get(name), digests.get(before + name)):
-            here = digests.get(name)
-            yield f"{name} must be that by which trials ran, digest {known} in the ledger, got {here}"
+    for name, recorded_digest in files.items() if isinstance(files, dict) else ():
+        if recorded_digest not in (digests.get(name), digests.get(prefix + name)):
+            digest = digests.get(name)
+            yield (
+                f"{name} must be the file that the trials ran with, digest {recorded_digest} in the ledger, "
+                f"got {digest}"
+            )
 
 
 def data_fault(folder: Path) -> str:
     """Return the fault of data.json if it has no digests of data; empty if it has, or if it is missing."""
     try:
-        found = parse_json(bounded((folder / DATA).read_bytes()))
+        digests = parse_json(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:
         return ""
     except (ValueError, RecursionError) as error:
         return f"{DATA} must be JSON as `haltsweep bundle` writes it: {error}"
-    if isinstance(found, dict) and all(isinstance(digest, str) for digest in found.values()):
+    if isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values()):
         return ""
-    return f"{DATA} must hold digests of data by name, got {json.dumps(found)[:40]}"
+    return f"{DATA} must hold digests of data by name, got {json.dumps(digests)[:40]}"

@@ -37,13 +37,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _raise_again(raised: Any) -> None:
+def _raise_again(exception: Any) -> None:
     """Print exceptions that cannot be caught, but raise KeyboardInterrupt again."""
-    if raised.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(raised)
+    if exception.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(exception)
         return
     signal.signal(signal.SIGINT, _interrupt)
     main = threading.main_thread().ident or 0
-    again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+    timer.daemon = True
+    timer.start()

@@ -57,9 +57,11 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     }
     if not seconds:
         return ""
-    used = [durations[name] for name in seconds]
-    sweeps = ", ".join(sorted({duration.sweep for duration in used}))
-    basis = f"{amount(sum(duration.trials for duration in used), 'trial')} of such arms in {sweeps}"
+    durations_of_arms = [durations[name] for name in seconds]
+    sweeps = ", ".join(sorted({duration.sweep for duration in durations_of_arms}))
+    basis = (
+        f"{amount(sum(duration.trials for duration in durations_of_arms), 'trial')} of such arms in {sweeps}"
+    )
     missing = [arm.name for arm in plan.arms if arm.name not in seconds]
     note = f" Without arms that no earlier sweep has run: {', '.join(missing)}." if missing else ""
     return (
@@ -103,14 +105,14 @@ def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDuration
             break  # older sweeps would be ignored
         names_by_digest = {arm_.digest: arm_.name for arm_ in earlier.arms}
         speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier.arms}
-        wanted = {
+        workload_keys = {
             arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
         }
-        if not any(wanted.values()):
+        if not any(workload_keys.values()):
             continue
         records = _records(folder)
         for arm in plan.arms:
-            trials = [arm_ for arm_ in records if arm_.arm == wanted[arm.name]]
+            trials = [arm_ for arm_ in records if arm_.arm == workload_keys[arm.name]]
             stopped = _stopper(plan) == _stopper(earlier)
             if (
                 duration := _mean_durations(
@@ -178,7 +180,7 @@ def _mean_durations(
         by_trial: Whether to compute the mean seconds per trial.
         stopped: Whether to include trials that ended early, since both sweeps have the same early stopper.
     """
-    ended = [
+    ended_records = [
         record
         for record in records
         if record.attempts == 1
@@ -187,19 +189,21 @@ def _mean_durations(
         and record.outcome.final
         and record.started_at
     ]
-    finished = [
-        record for record in ended if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
+    finished_records = [
+        record
+        for record in ended_records
+        if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
     ]
-    if not finished:
+    if not finished_records:
         return None
     seconds: dict[str, list[float]] = {}
-    for record in (ended if stopped else finished) if by_trial else ():
+    for record in (ended_records if stopped else finished_records) if by_trial else ():
         seconds.setdefault(record.phase, []).append((record.ended_at or 0.0) - (record.started_at or 0.0))
-    steps = sum(record.last.step for record in finished if record.last)
-    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished)
+    steps = sum(record.last.step for record in finished_records if record.last)
+    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished_records)
     per_step = worked / steps if steps and plan.trainable is None else None
     means = {phase: sum(values) / len(values) for phase, values in seconds.items()}
-    return TrialDurations(plan.name, len(ended), means, per_step)
+    return TrialDurations(plan.name, len(ended_records), means, per_step)
 
 
 def _steps(arm: Arm) -> int | None:

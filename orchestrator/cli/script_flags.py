@@ -89,7 +89,7 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
 
 def _choices_in_help(text: Any, default: Any) -> list[str]:
     """Return the choices that a help text lists with the default among them, as in `sgd|adam`."""
-    lists = [found.split("|") for found in LISTED.findall(text)] if isinstance(text, str) else []
+    lists = [match.split("|") for match in LISTED.findall(text)] if isinstance(text, str) else []
     return next((choices for choices in lists if default in choices), [])
 
 

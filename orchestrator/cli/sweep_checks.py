@@ -250,15 +250,15 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
         return
     sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
-    before, held = sweep.ledger.last_seq(), sweep.ledger.held()
-    state = tracked(sweep.folder, uri, before)
+    last_seq, held = sweep.ledger.last_seq(), sweep.ledger.held()
+    state = tracked(sweep.folder, uri, last_seq)
     settled = not (held or state.active or state.behind)
     try:
-        stored = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
+        stored_runs = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
-    if not stored:
+    if not stored_runs:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
     # Read after MLflow, which is never ahead of the ledger.
@@ -271,9 +271,9 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     for event in sweep.ledger.events():
         desired_runs.hear(event)
     desired_runs.hold(is_locked=held)
-    settled = settled and sweep.ledger.last_seq() == before
+    settled = settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
-    yield from compare(desired_runs, stored, means, is_final=settled, sync=sync)
+    yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
@@ -283,19 +283,19 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
     if sweep.ledger.has_unfit_snapshot():
         yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
-    stored = sweep.ledger.snapshot()
-    if stored is None:
+    snapshot = sweep.ledger.snapshot()
+    if snapshot is None:
         return
-    if stored.made_for != snapshot_key(sweep.plan):
+    if snapshot.made_for != snapshot_key(sweep.plan):
         yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
         return
     fold = SweepFold(sweep.plan)
-    for event in islice(sweep.ledger.events(), stored.seq):
+    for event in islice(sweep.ledger.events(), snapshot.seq):
         fold.hear(event)
-    if fold.matches(stored.content):
-        yield Finding("snapshot", "sound", f"{amount(stored.seq, 'event')} fold to it")
+    if fold.matches(snapshot.content):
+        yield Finding("snapshot", "sound", f"{amount(snapshot.seq, 'event')} fold to it")
     else:
-        yield Finding("snapshot", "damaged", f"the first {stored.seq} events fold to another state", remedy)
+        yield Finding("snapshot", "damaged", f"the first {snapshot.seq} events fold to another state", remedy)
 
 
 @contextmanager

@@ -49,8 +49,8 @@ class ArmSearch:
         self._plan = plan
         # Repeats are paired by index: in repeat n, all arms except controls draw with the same seed. With a
         # single search, the arm name is part of the seed, so that arms draw independently.
-        own = (arm.name,) if plan.repeats == 1 else ()
-        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *own)
+        key_parts = (arm.name,) if plan.repeats == 1 else ()
+        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *key_parts)
         self._sampler, pruner = _chosen(plan)
         self._grid = [*_first_first(arm)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
@@ -97,9 +97,9 @@ class ArmSearch:
         """
         # Draws that violated a constraint are trials of the study too, and some stoppers use trial numbers.
         redraw = not self._sampler.is_stateless or self._arm.space.constraints
-        drawn = not self._sampler.is_grid and number >= len(self._arm.first)
+        is_drawn = not self._sampler.is_grid and number >= len(self._arm.first)
         with self._working("sampler", number):
-            if drawn and redraw and self._redrawn(number, assignment):
+            if is_drawn and redraw and self._redrawn(number, assignment):
                 return
         self._enqueue(number, assignment)
 
@@ -175,11 +175,11 @@ class ArmSearch:
                 f"a constraint failed at search trial {number} of arm {self._arm.name!r}: {error}"
             ) from error
         except BaseException as error:
-            given = self._plan.sampler if part == "sampler" else self._plan.stopper
-            assert given is not None, "only what there is can fail"
+            component_spec = self._plan.sampler if part == "sampler" else self._plan.stopper
+            assert component_spec is not None, "only what there is can fail"
             raise SearchError(
-                f"the {part} {given['name']} failed at search trial {number} of arm {self._arm.name!r}, with "
-                f"{describe_error(error)}"
+                f"the {part} {component_spec['name']} failed at search trial {number} of arm "
+                f"{self._arm.name!r}, with {describe_error(error)}"
             ) from error
 
     def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
@@ -232,10 +232,10 @@ class ArmSearch:
         Another version of Optuna may draw another assignment.
         """
         try:
-            trial, drawn = self._draw(number)
+            trial, drawn_params = self._draw(number)
         except NothingAdmitted:
             return False
-        if drawn == assignment:
+        if drawn_params == assignment:
             self._trials[number] = trial
             return True
         self._study.tell(trial, state=TrialState.FAIL)

@@ -84,10 +84,10 @@ class Attempts:
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> "Attempts":
         """Return the attempts from the values that `to_json` returned."""
-        made = cls(*values)
-        made.phase, made.attributes = sys.intern(made.phase), made.attributes or _NONE
-        made.ended = made.ended and OutcomeKind(made.ended)
-        return made
+        attempts = cls(*values)
+        attempts.phase, attempts.attributes = sys.intern(attempts.phase), attempts.attributes or _NONE
+        attempts.ended = attempts.ended and OutcomeKind(attempts.ended)
+        return attempts
 
     def loss(self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
         """Return the outcome of the trial after another death of its process.

@@ -168,7 +168,7 @@ class Conductor:
         state.counted = state.saved_counted.copy() if step >= 0 and state.saved_counted else None
         state.saved_counted = state.counted and state.counted.copy()
         self._first.forget(planned)
-        others: list[TrialState] = []
+        other_states: list[TrialState] = []
         if planned.phase == "search":
             self._search_of(planned).retried(planned.number, state.trial.assignment)
             arm_state.searching += 1
@@ -176,25 +176,27 @@ class Conductor:
             for trial_state in confirms:
                 self._repeat_of(trial_state.planned).withdraw([trial_state])
                 trial_state.is_released = False
-            others = [trial_state for trial_state in confirms if trial_state.status is TrialStatus.ENDED]
+            other_states = [
+                trial_state for trial_state in confirms if trial_state.status is TrialStatus.ENDED
+            ]
         elif planned.phase == "confirm":
             self._confirmed.pop((planned.arm, planned.seed), None)
-            others = self._skipped_too_early()
-        for trial_state in [state, *others]:
+            other_states = self._skipped_too_early()
+        for trial_state in [state, *other_states]:
             posthoc = self._posthoc.get(trial_state.planned.trial_id, ())
-            others += [later for later in posthoc if later.status is TrialStatus.ENDED]
-        for trial_state in others:
+            other_states += [later for later in posthoc if later.status is TrialStatus.ENDED]
+        for trial_state in other_states:
             self._reopen(trial_state)
         for each_arm in self._arms.values():
             self._release(each_arm)
-        return [trial_state.planned.trial_id for trial_state in others]
+        return [trial_state.planned.trial_id for trial_state in other_states]
 
     def _skipped_too_early(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
         self._rounds = Rounds(self._plan)
         while self._rounds.advance(self._confirmed) is not None:
             pass
-        skipped = [
+        skipped_states = [
             state
             for (name, _), arm_state in self._arms.items()
             if name not in self._rounds.decided
@@ -202,10 +204,10 @@ class Conductor:
             for state in arm_state.trials
             if state.is_skipped and state.planned.phase != "posthoc"
         ]
-        for state in skipped:
+        for state in skipped_states:
             self._repeat_of(state.planned).searching += state.planned.phase == "search"
             state.is_released = False
-        return skipped
+        return skipped_states
 
     def _reopen(self, state: TrialState) -> None:
         """Reset an ended trial to the state before it was asked for."""
@@ -227,8 +229,8 @@ class Conductor:
 
     def stopped_while_waiting(self) -> list[tuple[str, Stop]]:
         """Return stops decided for trials that are not running; such trials end without running again."""
-        found = ((trial_id, self._states[trial_id].standing) for trial_id in self._again)
-        return [(trial_id, stop) for trial_id, stop in found if stop is not None]
+        standings = ((trial_id, self._states[trial_id].standing) for trial_id in self._again)
+        return [(trial_id, stop) for trial_id, stop in standings if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
         """Return the trials that ended without running, each only once.
@@ -418,8 +420,8 @@ class Conductor:
         self._states[planned.trial_id] = state
         self._left += 1
         arm_state.searching += 1
-        why = arm_state.why_not_replaced(self._plan.search, number)
-        if not why:
+        reason = arm_state.why_not_replaced(self._plan.search, number)
+        if not reason:
             arm_state.push(state)
             return
         waiting = [
@@ -427,7 +429,7 @@ class Conductor:
             for trial_state in arm_state.phase("search")
             if trial_state.status is TrialStatus.WAITING
         ]
-        over = f"the search of {arm_state.arm.name} ended: {why}"
+        over = f"the search of {arm_state.arm.name} ended: {reason}"
         for trial_state in waiting if arm_state.has_too_many_infeasible else [state]:
             self._end_unrun(trial_state, over, OutcomeKind.SKIPPED)
 
@@ -447,8 +449,8 @@ class Conductor:
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
         ranked = best_first(arm_state.candidates, self._plan.search.objectives)
-        wanted = self._plan.confirm.best if self._plan.confirm is not None else 0
-        arm_state.winners = [candidate.assignment for candidate in ranked[:wanted]]
+        num_best = self._plan.confirm.best if self._plan.confirm is not None else 0
+        arm_state.winners = [candidate.assignment for candidate in ranked[:num_best]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -468,11 +470,11 @@ class Conductor:
         if not waiting:
             return
         distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
-        wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
-        why = self._spending.search_over(waiting[0].planned, len(distinct), wanted)
+        num_best = self._plan.confirm.best if self._plan.confirm is not None else 1
+        reason = self._spending.search_over(waiting[0].planned, len(distinct), num_best)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
-        for state in waiting if why else ():
-            message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
+        for state in waiting if reason else ():
+            message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {reason}"
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
     def _teach(self, state: TrialState, kind: OutcomeKind) -> None:

@@ -39,8 +39,10 @@ class ReportJudge:
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
-        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
-        return Stop(OutcomeKind.TIMED_OUT, used)
+        time_use = (
+            f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
+        )
+        return Stop(OutcomeKind.TIMED_OUT, time_use)
 
     def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
@@ -54,16 +56,19 @@ class ReportJudge:
             return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome
-        trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
-        if wants_flops and trains and TRAIN_FLOPS not in reported:
+        trains, reported_metrics = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
+        if wants_flops and trains and TRAIN_FLOPS not in reported_metrics:
             reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
             return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
         if state.planned.phase != "search" or state.values:
             return outcome
         assert self._plan.search is not None
-        wanted = ", ".join(objective.metric for objective in self._plan.search.objectives)
-        given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
-        reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
+        objective_names = ", ".join(objective.metric for objective in self._plan.search.objectives)
+        metric_names = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
+        reason = (
+            f"a search trial must report its objectives {objective_names}, got {metric_names}; "
+            "check search.objectives"
+        )
         return Outcome(OutcomeKind.CRASHED, reason)
 
     def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
@@ -129,15 +134,15 @@ def evaluates(measurement: Measurement) -> bool:
 
 def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
-    reported = sorted(measurement.metrics)
+    reported_names = sorted(measurement.metrics)
     missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]
     if not missing or not evaluates(measurement):
         return None
     # The message already lists the reported names.
-    near = hint(missing[0], reported).partition("Known:")[0].strip()
+    suggestion = hint(missing[0], reported_names).partition("Known:")[0].strip()
     message = (
         f"the first report of a search trial must have its objectives {', '.join(missing)}, got "
-        f"{', '.join(reported)} at step {measurement.step}. {near + ' ' * bool(near)}Correct "
-        "search.objectives, or the code that reports"
+        f"{', '.join(reported_names)} at step {measurement.step}. "
+        f"{suggestion + ' ' * bool(suggestion)}Correct search.objectives, or the code that reports"
     )
     return Stop(OutcomeKind.CRASHED, message)

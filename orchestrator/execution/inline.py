@@ -127,12 +127,12 @@ class _InlineRun:
         self.changed()
         if reply.ended is not None:
             return True
-        written = self.recorder.written()
+        is_written = self.recorder.written()
         if isinstance(decision, Continue):
-            self.slot.instruct(Instruction(is_recorded=written))
+            self.slot.instruct(Instruction(is_recorded=is_written))
         else:
-            save = decision.kind is OutcomeKind.STOPPED and written
-            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=written))
+            save = decision.kind is OutcomeKind.STOPPED and is_written
+            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=is_written))
         return False
 
     def _lost(self, attempt: Attempt, died: ChildDied) -> None:
@@ -179,8 +179,8 @@ class DebuggedSlot:
         """Continue the trial until its next reply."""
         answer = self._answer
         if answer.stop is not None:
-            saved = self._harness.stop(save=answer.save)
-            return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+            saved_reply = self._harness.stop(save=answer.save)
+            return Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
         return self._harness.advance(is_recorded=answer.is_recorded)
 
     def instruct(self, instruction: Instruction) -> None:

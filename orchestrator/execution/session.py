@@ -114,18 +114,18 @@ class Session:
         attempt = self._running[key]
         self._reported_at[key] = self.clock()
         stop: Stop | None = None
-        ended = False
+        has_ended = False
         with self.recorder.together():
             for reply in replies:
                 decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
-                ended = reply.ended is not None
+                has_ended = reply.ended is not None
                 if isinstance(decision, Stop):
                     stop = decision
         self.changed()
-        if ended:
+        if has_ended:
             del self._running[key], self._reported_at[key]
             self._stopping.discard(key)
-        if ended or stop is None or key in self._stopping:
+        if has_ended or stop is None or key in self._stopping:
             return None
         if not (self.recorder.written() or self.recorder.draining):
             return None  # a later report is answered, once the ledger contains this one

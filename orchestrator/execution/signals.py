@@ -132,9 +132,9 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         on_signal: Called in another thread with the effect of each signal.
     """
     global _CURRENT  # noqa: PLW0603 - handlers of signals are global too
-    mine = Interrupts(on_signal or (lambda _: None))
+    signal_interrupts = Interrupts(on_signal or (lambda _: None))
     if threading.current_thread() is not threading.main_thread():
-        yield mine
+        yield signal_interrupts
         return
     if _CURRENT is not None:
         yield _CURRENT
@@ -142,18 +142,25 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)  # noqa: FBT003 - its only argument
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    wanted = [signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)]
-    before = {signal_number: signal.signal(signal_number, mine.handle) for signal_number in wanted}
+    wanted_signals = [
+        signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)
+    ]
+    old_handlers = {
+        signal_number: signal.signal(signal_number, signal_interrupts.handle)
+        for signal_number in wanted_signals
+    }
     woken = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=mine.listen, args=(ear,), name="haltsweep-signals", daemon=True)
+    thread = threading.Thread(
+        target=signal_interrupts.listen, args=(ear,), name="haltsweep-signals", daemon=True
+    )
     thread.start()
-    _CURRENT = mine
+    _CURRENT = signal_interrupts
     try:
-        yield mine
+        yield signal_interrupts
     finally:
         _CURRENT = None
-        mine.leave()
-        for signal_number, handler in before.items():
+        signal_interrupts.leave()
+        for signal_number, handler in old_handlers.items():
             signal.signal(signal_number, handler)
         signal.set_wakeup_fd(woken)
         mouth.close()

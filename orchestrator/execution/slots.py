@@ -33,12 +33,12 @@ def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
     room = count_slots(nodes, resources)
     if not room:
-        given = "; ".join(
+        request_text = "; ".join(
             f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
         )
         raise InputError(
             f"a trial must fit on one node: it needs cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
-            f"but {given} is available; request less with --cpus and --gpus, or name a larger cluster "
+            f"but {request_text} is available; request less with --cpus and --gpus, or name a larger cluster "
             "(--address)"
         )
     return room
@@ -81,12 +81,16 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
     Driver `inline` runs trials on the available devices.
     """
-    asked = plan.resources.gpus
-    if driver != "inline" or not asked or ceil(asked) <= (there := local_resources(None)["GPU"]):
+    num_asked_gpus = plan.resources.gpus
+    if (
+        driver != "inline"
+        or not num_asked_gpus
+        or ceil(num_asked_gpus) <= (num_gpus := local_resources(None)["GPU"])
+    ):
         return ""
     return (
-        f"a trial asks for gpus={asked:g}, and PyTorch finds {there:g} on this machine: with --driver inline "
-        "it runs on what is there, and its device hours count what it asked for"
+        f"a trial asks for gpus={num_asked_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
+        "--driver inline it runs on what is there, and its device hours count what it asked for"
     )
 
 

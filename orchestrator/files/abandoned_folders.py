@@ -81,10 +81,10 @@ def is_own_file(path: Path) -> bool:
 
 def _own(path: Path, is_kind: Callable[[int], bool]) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return is_kind(found.st_mode) and found.st_uid == os.getuid()
+    return is_kind(status.st_mode) and status.st_uid == os.getuid()
 
 
 def _named(parent: Path, prefix: str) -> Iterator[Path]:

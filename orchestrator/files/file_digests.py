@@ -122,11 +122,11 @@ def find_edition(file: Path) -> Path:
         OSError, StoreError: If the manifest cannot be read.
     """
     digests = read_manifest(file.parent)
-    wanted = None if digests is None else digests.get(file.name)
-    if wanted is None or _unlike(file, wanted) == "":
+    expected_digest = None if digests is None else digests.get(file.name)
+    if expected_digest is None or _unlike(file, expected_digest) == "":
         return file
     editions = sorted(file.parent.glob(f"{EDITIONS}/*/{file.name}"))
-    return next((path for path in editions if _unlike(path, wanted) == ""), file)
+    return next((path for path in editions if _unlike(path, expected_digest) == ""), file)
 
 
 def read_edition(file: Path, remedy: str) -> bytes:

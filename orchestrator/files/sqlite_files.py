@@ -38,7 +38,7 @@ def url_for_mlflow(url: str) -> str:
 
 
 def _quoted(path: Path) -> str:
-    return re.sub("[%?#]", lambda found: f"%{ord(found[0]):02X}", str(path))
+    return re.sub("[%?#]", lambda match: f"%{ord(match[0]):02X}", str(path))
 
 
 def has_password(url: str) -> bool:

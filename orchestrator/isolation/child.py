@@ -47,9 +47,9 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
         _set_up(output)
         module, _, name = order.target.partition(":")
         function = getattr(importlib.import_module(module), name)
-        own = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
+        own_connection = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
         os.close(connection)
-        function(order.payload, own, files)
+        function(order.payload, own_connection, files)
         exit_code = 0
     except EOFError:
         pass  # the other end was closed
@@ -78,12 +78,12 @@ class _SignalRecorder:
 
     def begin(self) -> None:
         """Start recording signals that this process receives."""
-        for descriptor in (ours := os.pipe()):
+        for descriptor in (pipe_ends := os.pipe()):
             os.set_blocking(descriptor, False)
         self.descriptor, writing = (
-            fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for descriptor in ours
+            fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for descriptor in pipe_ends
         )
-        for descriptor in ours:
+        for descriptor in pipe_ends:
             os.close(descriptor)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))

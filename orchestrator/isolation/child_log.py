@@ -102,14 +102,14 @@ class _RawFile:
                 return
             tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
             # The first descriptor can only append, so a second one overwrites the middle.
-            other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            log_descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
-                kept = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
-                os.pwrite(other, kept, HEAD_BYTES)
-                os.ftruncate(other, HEAD_BYTES + len(kept))
+                kept_content = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
+                os.pwrite(log_descriptor, kept_content, HEAD_BYTES)
+                os.ftruncate(log_descriptor, HEAD_BYTES + len(kept_content))
             finally:
-                os.close(other)
+                os.close(log_descriptor)
 
     def close(self) -> None:
         """Close the log and convert it to a readable log."""

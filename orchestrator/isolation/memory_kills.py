@@ -45,10 +45,10 @@ class MemoryKills:
 
     def _count(self) -> int:
         try:
-            found = _COUNT.search(self._counter.read_text(encoding="ascii")) if self._counter else None
+            match = _COUNT.search(self._counter.read_text(encoding="ascii")) if self._counter else None
         except (OSError, ValueError):
             return 0
-        return int(found[1]) if found else 0
+        return int(match[1]) if match else 0
 
 
 def memory_kills() -> MemoryKills:

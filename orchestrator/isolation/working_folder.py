@@ -99,7 +99,7 @@ class LaunchFiles:
     @classmethod
     def of(cls, root: Path) -> "LaunchFiles":
         """Return the content of `root`, breadth first; a missing folder counts as empty."""
-        found = cls(root)
+        launch_files = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
         large: set[str] = set()
         waiting = [""]
@@ -111,10 +111,10 @@ class LaunchFiles:
                 large.add(top)
                 continue
             if folder == top != "" and _are_sources(entries):
-                found.linked.append(folder)
+                launch_files.linked.append(folder)
                 continue
             if folder:
-                found.folders.append(folder)
+                launch_files.folders.append(folder)
             entries_left -= len(entries)
             holds_sweeps = any(map(_is_sweep, entries))
             for entry in entries:
@@ -132,12 +132,12 @@ class LaunchFiles:
                     and size <= min(COPIED_BYTES, bytes_left)
                 ):
                     bytes_left -= size
-                    found.copied.append(path)
+                    launch_files.copied.append(path)
                 elif size is not None or os.path.isdir(entry.path):
-                    found.linked.append(path)
-        found._link_whole(large)
-        found._link_above(entries_left)
-        return found
+                    launch_files.linked.append(path)
+        launch_files._link_whole(large)
+        launch_files._link_above(entries_left)
+        return launch_files
 
     def _link_whole(self, names: Set[str]) -> None:
         """Link folders of the launch folder instead of their content.
@@ -154,10 +154,10 @@ class LaunchFiles:
         If a folder next to the launch folder contains only files, the trial gets a real folder with links to
         the files. New files in that folder then belong to the trial.
         """
-        here = self.root.resolve()
-        for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
-            entries = [entry for entry in _entries(here.parent) if entry.name != here.name]
-            here = here.parent
+        real_root = self.root.resolve()
+        for level in range(1, LEVELS_ABOVE + 1 if real_root.is_dir() else 0):
+            entries = [entry for entry in _entries(real_root.parent) if entry.name != real_root.name]
+            real_root = real_root.parent
             if len(entries) > max_entries:
                 return
             max_entries -= len(entries)
@@ -190,10 +190,10 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
     """Return the size in bytes of a regular file or a link to one; None for anything else."""
     try:
-        found = entry.stat()
+        status = entry.stat()
     except OSError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _has_suffix(entry: "os.DirEntry[str]", suffixes: frozenset[str]) -> bool:
@@ -214,9 +214,9 @@ def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
     """Return whether a folder and its subfolders contain only source files."""
     waiting = [entries]
     while waiting:
-        if not (found := waiting.pop()):
+        if not (folder_entries := waiting.pop()):
             return False
-        for entry in found:
+        for entry in folder_entries:
             if entry.is_dir(follow_symlinks=False):
                 if not _is_program(entry):
                     waiting.append(_entries(Path(entry.path)))
@@ -365,8 +365,10 @@ class WorkingFolder:
 
     def _has_neighbours(self) -> bool:
         """Return whether other trials run, or ran in this session, beside this one."""
-        own = (self.scratch.name, LOCKS_FOLDER)
-        return any(entry.is_dir() and entry.name not in own for entry in _entries(self.scratch.parent))
+        own_entries = (self.scratch.name, LOCKS_FOLDER)
+        return any(
+            entry.is_dir() and entry.name not in own_entries for entry in _entries(self.scratch.parent)
+        )
 
     def _versions_now(self) -> dict[str, Version]:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
@@ -488,8 +490,8 @@ class WorkingFolder:
 
     def _refuse(self, message: str) -> NoReturn:
         """Raise `SharedFileWritten` now and, by a stored message, when the trial ends."""
-        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refused:
-            refused.write(message)
+        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refusal_file:
+            refusal_file.write(message)
         raise SharedFileWritten(message)
 
     @property
@@ -506,11 +508,11 @@ class WorkingFolder:
         """
         lock = self._lock_of(real_path)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        before = os.read(lock, 100)
-        if not before:
+        earlier_writer = os.read(lock, 100)
+        if not earlier_writer:
             os.write(lock, writer)
         os.close(lock)
-        return before
+        return earlier_writer
 
     @functools.cached_property
     def _root(self) -> str:

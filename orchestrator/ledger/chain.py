@@ -92,8 +92,8 @@ def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
 
 def _break(after_seq: int, values: Sequence[Any]) -> Break:
     seq, kind, _, trial_id = values[:4]
-    what = f"{_shown(kind)}, trial {_shown(trial_id)}" if trial_id is not None else _shown(kind)
-    place = f"event {_shown(seq)} ({what})"
+    event_text = f"{_shown(kind)}, trial {_shown(trial_id)}" if trial_id is not None else _shown(kind)
+    place = f"event {_shown(seq)} ({event_text})"
     if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
         return Break(place, f"does not follow event {after_seq}: what was written between them is missing")
     return Break(place, "is not as it was written, or was not written here")

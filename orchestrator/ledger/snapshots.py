@@ -68,10 +68,10 @@ def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
     row = _row(connection, sweep_id)
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
-    found = LedgerSnapshot(row.seq, str(row.made_for), row.content)
-    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == found.seq)
-    fits = connection.scalar(at) == row.head and _digest(str(row.head), found) == row.digest
-    return found if fits else None
+    snapshot = LedgerSnapshot(row.seq, str(row.made_for), row.content)
+    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == snapshot.seq)
+    fits = connection.scalar(at) == row.head and _digest(str(row.head), snapshot) == row.digest
+    return snapshot if fits else None
 
 
 def is_unfit(connection: Connection, sweep_id: int) -> bool:

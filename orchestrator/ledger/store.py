@@ -84,8 +84,8 @@ class Ledger:
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
-            found = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
-            return cls(database, sweep, found, clock)
+            sweep_id = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
+            return cls(database, sweep, sweep_id, clock)
         except BaseException:
             database.close()
             raise
@@ -108,8 +108,8 @@ class Ledger:
     @property
     def begun(self) -> bool:
         """Return whether a trial was ever asked for."""
-        asked = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
-        first = select(events.c.seq).where(asked).limit(1)
+        is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
+        first = select(events.c.seq).where(is_start).limit(1)
         return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
 
     def last_seq(self) -> int:
@@ -192,10 +192,10 @@ class Ledger:
             self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
             return lease
 
-        taken = self._database.run(take, write=True)
+        claimed_lease = self._database.run(take, write=True)
         if on_fenced is not None and fenced:
             on_fenced(fenced[0])
-        return taken
+        return claimed_lease
 
     def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
         """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
@@ -343,14 +343,14 @@ class Ledger:
         """
         return map(from_row, self._reader.rows(after_seq))
 
-    def last_reports(self, whole: Container[str]) -> Iterator[Event]:
+    def last_reports(self, complete_ids: Container[str]) -> Iterator[Event]:
         """Yield all events except measurements that are followed by a newer one of the same trial.
 
         The last measurement of a trial is yielded late: just before the next other event of its trial, or at
         the end.
 
         Args:
-            whole: Ids of trials of which all measurements are yielded.
+            complete_ids: Ids of trials of which all measurements are yielded.
 
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
@@ -358,7 +358,7 @@ class Ledger:
         newest: dict[str, Sequence[Any]] = {}
         for row in self._reader.rows(0):
             _, _, _, trial_id, step, *_ = row
-            if step is not None and trial_id not in whole:
+            if step is not None and trial_id not in complete_ids:
                 newest[trial_id] = row
                 continue
             if trial_id in newest:
@@ -413,21 +413,21 @@ class Ledger:
     def _now(self, connection: Connection) -> float:
         return self._clock() if self._clock is not None else store_time(connection)
 
-    def _put(self, connection: Connection, row: Mapping[str, Any], **changed: Any) -> None:
+    def _put(self, connection: Connection, row: Mapping[str, Any], **changes: Any) -> None:
         """Change the sweep's row, which must be locked."""
-        seal = chain.seal_digest(dict(row) | changed)
-        connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changed, seal=seal))
+        seal = chain.seal_digest(dict(row) | changes)
+        connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changes, seal=seal))
 
     def _fenced(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
         """Return the sweep's row if `lease` is the newest; raise `LeaseLost` otherwise."""
         if row["token"] == lease.token and row["holder"] is not None:
             return row
         current = read_lease(row)
-        what = "was released"
+        reason = "was released"
         if current is not None:
-            what = f"was taken by {current.holder}"
+            reason = f"was taken by {current.holder}"
         raise LeaseLost(
-            f"only the newest holder may write to sweep {self._sweep!r}: it {what} with token "
+            f"only the newest holder may write to sweep {self._sweep!r}: it {reason} with token "
             f"{row['token']}, ours is {lease.token}; nothing of ours was written, so stop this process"
         )
 

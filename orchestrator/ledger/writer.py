@@ -61,8 +61,8 @@ class Writer:
             error = None
             try:
                 self._log.append(batch, self._lease)
-            except Exception as raised:  # raised by `settled`
-                error = raised
+            except Exception as failure:  # raised by `settled`
+                error = failure
             with self._changed:
                 self._writing, self._error = False, error
                 self._changed.notify_all()

@@ -175,36 +175,36 @@ def resolve_by(
     base_faults = set(plain) if isinstance(plain, list) else set()
     for problem in sorted(base_faults, key=lambda fault: fault.path):
         faults.add(problem.message, *in_baseline(problem.path))
-    read = readable(raw) if isinstance(plain, list) else plain.settings
-    base = {**raw, **read} if isinstance(plain, list) else read
-    known_roots = set(read) if base_faults else None
+    checked_settings = readable(raw) if isinstance(plain, list) else plain.settings
+    base = {**raw, **checked_settings} if isinstance(plain, list) else checked_settings
+    known_roots = set(checked_settings) if base_faults else None
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[SettingFault]] = {}
-    found: dict[str, CheckedArm[S]] = {}
+    arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
         home = base if request.is_baseline else bases.get(_cell_key(request), base)
-        changed = _changed(home, request, known_roots, faults)
-        if changed is None:
+        changed_settings = _changed(home, request, known_roots, faults)
+        if changed_settings is None:
             continue
         if request.is_baseline:
-            bases[_cell_key(request)] = changed
-        result = checked(changed)
+            bases[_cell_key(request)] = changed_settings
+        result = checked(changed_settings)
         if isinstance(result, list):
-            known = base_faults | of_cells.setdefault(_cell_key(request), set())
+            field_path = base_faults | of_cells.setdefault(_cell_key(request), set())
             if request.is_baseline:
                 of_cells[_cell_key(request)].update(result)
-            _tell([fault for fault in result if fault not in known], request, faults)
+            _tell([fault for fault in result if fault not in field_path], request, faults)
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
-            first = next((arm for arm in found.values() if _same_context(arm.request, request)), None)
-            found[request.name] = _compared(request, result, home, first, faults)
-    return list(found.values())
+            first = next((arm for arm in arms_by_name.values() if _same_context(arm.request, request)), None)
+            arms_by_name[request.name] = _compared(request, result, home, first, faults)
+    return list(arms_by_name.values())
 
 
-def _same_context(one: ArmRequest, other: ArmRequest) -> bool:
-    return equality_key(one.context) == equality_key(other.context)
+def _same_context(first: ArmRequest, second: ArmRequest) -> bool:
+    return equality_key(first.context) == equality_key(second.context)
 
 
 def _cell_key(request: ArmRequest) -> str:
@@ -215,9 +215,9 @@ def _compared(
     request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
-    declared = request.cell if request.is_baseline else request.changes
-    for change in undeclared(changes, declared):
-        path = next(iter(declared), change.path)
+    declared_values = request.cell if request.is_baseline else request.changes
+    for change in undeclared(changes, declared_values):
+        path = next(iter(declared_values), change.path)
         faults.add(
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
             f"{shown(change.after)} with it: set {change.path} too, or leave it as it is",
@@ -244,10 +244,10 @@ def _refuse_what_is_there(
         root = path.split(".")[0]
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
-        before, after = lookup(home, path), lookup(system.settings, path)
-        if before is not MISSING and equality_key(before) == equality_key(after):
+        old_value, new_value = lookup(home, path), lookup(system.settings, path)
+        if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
             faults.add(
-                f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
+                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing",
                 *request.keys(path),
             )
 
@@ -271,8 +271,8 @@ def _changed(
         except ValueError as error:
             right = False
             if known_roots is None or path.split(".")[0] in known_roots:
-                near = nearest(path, [known for known, _ in leaves(home)])
-                question = f". Did you mean {near!r}?" if near is not None else ""
+                suggestion = nearest(path, [field_path for field_path, _ in leaves(home)])
+                question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
                 faults.add(f"{error}{question}", *request.keys(path))
     return settings if right else None
 
@@ -284,17 +284,17 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
-        shared = field_names(root, name)
+        shared_names = field_names(root, name)
     except BadName:
         return dict(settings)
-    return {**settings, root: {key: value for key, value in settings[root].items() if key in shared}}
+    return {**settings, root: {key: value for key, value in settings[root].items() if key in shared_names}}
 
 
 def _tell(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
     sets = request.cell if request.is_baseline else request.changes
     for problem in problems:
         under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]
-        beside = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
-        path = next(iter(under or beside), problem.path)
+        neighbours = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
+        path = next(iter(under or neighbours), problem.path)
         place = "" if path == problem.path or problem.path in problem.message else f"{problem.path}: "
         faults.add(f"{place}{problem.message}", *request.keys(path))

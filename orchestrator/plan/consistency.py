@@ -39,12 +39,17 @@ def _faults(plan: Plan) -> Iterator[str]:
         always = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
         yield from _unsettable(arm.name, arm.settings, always)
     if plan.search is not None:
-        named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
-        if not plan.search.objectives or not all(isinstance(entry.get("name"), str) for entry in named):
+        component_specs = [
+            plan.search.sampler,
+            *([plan.search.stopper] if plan.search.stopper is not None else []),
+        ]
+        if not plan.search.objectives or not all(
+            isinstance(entry.get("name"), str) for entry in component_specs
+        ):
             yield "a search must have objectives, and a sampler and a stopper by name"
     if plan.confirm is not None and (plan.repeats < 1 or len(plan.confirm.seeds) % plan.repeats):
-        given = len(plan.confirm.seeds)
-        yield f"every repeat must have as many seeds, got {given} for {plan.repeats} repeats"
+        num_seeds = len(plan.confirm.seeds)
+        yield f"every repeat must have as many seeds, got {num_seeds} for {plan.repeats} repeats"
     for row in plan.published:
         if any(key not in row for key in PUBLISHED) or not isinstance(row["value"], int | float):
             yield f"a published row must have {', '.join(PUBLISHED)}, got {dict(row)}"
@@ -83,8 +88,10 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
         yield from _unsettable(trial.arm, settings[trial.arm], trial.overrides)
         if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
-        known = plan.confirm.splits if plan.confirm is not None else ()
-        if trial.late_splits and (trial.phase != "posthoc" or not set(trial.late_splits) <= set(known)):
+        confirm_splits = plan.confirm.splits if plan.confirm is not None else ()
+        if trial.late_splits and (
+            trial.phase != "posthoc" or not set(trial.late_splits) <= set(confirm_splits)
+        ):
             yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 
 

@@ -23,10 +23,10 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
         ValueError: The system cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
-    again = system.train.checkpoint_activations
+    recomputes = system.train.checkpoint_activations
     work = (
         system.train.steps
-        * passes(recomputes=again)
+        * passes(recomputes=recomputes)
         * rows
         * flops(system.model, system.shape, length, depth_range(system.model, length)[0])
     )
@@ -37,7 +37,7 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
         )
     weights = count(system)
     at_once = rows_at_once(system)
-    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=again)
+    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=recomputes)
     if needed > MOST_BYTES:
         return (
             f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "

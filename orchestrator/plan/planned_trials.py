@@ -53,16 +53,16 @@ def planned_trials(
         for repeat, arm in cells:
             yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
-        known = [
+        identities = [
             (_found(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
             for repeat, arm in cells
         ]
-        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _confirmed(arm, repeat, found, pairs)
+        for (repeat, arm), (identity, pairs) in zip(cells, identities, strict=True):
+            yield from _confirmed(arm, repeat, identity, pairs)
         if search is not None and confirm.cross:
             yield from _crossed(arms, search, confirm, limits)
-        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _reread(arm, repeat, found, pairs, posthoc_overrides(arm, posthoc))
+        for (repeat, arm), (cell_identity, pairs) in zip(cells, identities, strict=True):
+            yield from _reread(arm, repeat, cell_identity, pairs, posthoc_overrides(arm, posthoc))
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -115,16 +115,16 @@ def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | Non
     return derive_seed(search_root(search, repeat, arm), SEARCH, number)
 
 
-def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
+def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
     """Return the confirm seeds of all repeats.
 
     The first repeat has the seeds `listed`, the others have derived seeds.
     """
-    found = dict.fromkeys(listed)
-    for repeat, seed in product(range(1, repeats), listed):
+    seed_set = dict.fromkeys(listed_seeds)
+    for repeat, seed in product(range(1, repeats), listed_seeds):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
-        found[next(seed for seed in derived if seed not in found)] = None
-    return tuple(found)
+        seed_set[next(seed for seed in derived if seed not in seed_set)] = None
+    return tuple(seed_set)
 
 
 def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
@@ -188,15 +188,15 @@ def _crossed(
     """Yield the trials of every arm with the winners of the arms that it is compared with."""
     pairs = [*crossed_pairs(arms)]
     for repeat, arm in product(range(search.repeats), arms):
-        others = [reference for one, reference in pairs if one.name == arm.name]
-        others += [one for one, reference in pairs if reference.name == arm.name]
-        own = _found(arm, search, repeat, limits, confirm)
-        wanted = product(others, confirm_pairs(confirm, search, repeat))
-        for number, (other, (rank, seed)) in enumerate(wanted):
-            chosen = [other.digest, _found(other, search, repeat, limits, confirm)]
-            name = digest(arm.digest, own, CROSS, chosen, seed)
-            made = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
-            yield replace(made, settings_of=other.name)
+        other_arms = [reference for first, reference in pairs if first.name == arm.name]
+        other_arms += [first for first, reference in pairs if reference.name == arm.name]
+        own_identity = _found(arm, search, repeat, limits, confirm)
+        combinations = product(other_arms, confirm_pairs(confirm, search, repeat))
+        for number, (other_arm, (rank, seed)) in enumerate(combinations):
+            identity_parts = [other_arm.digest, _found(other_arm, search, repeat, limits, confirm)]
+            name = digest(arm.digest, own_identity, CROSS, identity_parts, seed)
+            trial = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
+            yield replace(trial, settings_of=other_arm.name)
 
 
 def _reread(
@@ -213,9 +213,9 @@ def _reread(
 
 def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     """Return the settings that determine a search, except for the arm's content and the number of trials."""
-    more: dict[str, Any] = {"first": [dict(params) for params in arm.first]} if arm.first else {}
-    more |= {"repeat": repeat} if repeat else {}
-    return more | {
+    first_points: dict[str, Any] = {"first": [dict(params) for params in arm.first]} if arm.first else {}
+    first_points |= {"repeat": repeat} if repeat else {}
+    return first_points | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [
@@ -233,7 +233,7 @@ def _found(
     resampled = {"resample_data": True} if confirm.resample_data else {}
     if search is None:
         return resampled or None
-    found = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
+    content = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
     if limits is not None and limits.each_arm is not None:
-        found["each_arm"] = to_json_values(limits.each_arm)
-    return found
+        content["each_arm"] = to_json_values(limits.each_arm)
+    return content

@@ -90,8 +90,8 @@ def plan(
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
-    compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
-    answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
+    num_compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
+    answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -122,9 +122,9 @@ def plan(
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
     """Return the number of comparisons per outcome: one per arm with a reference, and one per pooled arm."""
-    compared = [arm for arm in arms if arm.reference and not arm.control]
-    pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
-    return len(compared) + len(pooled)
+    compared_arms = [arm for arm in arms if arm.reference and not arm.control]
+    pooled = {arm.name_in_context for arm in compared_arms} if spec.answer and spec.answer.pool else ()
+    return len(compared_arms) + len(pooled)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
@@ -175,16 +175,16 @@ def _proved(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
-        on_progress(f"{left}, first {arm.name}")
+        progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
+        on_progress(f"{progress_text}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
-        searched = ArmSpace()
+        searched_space = ArmSpace()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
-            searched = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
+            searched_space = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched, trainable.path, removed_components(spec)))
+        arms.append(_arm(arm, searched_space, trainable.path, removed_components(spec)))
     return proofs, arms
 
 
@@ -226,19 +226,19 @@ def _searched(
     runs: bool,
 ) -> ArmSpace:
     trainable.check_objectives(search, arm, faults)
-    found = arm_space(arm, search, faults)
+    space = arm_space(arm, search, faults)
     try:
         if runs:  # otherwise drawn values would repeat the error of the arm
-            found = replace(
-                found, space=check_draws(arm, found.space, trainable.settings_check, spec, faults)
+            space = replace(
+                space, space=check_draws(arm, space.space, trainable.settings_check, spec, faults)
             )
-        check_grid(arm, found.space, spec, search, faults)
+        check_grid(arm, space.space, spec, search, faults)
     except PredicateFailed as error:
         faults.add(str(error), *constraints.PLACE, about=("predicate", str(error)))
-        return found
+        return space
     if runs:
-        trainable.check_space(arm, found.space, search, faults)
-    return found
+        trainable.check_space(arm, space.space, search, faults)
+    return space
 
 
 def _together(
@@ -312,10 +312,10 @@ def _arm(
     removed_components: Mapping[str, tuple[str, ...]],
 ) -> Arm:
     settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
-    own: list[Any] = [] if trainable is None else [trainable]
+    identity_parts: list[Any] = [] if trainable is None else [trainable]
     is_control = resolved.request.control
     # The trials of a control are not those of the baseline.
-    own += [{"control": resolved.request.label}] if is_control else []
+    identity_parts += [{"control": resolved.request.label}] if is_control else []
     return Arm(
         name=resolved.name,
         why=resolved.request.why,
@@ -323,7 +323,7 @@ def _arm(
         changes=resolved.changes,
         space=arm_space.space,
         dropped=arm_space.dropped,
-        digest=digest(settings, to_json_values(arm_space.space), *own),
+        digest=digest(settings, to_json_values(arm_space.space), *identity_parts),
         reference=resolved.reference,
         without=removed_components.get(resolved.request.label, ()),
         context=resolved.request.context,
@@ -348,16 +348,16 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
 def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
-    asked = spec.confirm
-    seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
+    confirm = spec.confirm
+    seeds = confirm_seeds(confirm.seeds, spec.search.repeats if spec.search is not None else 1)
     return ConfirmPlan(
-        asked.best,
+        confirm.best,
         seeds,
-        asked.splits,
-        asked.stop,
-        asked.halting_examples,
-        cross=asked.cross,
-        resample_data=asked.resample_data,
+        confirm.splits,
+        confirm.stop,
+        confirm.halting_examples,
+        cross=confirm.cross,
+        resample_data=confirm.resample_data,
     )
 
 

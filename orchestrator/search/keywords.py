@@ -24,12 +24,12 @@ def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         ValueError: If the signature is not available.
     """
     try:
-        found = inspect.signature(target).parameters
+        signature_parameters = inspect.signature(target).parameters
     except (TypeError, ValueError) as error:
         raise ValueError(f"its parameters cannot be known: {error}") from error
     return {
         name: parameter.replace(annotation=_annotation(target, parameter))
-        for name, parameter in found.items()
+        for name, parameter in signature_parameters.items()
     }
 
 
@@ -38,11 +38,11 @@ class NotThere:
 
 
 def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    given = parameter.annotation
-    if given is inspect.Parameter.empty:
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
         return Any
     function = inspect.unwrap(target.__init__ if inspect.isclass(target) else target)
-    holder = types.SimpleNamespace(__annotations__={"given": given})
+    holder = types.SimpleNamespace(__annotations__={"given": annotation})
     try:
         return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["given"]
     except (NameError, AttributeError, TypeError, SyntaxError):

@@ -231,16 +231,16 @@ def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
     seeded = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
-    found = _made(choice, SAMPLER, seeded)
-    assert isinstance(found, BaseSampler), "what is made is of its kind"
-    return found
+    sampler = _made(choice, SAMPLER, seeded)
+    assert isinstance(sampler, BaseSampler), "what is made is of its kind"
+    return sampler
 
 
 def make_stopper(choice: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
-    found = _made(choice, STOPPER, {})
-    assert isinstance(found, BasePruner), "what is made is of its kind"
-    return found
+    stopper = _made(choice, STOPPER, {})
+    assert isinstance(stopper, BasePruner), "what is made is of its kind"
+    return stopper
 
 
 def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
@@ -249,21 +249,21 @@ def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int
         keywords[key] = make_stopper(component_choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _class(choice.class_name, kind)(**keywords)
-    if not isinstance(found, kind.base):
+        component = _class(choice.class_name, kind)(**keywords)
+    if not isinstance(component, kind.base):
         raise TypeError(
-            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(found).__name__}"
+            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(component).__name__}"
         )
-    return found
+    return component
 
 
 def _wrapped(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
     """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
-    declared = _parameters(choice.class_name, kind)
+    known_parameters = _parameters(choice.class_name, kind)
     return {
         key: chosen_stopper(_component(value))
         for key, value in choice.keywords.items()
-        if value is not None and key in declared and _takes_stopper(declared[key])
+        if value is not None and key in known_parameters and _takes_stopper(known_parameters[key])
     }
 
 
@@ -278,12 +278,12 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
 
 def patience(stopper: ComponentChoice) -> StopperPatience:
     """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
-    declared = _parameters(stopper.class_name, STOPPER)
+    known_parameters = _parameters(stopper.class_name, STOPPER)
     for wrapped in _wrapped(stopper, STOPPER).values():
         return patience(wrapped)  # wrapped and wrapping stopper must agree
 
     def number(keyword: str) -> int:
-        default = declared[keyword].default if keyword in declared else 0
+        default = known_parameters[keyword].default if keyword in known_parameters else 0
         value = stopper.keywords.get(keyword, default)
         return value if isinstance(value, int) else 0  # the value may be determined from the first trial
 
@@ -316,7 +316,7 @@ class NamedComponent:
         Raises:
             SamplerRefused: If a name or type is invalid.
         """
-        written = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
+        written_keys = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
         twice = [
             keyword
             for keyword in component_spec
@@ -325,7 +325,7 @@ class NamedComponent:
         refusals = [
             *(
                 Refusal("", f"{self.label} must be given {self.written(key)}")
-                for key in self.required - set(written)
+                for key in self.required - set(written_keys)
             ),
             *(
                 Refusal(keyword, f"{keyword} is {self.alias.keywords[keyword]}: give one of them")
@@ -333,14 +333,14 @@ class NamedComponent:
             ),
             *(
                 refusal
-                for keyword, key in written.items()
+                for keyword, key in written_keys.items()
                 for refusal in self._refusals(key, keyword, component_spec[key])
             ),
         ]
         if refusals:
             raise SamplerRefused(refusals)
         return ComponentChoice(
-            self.alias.class_name, {keyword: component_spec[key] for keyword, key in written.items()}
+            self.alias.class_name, {keyword: component_spec[key] for keyword, key in written_keys.items()}
         )
 
     @property
@@ -354,7 +354,10 @@ class NamedComponent:
 
     def written(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
-        return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
+        return next(
+            (own_name for own_name, optuna_name in self.alias.keywords.items() if optuna_name == keyword),
+            keyword,
+        )
 
     def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Yield the faults of one keyword."""
@@ -411,8 +414,8 @@ def named(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedCompon
     short = _rays_name(name, kind)
     full = _optunas_name(name, kind)
     alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
-    if why := kind.instead.get(short):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
+    if reason := kind.instead.get(short):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
     is_optunas = alias.class_name in constructors(kind)
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
         message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
@@ -447,21 +450,21 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
     module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
     try:
-        found: Any = import_named(module_name, f"a {kind.noun}'s module")
+        target: Any = import_named(module_name, f"a {kind.noun}'s module")
         for part in inner.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except BadName as error:
         raise SamplerRefused([Refusal("", str(error))]) from error
     except AttributeError as error:
-        near = nearest(inner, dir(sys.modules[module_name]))
-        question = f". Did you mean {near!r}?" if near is not None else f": {error}"
+        suggestion = nearest(inner, dir(sys.modules[module_name]))
+        question = f". Did you mean {suggestion!r}?" if suggestion is not None else f": {error}"
         raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
-    if not callable(found):
-        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
-    if why := _why_not_called(found, kind):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
-    made: Callable[..., Any] = found
-    return made
+    if not callable(target):
+        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(target).__name__}")])
+    if reason := _why_not_called(target, kind):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
+    constructor: Callable[..., Any] = target
+    return constructor
 
 
 def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | None:
@@ -476,16 +479,16 @@ def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | No
         signature = inspect.signature(target, eval_str=True)
     except Exception:  # a builtin without a signature, or an annotation with an unknown name
         signature = inspect.Signature()
-    made, takes = signature.return_annotation, signature.parameters
-    if (inspect.isclass(made) and issubclass(made, kind.base)) or (
+    result_type, takes = signature.return_annotation, signature.parameters
+    if (inspect.isclass(result_type) and issubclass(result_type, kind.base)) or (
         kind.base is BaseSampler and "seed" in takes
     ):
         return None
-    shown = getattr(target, "__name__", type(target).__name__)
+    target_name = getattr(target, "__name__", type(target).__name__)
     sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
     return (
         f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"
-        f"{sign}, got the function {shown}"
+        f"{sign}, got the function {target_name}"
     )
 
 
@@ -497,9 +500,9 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
     """
     if name == GRID:
         return {}
-    known = constructors(kind)
-    if name in known:
-        return known[name]
+    known_parameters = constructors(kind)
+    if name in known_parameters:
+        return known_parameters[name]
     try:
         return parameters(_class(name, kind))
     except ValueError as error:
@@ -516,16 +519,16 @@ def known_names(kind: ComponentKind) -> list[str]:
 @cache
 def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
     """Return the parameters of every class of Optuna that YAML can describe, by class name."""
-    found: dict[str, Mapping[str, inspect.Parameter]] = {}
+    parameters_by_class: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
-        made = _class(name, kind)
-        if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
+        constructor = _class(name, kind)
+        if not inspect.isclass(constructor) or name.startswith("Base") or name == "NopPruner":
             continue
-        declared = parameters(made)
-        required = [parameter for parameter in declared.values() if is_required(parameter)]
+        declared_parameters = parameters(constructor)
+        required = [parameter for parameter in declared_parameters.values() if is_required(parameter)]
         if all(
             can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
             for parameter in required
         ):
-            found[name] = declared
-    return {name: parameter for name, parameter in found.items() if name not in kind.instead}
+            parameters_by_class[name] = declared_parameters
+    return {name: parameter for name, parameter in parameters_by_class.items() if name not in kind.instead}

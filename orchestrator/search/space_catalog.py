@@ -28,13 +28,13 @@ def names() -> tuple[str, ...]:
 
 def full_names() -> tuple[str, ...]:
     """Return the names of all listed spaces with their variants, except unusable spaces of other packages."""
-    found = []
+    full_names_found = []
     for name in names():
         try:
-            found += list(_full_names(name, variants(_SPACES.load(name))))
+            full_names_found += list(_full_names(name, variants(_SPACES.load(name))))
         except BadName:
             continue
-    return tuple(found)
+    return tuple(full_names_found)
 
 
 def load(full_name: str) -> Space:
@@ -53,10 +53,10 @@ def describe(full_name: str) -> str:
         BadName: If there is no such space.
     """
     module, space = _found(full_name)
-    known = {id(space): name for name, space in variants(module).items()}
-    variant = known.get(id(space), DEFAULT_VARIANT)
-    which = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
-    return (module.__doc__ or "").strip().partition("\n")[0] + which
+    names_by_id = {id(space): name for name, space in variants(module).items()}
+    variant = names_by_id.get(id(space), DEFAULT_VARIANT)
+    variant_text = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
+    return (module.__doc__ or "").strip().partition("\n")[0] + variant_text
 
 
 def origin(full_name: str) -> str:
@@ -69,8 +69,8 @@ def _found(full_name: str) -> tuple[ModuleType, Space]:
     name = full_name.partition(".")[0]
     if name in names():
         module = _SPACES.load(name)
-        if full_name in (known := _full_names(name, variants(module))):
-            return module, known[full_name]
+        if full_name in (spaces_by_name := _full_names(name, variants(module))):
+            return module, spaces_by_name[full_name]
     try:
         return _of_module(full_name)
     except UnknownName:
@@ -98,7 +98,7 @@ def _of_module(full_name: str) -> tuple[ModuleType, Space]:
 
 def _full_names(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
     """Return the spaces of the module `name` by their names in a spec."""
-    others = {
+    other_spaces = {
         f"{name}.{variant}": spaces[variant] for variant in sorted(spaces) if variant != DEFAULT_VARIANT
     }
-    return {name: spaces[DEFAULT_VARIANT], **others}
+    return {name: spaces[DEFAULT_VARIANT], **other_spaces}

@@ -51,7 +51,7 @@ def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     if spec.combine is None:
         return {}
     names, way = spec.combine.of, spec.combine.way
-    return {arm_name(away, names, way): away for away in chosen(names, way)}
+    return {arm_name(removed, names, way): removed for removed in chosen(names, way)}
 
 
 def expand(document: Document) -> list[Problem]:
@@ -64,41 +64,47 @@ def expand(document: Document) -> list[Problem]:
             if not components
             else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
         )
-    known = components if isinstance(components, Mapping) else {}
-    listed = _section(document).get("of")
+    component_section = components if isinstance(components, Mapping) else {}
+    listed_names = _section(document).get("of")
     unknown: list[Problem] = [
-        ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
-        for place, name in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(name, str) and name not in known
+        ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, component_section)}")
+        for place, name in enumerate(listed_names if isinstance(listed_names, list) else ())
+        if isinstance(name, str) and name not in component_section
     ]
-    if unknown or (asked := _asked(document)) is None:
+    if unknown or (request := _asked(document)) is None:
         return unknown  # all other problems are reported as faults of the section
-    names, way = asked
+    names, way = request
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
         return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
-    if too_many(document) or not all(_is_arm(known[name]) for name in names):
+    if too_many(document) or not all(_is_arm(component_section[name]) for name in names):
         return []
-    return [problem for away in chosen(names, way) for problem in _add(document, known, away, names, way)]
+    return [
+        problem
+        for removed in chosen(names, way)
+        for problem in _add(document, component_section, removed, names, way)
+    ]
 
 
 def too_many(document: Document) -> Problem | None:
     """Return the problem that `document` requests too many arms; None if it does not."""
-    if (asked := _asked(document)) is None:
+    if (request := _asked(document)) is None:
         return None
-    names, way = asked
+    names, way = request
     if (arms := _count(len(names), way)) <= MOST_ARMS:
         return None
-    most = f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
-    return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
+    limit_text = (
+        f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
+    )
+    return (COMBINE, "of"), f"{limit_text}; name fewer components, or choose another way"
 
 
 def made(document: Document) -> frozenset[str]:
     """Return the names of the arms that `document` requests, whether or not it already contains them."""
-    if (asked := _asked(document)) is None or too_many(document):
+    if (request := _asked(document)) is None or too_many(document):
         return frozenset()
-    names, way = asked
-    return frozenset(arm_name(away, names, way) for away in chosen(names, way))
+    names, way = request
+    return frozenset(arm_name(removed, names, way) for removed in chosen(names, way))
 
 
 def _section(document: Document) -> Any:
@@ -107,22 +113,24 @@ def _section(document: Document) -> Any:
 
 def _asked(document: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
-    written = _section(document)
-    names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
+    section = _section(document)
+    names, way = (section.get("of"), section.get("as")) if isinstance(section, Mapping) else (None, None)
     if not isinstance(names, list) or way not in WAYS or not all(isinstance(name, str) for name in names):
         return None
     return names, way
 
 
-def unused(found: Document, original: Document) -> Iterator[Problem]:
+def unused(expanded: Document, original: Document) -> Iterator[Problem]:
     """Yield components that are in no combination, either in `found` or in the file as `original`.
 
     The file is included because profiles and overrides may combine fewer components.
     """
-    named = {component for document in (found, original) for component in combined(document.data)}
-    components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
-    for name in components if named and isinstance(components, Mapping) else ():
-        if name not in named:
+    named_components = {
+        component for document in (expanded, original) for component in combined(document.data)
+    }
+    components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
+    for name in components if named_components and isinstance(components, Mapping) else ():
+        if name not in named_components:
             yield (
                 (COMPONENTS, name),
                 f"must be in combine.of, or no arm is made of it: add {name} there, or take it out",
@@ -194,21 +202,22 @@ def _add(
 
 def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | None:
     """Return the problem that two components set one field, so that both cannot be removed together."""
-    for one, other in combinations(removed, 2):
-        for path in components[one]["set"]:
-            for rival in components[other]["set"]:
+    for first, second in combinations(removed, 2):
+        for path in components[first]["set"]:
+            for rival in components[second]["set"]:
                 if overlap(str(path), str(rival)):
-                    what = f"{path}, which {one} sets" if path != rival else f"what {one} sets"
+                    conflict = f"{path}, which {first} sets" if path != rival else f"what {first} sets"
                     message = (
-                        f"must not set {what}, where both are taken away together: choose other components"
+                        f"must not set {conflict}, where both are taken away together: "
+                        "choose other components"
                     )
-                    return (COMPONENTS, other, "set", rival), message
+                    return (COMPONENTS, second, "set", rival), message
     return None
 
 
 def _why(components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str) -> str:
     reasons = "; ".join(f"{component}: {components[component].get('why')}" for component in removed)
-    kept = [name for name in names if name not in removed]
-    if way == "add-one-in" and len(kept) == 1:
-        return f"{kept[0]} alone, without {reasons}"
+    kept_names = [name for name in names if name not in removed]
+    if way == "add-one-in" and len(kept_names) == 1:
+        return f"{kept_names[0]} alone, without {reasons}"
     return f"without {reasons}"

@@ -26,10 +26,10 @@ class Difference:
         return ".".join(self.keys)
 
     def __str__(self) -> str:
-        after = _shown(self.after)
-        if after.endswith(CUT) and (added := _added(self.before, self.after)):
-            after = f"the same and {_shown(added)}"
-        return f"{self.path}: {_shown(self.before)} -> {after}"
+        new_text = _shown(self.after)
+        if new_text.endswith(CUT) and (added := _added(self.before, self.after)):
+            new_text = f"the same and {_shown(added)}"
+        return f"{self.path}: {_shown(self.before)} -> {new_text}"
 
 
 def differences(

@@ -20,7 +20,12 @@ def below(kind: Any, key: str | int) -> Any:
         return Any
     if isinstance(kind, type) and issubclass(kind, Section):
         return next(
-            (one.annotation for name, one in kind.model_fields.items() if (one.alias or name) == key), None
+            (
+                field_info.annotation
+                for name, field_info in kind.model_fields.items()
+                if (field_info.alias or name) == key
+            ),
+            None,
         )
     arguments = get_args(kind)
     if get_origin(kind) is Mapping and isinstance(key, str):
@@ -59,7 +64,7 @@ def bare(kind: Any) -> Any:
     if kind == tuple[Dimension, ...]:
         return Mapping[Path, Any]
     if get_origin(kind) in {Union, UnionType}:
-        others = [bare(part) for part in get_args(kind) if part is not NoneType]
-        sections = [part for part in others if isinstance(part, type) and issubclass(part, Section)]
-        return others[0] if len(others) == 1 or sections == others else kind
+        kinds = [bare(part) for part in get_args(kind) if part is not NoneType]
+        sections = [part for part in kinds if isinstance(part, type) and issubclass(part, Section)]
+        return kinds[0] if len(kinds) == 1 or sections == kinds else kind
     return kind

@@ -75,8 +75,8 @@ def described_as(words: str) -> WrapValidator:
         try:
             return validate(value)
         except (ValidationError, PydanticCustomError) as error:
-            most = _most(error)
-            limit = words if most is None else f"at most {most:,}"
+            max_length = _most(error)
+            limit = words if max_length is None else f"at most {max_length:,}"
             raise refusal(f"must be {limit}, got {shown(value)}") from error
 
     return WrapValidator(reword)
@@ -84,8 +84,8 @@ def described_as(words: str) -> WrapValidator:
 
 def _most(error: ValidationError | PydanticCustomError) -> int | None:
     """Return the maximum value if exceeding it is the only error; else None."""
-    one = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-    return int(one["ctx"]["le"]) if one is not None and one["type"] == "less_than_equal" else None
+    details = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+    return int(details["ctx"]["le"]) if details is not None and details["type"] == "less_than_equal" else None
 
 
 def _listed(value: Any) -> Any:
@@ -94,13 +94,13 @@ def _listed(value: Any) -> Any:
 
 def repetition(values: Iterable[Any]) -> str | None:
     """Return the error message for a list that contains a value twice; None if it does not."""
-    seen: set[Hashable] = set()
+    seen_values: set[Hashable] = set()
     double = []
     for value in values:
         key = equality_key(value)
-        if key in seen:
+        if key in seen_values:
             double.append(shown(str(value) if isinstance(value, Rule) else value))
-        seen.add(key)
+        seen_values.add(key)
     if not double:
         return None
     return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
@@ -275,7 +275,7 @@ def _read_space(value: Any, info: ValidationInfo) -> Any:
 
 def range_schema() -> dict[str, Any]:
     """Return the JSON Schema of a written range."""
-    when = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
+    condition_schema = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
         "int": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
@@ -284,12 +284,13 @@ def range_schema() -> dict[str, Any]:
     }
     factor = {"type": "string", "pattern": FACTOR_PATTERN}
     step = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, factor]}
-    beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": step}
+    properties: dict[str, Any] = {"log": {"type": "boolean"}, "step": step}
     forms = [
         {
             "type": "object",
             "required": [form],
-            "properties": {form: values[form], "when": when} | {key: beside[key] for key in sorted(keys)},
+            "properties": {form: values[form], "when": condition_schema}
+            | {key: properties[key] for key in sorted(keys)},
             "additionalProperties": False,
         }
         for form, keys in FORMS.items()
@@ -322,12 +323,14 @@ def _point(value: Any, info: ValidationInfo) -> Any:
         raise refusal(f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown)} beside it")
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
-    found = value.get(FOUND)
+    found_params = value.get(FOUND)
     if FOUND not in value:
         return dict(value)
-    if not isinstance(found, Mapping) or not all(isinstance(item, Mapping) for item in found.values()):
-        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
-    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found.items()}}
+    if not isinstance(found_params, Mapping) or not all(
+        isinstance(item, Mapping) for item in found_params.values()
+    ):
+        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found_params)}")
+    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found_params.items()}}
 
 
 def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -368,14 +371,14 @@ def _comparison(formula: ParsedFormula) -> Constraint | None:
     """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            one, other = _side(left, formula), _side(right, formula)
+            left_side, right_side = _side(left, formula), _side(right, formula)
         case _:
             return None
     sign = _OPERATORS[type(op)]
-    if isinstance(one, str) and other is not None:
-        return Constraint(one, sign, other)
-    if isinstance(other, str) and one is not None:
-        return Constraint(other, sign.translate(_TURNED), one)
+    if isinstance(left_side, str) and right_side is not None:
+        return Constraint(left_side, sign, right_side)
+    if isinstance(right_side, str) and left_side is not None:
+        return Constraint(right_side, sign.translate(_TURNED), left_side)
     return None
 
 
@@ -410,11 +413,11 @@ def _spread(value: Any) -> Any:
         return float(value)
     if not isinstance(value, Mapping):
         raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(value)}")
-    name, found = value.get(FROM), value.get(FOUND, 1.0)
+    name, spread = value.get(FROM), value.get(FOUND, 1.0)
     if not isinstance(name, str) or not name.strip() or set(value) - {FROM, FOUND}:
         raise refusal(f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(value)}")
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < float("inf"):
-        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(found)}")
+    if not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread < float("inf"):
+        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(spread)}")
     return dict(value)
 
 

@@ -48,30 +48,33 @@ def load_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
 
 def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
     """Return the spec at `path` with the lines of all values; arguments and errors as for `load_spec`."""
-    written = document.read_file(path)
-    if not isinstance(written.data, dict):
-        raise SpecError(written.faults or [_no_spec(written)])
-    found = _changed(written, overrides, profile)
+    written_document = document.read_file(path)
+    if not isinstance(written_document.data, dict):
+        raise SpecError(written_document.faults or [_no_spec(written_document)])
+    changed_document = _changed(written_document, overrides, profile)
     # Secrets are reported first and alone, because the message of any other fault may quote them.
-    if secret := find_secrets(written) or find_secrets(found):
+    if secret := find_secrets(written_document) or find_secrets(changed_document):
         raise SpecError(in_order(secret))
-    _, known_faults = validate(copy.deepcopy(written))
-    spec, faults = validate(found)
+    _, known_faults = validate(copy.deepcopy(written_document))
+    spec, faults = validate(changed_document)
     if not faults:
-        faults += [found.fault(keys, message) for keys, message in combine.unused(found, written)]
-    faults += _profile_faults(written, profile, [*known_faults, *faults])
+        faults += [
+            changed_document.fault(keys, message)
+            for keys, message in combine.unused(changed_document, written_document)
+        ]
+    faults += _profile_faults(written_document, profile, [*known_faults, *faults])
     if faults or spec is None:
         raise SpecError(in_order(faults))
-    return SpecFile(spec.model_copy(update={"profiles": {}}), found)
+    return SpecFile(spec.model_copy(update={"profiles": {}}), changed_document)
 
 
 def _changed(original: Document, overrides: Sequence[str], profile: str | None) -> Document:
-    found = copy.deepcopy(original)
+    document_copy = copy.deepcopy(original)
     if profile is not None:
-        _apply_profile(found, profile)
-    _apply_overrides(found, overrides)
-    published_cells.remove_stale_rows(found, original)
-    return found
+        _apply_profile(document_copy, profile)
+    _apply_overrides(document_copy, overrides)
+    published_cells.remove_stale_rows(document_copy, original)
+    return document_copy
 
 
 def profile_names(path: Path) -> tuple[str, ...]:
@@ -87,8 +90,8 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
     faults = sizes.check(document)
     faults += [document.fault(keys, message) for keys, message in combine.expand(document)]
     try:
-        own = names_trainable(document.data)
-        spec = spec_class(document.data).model_validate(document.data, context={OWN: own})
+        has_custom_code = names_trainable(document.data)
+        spec = spec_class(document.data).model_validate(document.data, context={OWN: has_custom_code})
     except ValidationError as error:
         faults = [*_faults_of(error, document), *faults]
     else:
@@ -99,8 +102,8 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
 
 
 def _no_spec(document: Document) -> Fault:
-    given = "an empty file" if document.data is None else shown(document.data)
-    return document.fault((), f"must be a mapping with name, question, baseline, ..., got {given}")
+    content_text = "an empty file" if document.data is None else shown(document.data)
+    return document.fault((), f"must be a mapping with name, question, baseline, ..., got {content_text}")
 
 
 def _apply_profile(document: Document, name: str) -> None:
@@ -109,14 +112,14 @@ def _apply_profile(document: Document, name: str) -> None:
     Both sweeps can then be run.
     """
     try:
-        chosen = profile_overrides(document, name)
+        overrides_of_profile = profile_overrides(document, name)
     except BadOverride as error:
         document.faults.append(document.fault(("profiles",), str(error)))
     else:
-        apply(document, chosen)
-        own = document.data.get("name")
-        if isinstance(own, str) and "name" not in {override.key for override in chosen}:
-            document.data["name"] = f"{own}-{name}"
+        apply(document, overrides_of_profile)
+        spec_name = document.data.get("name")
+        if isinstance(spec_name, str) and "name" not in {override.key for override in overrides_of_profile}:
+            document.data["name"] = f"{spec_name}-{name}"
 
 
 def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
@@ -135,8 +138,8 @@ def _profile_faults(original: Document, profile: str | None, known_faults: Seque
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != profile:
-            found = _changed(original, (), name)
-            new = [fault for fault in validate(found)[1] if fault not in known_faults]
+            document_with_profile = _changed(original, (), name)
+            new = [fault for fault in validate(document_with_profile)[1] if fault not in known_faults]
             messages += [
                 replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new
             ]
@@ -151,18 +154,22 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
 def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
     """Convert the errors of pydantic to faults with messages of haltsweep."""
     faults: list[Fault] = []
-    for one in error.errors(include_url=False):
-        keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
-        if CONTROL_ARM in one["loc"] and one["type"] == "extra_forbidden":
-            known = ", ".join(ControlSpec.model_fields)
-            faults.append(document.fault(keys, f"is not a key of a control. Known: {known}"))
+    for details in error.errors(include_url=False):
+        keys = tuple(key for key in details["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
+        if CONTROL_ARM in details["loc"] and details["type"] == "extra_forbidden":
+            known_fields = ", ".join(ControlSpec.model_fields)
+            faults.append(document.fault(keys, f"is not a key of a control. Known: {known_fields}"))
             continue
-        given = one["input"]
-        if one["type"] == FAULTS:
-            faults += [document.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        elif one["type"] != "too_short" or not given:  # otherwise the items are wrong and reported one by one
-            message = _sentence(one["type"], one["msg"], given, keys, spec_class(document.data))
-            faults.append(document.fault(keys, message, oversized=sizes.is_absurd(given)))
+        value = details["input"]
+        if details["type"] == FAULTS:
+            faults += [
+                document.fault((*keys, *inner), message) for inner, message in details["ctx"]["faults"]
+            ]
+        elif (
+            details["type"] != "too_short" or not value
+        ):  # otherwise the items are wrong and reported one by one
+            message = _sentence(details["type"], details["msg"], value, keys, spec_class(document.data))
+            faults.append(document.fault(keys, message, oversized=sizes.is_absurd(value)))
     return faults
 
 
@@ -175,14 +182,14 @@ def _sentence(kind: str, message: str, value: Any, keys: Keys, spec: type[Spec])
         return (
             f"is not a known key. {hint(str(keys[-1]), field_paths.known(field_paths.at(keys[:-1], spec)))}"
         )
-    wanted = {
+    requirements = {
         "model_type": "be a mapping",
         "dict_type": "be a mapping",
         "tuple_type": "be a list",
         "too_short": "not be empty",
     }
-    if kind in wanted:
-        return f"must {wanted[kind]}, got {shown(value)}"
+    if kind in requirements:
+        return f"must {requirements[kind]}, got {shown(value)}"
     return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(value)}")
 
 
@@ -193,7 +200,7 @@ def to_yaml(spec: Spec) -> str:
 
 def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
-    found = []
+    secrets = []
     for keys, text, field in _texts(document.data, ()):
         if (shown_as := redact_setting(field, text)) != text:
             message = (
@@ -206,8 +213,8 @@ def find_secrets(document: Document) -> list[Fault]:
             )
         else:
             continue
-        found.append(document.fault(keys, message))
-    return found
+        secrets.append(document.fault(keys, message))
+    return secrets
 
 
 def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str, str]]:

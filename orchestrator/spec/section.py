@@ -47,8 +47,8 @@ class Objective(Section):
         return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = whole(self)
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
         # Fields with default values are omitted, so that older plans and specs keep their digests.
         return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
@@ -80,9 +80,9 @@ class Resources(Section):
     """Maximum number of trials that run at once."""
 
     @model_serializer(mode="wrap")
-    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        said: dict[str, Any] = whole(self)
-        return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
+    def _as_written(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
+        return {key: value for key, value in content.items() if (key, value) not in _LATER.items()}
 
 
 _LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}

@@ -32,11 +32,11 @@ def check(document: Document) -> list[Fault]:
     faults += [document.fault(*problem, oversized=True) for problem in problems if problem is not None]
     if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
-    written = list(_written(document.data))
-    ours = {root for root in ROOTS if not _is_outside(root, written)}
-    for keys, path, value in written:
-        if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
-            faults.append(document.fault(keys, beyond(most, value), oversized=True))
+    written_values = list(_written(document.data))
+    built_in_roots = {root for root in ROOTS if not _is_outside(root, written_values)}
+    for keys, path, value in written_values:
+        if _is_number(value) and (limit := _most(path, built_in_roots)) is not None and value > limit:
+            faults.append(document.fault(keys, beyond(limit, value), oversized=True))
     return faults
 
 
@@ -87,8 +87,8 @@ def _is_number(value: Any) -> bool:
 
 def _is_outside(root: str, written_values: list[Written]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
-    named = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
-    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in named)
+    names = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
+    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in names)
 
 
 def _written(data: Mapping[str, Any]) -> Iterator[Written]:
@@ -142,5 +142,5 @@ def _value(data: Any, keys: Keys) -> Any:
 
 
 def _mapping(data: Any, *keys: str | int) -> Mapping[str, Any]:
-    found = _value(data, keys)
-    return found if isinstance(found, dict) else {}
+    value = _value(data, keys)
+    return value if isinstance(value, dict) else {}

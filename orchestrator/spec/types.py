@@ -300,8 +300,8 @@ class PublishedValue(Section):
     """Published standard deviation over the paper's runs."""
 
     @model_serializer(mode="wrap")
-    def _as_written(self, whole: SerializerFunctionWrapHandler) -> Any:
-        return self.value if self.std is None else whole(self)
+    def _as_written(self, serialize: SerializerFunctionWrapHandler) -> Any:
+        return self.value if self.std is None else serialize(self)
 
 
 def _published_value(value: Any) -> Any:
@@ -351,10 +351,10 @@ class Published(Section):
     """Paper, table and row, for comparison with the table itself."""
 
     @model_serializer(mode="wrap")
-    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        said: dict[str, Any] = whole(self)
+    def _as_written(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
         return {
-            key: value for key, value in said.items() if key in _ALWAYS or value not in (None, {}, "mean")
+            key: value for key, value in content.items() if key in _ALWAYS or value not in (None, {}, "mean")
         }
 
     @property
@@ -475,7 +475,7 @@ _LATER: Mapping[str, Sequence[Any]] = {
 
 def _said_of(row: Published, published_value: PublishedValue) -> dict[str, Any]:
     """Return the optional attributes of a published value that are set."""
-    said = {
+    content = {
         "alone": row.arm is None,
         "cell": dict(row.cell),
         "posthoc": dict(row.posthoc),
@@ -484,7 +484,7 @@ def _said_of(row: Published, published_value: PublishedValue) -> dict[str, Any]:
         "parameters": row.parameters,
         "macs": row.macs,
     }
-    return {key: value for key, value in said.items() if value or (key == "std" and value is not None)}
+    return {key: value for key, value in content.items() if value or (key == "std" and value is not None)}
 
 
 class CustomSpec(Spec):

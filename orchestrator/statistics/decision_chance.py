@@ -65,11 +65,11 @@ def decision_chances(paired: Paired, margin: float | None = None) -> tuple[Decis
     values = _continued(paired, max(numbers))
     return tuple(
         DecisionChance(
-            more,
-            float(_decided(values[:, : paired.n + more], paired, margin).mean()),
-            smallest_effect(paired.n + more, paired.family, paired.level) / math.sqrt(2) * paired.spread,
+            number,
+            float(_decided(values[:, : paired.n + number], paired, margin).mean()),
+            smallest_effect(paired.n + number, paired.family, paired.level) / math.sqrt(2) * paired.spread,
         )
-        for more in numbers
+        for number in numbers
     )
 
 
@@ -81,9 +81,9 @@ def log_odds(n: int, mean: float, squares: float) -> float:
         mean: Mean of the differences.
         squares: Sum of squared deviations of the differences from their mean.
     """
-    without, having = _scales(n, mean, squares)
+    null_scale, prior_scale = _scales(n, mean, squares)
     prior = math.log((1 - NO_EFFECT) / NO_EFFECT)
-    return prior - math.log1p(n * EFFECT_SPREAD**2) / 2 + n / 2 * math.log(without / having)
+    return prior - math.log1p(n * EFFECT_SPREAD**2) / 2 + n / 2 * math.log(null_scale / prior_scale)
 
 
 def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
@@ -98,16 +98,16 @@ def _continued(paired: Paired, additional: int) -> "NDArray[np.float64]":
     assert paired.spread is not None
     n, mean, g = paired.n, paired.mean, EFFECT_SPREAD**2
     deviations = (n - 1) * max(paired.spread, deviation(list(paired.by_seed.values()))) ** 2
-    without, having = _scales(n, mean, deviations)
+    null_scale, prior_scale = _scales(n, mean, deviations)
     shares, chi, shift, noise = _draws(n, additional)
     has_effect = shares < 1 / (1 + math.exp(-log_odds(n, mean, deviations)))
-    spreads = np.sqrt(np.where(has_effect, having, without) / chi)
+    spreads = np.sqrt(np.where(has_effect, prior_scale, null_scale) / chi)
     effects = np.where(
         has_effect, mean * n * g / (1 + n * g) + shift * spreads * math.sqrt(g / (1 + n * g)), 0
     )
     to_come = effects[:, None] + spreads[:, None] * noise
-    known = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(to_come), n))
-    return np.concatenate([known, to_come], axis=1)
+    known_values = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(to_come), n))
+    return np.concatenate([known_values, to_come], axis=1)
 
 
 @lru_cache(maxsize=8)
@@ -134,12 +134,12 @@ def _decided(values: "NDArray[np.float64]", paired: Paired, margin: float | None
 
     units = values.shape[1]
     mean = np.abs(values.mean(1))
-    used = np.maximum(values.std(1, ddof=1), paired.spread_least)
-    half = critical(units, paired.family, paired.level) * used / math.sqrt(units)
-    shown = mean > half
-    decided: NDArray[np.bool_] = shown & _without_each(values, paired)
+    deviations_used = np.maximum(values.std(1, ddof=1), paired.spread_least)
+    half = critical(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
+    is_larger = mean > half
+    decided: NDArray[np.bool_] = is_larger & _without_each(values, paired)
     if margin is not None:
-        decided |= ~shown & (mean + half < margin)
+        decided |= ~is_larger & (mean + half < margin)
     return decided
 
 
@@ -153,7 +153,9 @@ def _without_each(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.
     centred = values - values.mean(1, keepdims=True)
     means = values.mean(1, keepdims=True) - centred / (units - 1)
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
-    used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
-    least = critical(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level)) * used / math.sqrt(units - 1)
+    deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
+    least = (
+        critical(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level)) * deviations_used / math.sqrt(units - 1)
+    )
     alone: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
     return alone

@@ -50,12 +50,12 @@ def verdict_despite_missing(
         return paired
     at_bounds: list[Paired] = []
     kind = None
-    for given in _combinations(bounds):
-        estimate = compare_with(given)
-        said = verdict(estimate, margin=margin, better=better).kind
-        if said == "undecided" or (kind is not None and said != kind):
+    for values_by_unit in _combinations(bounds):
+        estimate = compare_with(values_by_unit)
+        verdict_kind = verdict(estimate, margin=margin, better=better).kind
+        if verdict_kind == "undecided" or (kind is not None and verdict_kind != kind):
             return paired
-        kind = said
+        kind = verdict_kind
         at_bounds.append(estimate)
     return replace(
         paired,
@@ -72,6 +72,6 @@ def _combinations(bounds: Bounds) -> Iterator[dict[int, float]]:
     yield lows
     yield highs
     for ends in product(*bounds.values()):
-        given = dict(zip(bounds, ends, strict=True))
-        if given not in (lows, highs):
-            yield given
+        values_by_unit = dict(zip(bounds, ends, strict=True))
+        if values_by_unit not in (lows, highs):
+            yield values_by_unit

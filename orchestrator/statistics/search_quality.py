@@ -72,7 +72,7 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     ordered = sorted(inside, key=lambda point: point[-1], reverse=True)
     ends = [*(point[-1] for point in ordered[1:]), reference[-1]]
     return sum(
-        (point[-1] - end) * hypervolume([one[:-1] for one in ordered[: place + 1]], reference[:-1])
+        (point[-1] - end) * hypervolume([point[:-1] for point in ordered[: place + 1]], reference[:-1])
         for place, (point, end) in enumerate(zip(ordered, ends, strict=True))
         if point[-1] > end
     )

@@ -114,7 +114,7 @@ def look(
     values: Values,
     first: Sequence[int],
     undecided: Collection[str],
-    failed: Mapping[str, Collection[int]],
+    failed_seeds: Mapping[str, Collection[int]],
 ) -> dict[str, EarlyVerdict]:
     """Return the arms that are decided after the seeds `first`, with their verdicts.
 
@@ -124,18 +124,20 @@ def look(
             `first` are used.
         first: Seeds of this look.
         undecided: Arms to decide.
-        failed: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the arm or its
-            reference.
+        failed_seeds: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the
+            arm or its reference.
     """
-    seen = {
+    values_at_look = {
         key: {seed: values_by_seed[seed] for seed in first if seed in values_by_seed}
         for key, values_by_seed in values.items()
     }
-    at_look, at_end = (_compared(question, seen, question.level * share) for share in (LOOK_SHARE, 1.0))
+    at_look, at_end = (
+        _compared(question, values_at_look, question.level * share) for share in (LOOK_SHARE, 1.0)
+    )
     decided = {}
     for arm in undecided:
         reference = question.references[arm]
-        if any(seed in failed.get(arm_name, ()) for arm_name in (arm, reference) for seed in first):
+        if any(seed in failed_seeds.get(arm_name, ()) for arm_name in (arm, reference) for seed in first):
             continue
         if any(
             len(at_look[arm, name].by_seed) < len(first)
@@ -143,12 +145,14 @@ def look(
             if (arm, name) in at_look
         ):
             continue
-        found = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
-        said = {name: _said(question, name, found[name], at_end[arm, name]) for name in found}
-        if len(said) < len(question.outcomes) or not all(said.values()):
+        estimates = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
+        verdict_texts = {
+            name: _said(question, name, estimates[name], at_end[arm, name]) for name in estimates
+        }
+        if len(verdict_texts) < len(question.outcomes) or not all(verdict_texts.values()):
             continue
-        verdicts = {name: verdict for name, verdict in said.items() if verdict is not None}
-        decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, found, verdicts)
+        verdicts = {name: verdict for name, verdict in verdict_texts.items() if verdict is not None}
+        decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, estimates, verdicts)
     return decided
 
 
@@ -157,11 +161,11 @@ def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> 
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
         # Test for a decisive seed at the sweep's level: at the level of looks few verdicts would pass.
-        said = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
-        return None if said.withheld else said
-    said = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
-    if said.kind == "no difference":
-        return said
+        statement = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
+        return None if statement.withheld else statement
+    statement = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
+    if statement.kind == "no difference":
+        return statement
     if at_end.shown or chance_left(at_end, question.seeds, margin) >= HOPELESS:
         return None
     all_units = amount(question.seeds, question.unit)
@@ -180,11 +184,11 @@ def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
         return 1.0
     half = critical(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
     moves = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
-    mean, drawn = abs(paired.mean), stats.t(paired.n - 1)
-    chance = float(drawn.sf((half - mean) / moves) + drawn.cdf((-half - mean) / moves))
+    mean, distribution = abs(paired.mean), stats.t(paired.n - 1)
+    chance = float(distribution.sf((half - mean) / moves) + distribution.cdf((-half - mean) / moves))
     if margin is not None and margin > half:
         room = margin - half
-        chance += float(drawn.cdf((room - mean) / moves) - drawn.cdf((-room - mean) / moves))
+        chance += float(distribution.cdf((room - mean) / moves) - distribution.cdf((-room - mean) / moves))
     return min(1.0, chance)
 
 

@@ -80,8 +80,8 @@ def _at_any_value(
 ) -> Verdict:
     """Return the verdict that holds for every value of the failed units."""
     kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
-    said = kind + _small(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
-    return Verdict(kind, f"{said}, for any value of {amount(paired.missing, f'failed {unit}')}")
+    text = kind + _small(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+    return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
 
 def _unusable(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
@@ -125,9 +125,9 @@ def _decisive_seed(paired: Paired) -> int | None:
     """Return the seed without which p is largest, if that p is too large; None otherwise."""
     if paired.n < ALONE_FROM:
         return None
-    without = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
-    worst = max(without, key=lambda seed: without[seed])
-    return worst if without[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
+    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
+    worst = max(p_by_seed, key=lambda seed: p_by_seed[seed])
+    return worst if p_by_seed[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
 
 
 def no_collapse_probability(share: float, seeds: int) -> float:

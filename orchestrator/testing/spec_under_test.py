@@ -144,8 +144,8 @@ def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
         raise FileNotFoundError(
             f"a spec must be a file to be tested, got the folder {folder}; name one in it"
         )
-    found = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
-    raise FileNotFoundError(f"a test of a spec needs a spec, found {found}")
+    message = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
+    raise FileNotFoundError(f"a test of a spec needs a spec, found {message}")
 
 
 def snapshot_file(test_file: Path, test: str, name: str) -> Path:
@@ -165,10 +165,10 @@ def check_snapshot(file: Path, text: str, *, update: bool) -> None:
         raise AssertionError(
             f"the snapshot {file} does not exist; write it with pytest {UPDATE}, read it, and commit it"
         )
-    kept = file.read_text(encoding="utf-8")
-    if kept != text:
+    stored_text = file.read_text(encoding="utf-8")
+    if stored_text != text:
         names = ("snapshot", "now")
-        lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), *names, lineterm="", n=1)
+        lines = difflib.unified_diff(stored_text.splitlines(), text.splitlines(), *names, lineterm="", n=1)
         message = "\n".join(lines)
         raise AssertionError(
             f"the expansion must be that of {file}; if it was changed on purpose, pytest {UPDATE}\n{message}"

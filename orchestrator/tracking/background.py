@@ -107,7 +107,7 @@ class Follower:
         """Wait until the writer has ended or reports an outage; detach it after `timeout_s`."""
         # Times of the writer are only compared with each other, since the system clock may be changed
         # meanwhile.
-        before, began = _failed_at(read_state(self._folder)), time.monotonic()
+        failed_before, began = _failed_at(read_state(self._folder)), time.monotonic()
         failed_s: float | None = None
         self._send(FINISH)
         while (waited := time.monotonic() - began) < timeout_s:
@@ -115,7 +115,7 @@ class Follower:
                 return
             state = read_state(self._folder)
             # Once an outage is over, writing to MLflow may take as long as it needs.
-            failing = state is not None and state.error and _failed_at(state) != before
+            failing = state is not None and state.error and _failed_at(state) != failed_before
             failed_s = failed_s or waited if failing else None
             if failed_s is not None and waited - failed_s >= outage_s:
                 return

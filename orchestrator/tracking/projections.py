@@ -29,12 +29,12 @@ class Projections:
 
     def holds(self, file: Path, content: bytes) -> bool:
         """Return whether the file has this content and a matching digest in the list."""
-        wanted = digest_of(content)
+        digest = digest_of(content)
         try:
             current = digest_of(read_regular(file))
         except OSError:  # `put` reports the obstacle
             return False
-        return current == wanted == self._digests.get(self._name(file))
+        return current == digest == self._digests.get(self._name(file))
 
     def put(self, file: Path, content: bytes) -> None:
         """Replace the file. Raise `OSError` if that fails."""

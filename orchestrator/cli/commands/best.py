@@ -59,8 +59,8 @@ def _state(choice: "Winner", report: "Report") -> Iterator[str]:
     from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
-        left = amount(report.left, "trial")
-        yield f"{left} of the sweep had not ended, so the best config may still change."
+        remainder = amount(report.left, "trial")
+        yield f"{remainder} of the sweep had not ended, so the best config may still change."
     if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
         yield from warning_texts(report, of_verdicts=True)
@@ -174,6 +174,6 @@ def _settings(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
         settings["train"] = {key: value for key, value in settings["train"].items() if key != "threads"}
     if spec.confirm is not None and spec.confirm.resample_data:
         path = "task.data_seed"
-        drawn = choice.records[0].assignment.get(path, lookup(arm.settings, path))
-        settings = with_value(settings, path, drawn)
+        param_value = choice.records[0].assignment.get(path, lookup(arm.settings, path))
+        settings = with_value(settings, path, param_value)
     return settings

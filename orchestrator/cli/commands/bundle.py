@@ -105,20 +105,22 @@ def report_files(
     from orchestrator.report.writers.write import write_report_folder
 
     confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
-    measured: list[Event] = []
+    measured_events: list[Event] = []
     last: Event | None = None
 
     def collect_measured() -> "Iterator[Event]":
         nonlocal last
         for last in events:
             if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
-                measured.append(last)
+                measured_events.append(last)
             yield last
 
     trial_records = records(collect_measured(), plan)
     new_report = summarise(plan, trial_records, budget_end(last, plan))
     folder = target_folder / REPORT
-    write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
+    write_report_folder(
+        new_report, folder, details(plan, new_report, trial_records, measurements(measured_events))
+    )
     return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
 
 
@@ -144,10 +146,10 @@ def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         names = archive.unpack(path, folder)
         try:
             listing = contents.read_listing(folder)
-            changed = dict(contents.unlike(folder, names, listing["files"]))
-            for name, fault in changed.items():
+            changed_files = dict(contents.unlike(folder, names, listing["files"]))
+            for name, fault in changed_files.items():
                 yield Finding("files", "damaged", f"{name}: {fault}", "ask for the bundle again")
-            if changed:
+            if changed_files:
                 return
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
             plan, events = contents.read_plan(folder), Counter[str]()
@@ -207,9 +209,11 @@ def _compare_reports(
     from orchestrator.files.findings import Finding
 
     stored_files = (folder / contents.REPORT).glob("*")
-    stored = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
+    stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
     created = {name: file_digest(file) for name, file in new_report.items()}
-    differing = [name for name in sorted(stored | created) if stored.get(name) != created.get(name)]
+    differing = [
+        name for name in sorted(stored_digests | created) if stored_digests.get(name) != created.get(name)
+    ]
     differing = [
         name for name in differing if not name.endswith("/manifest.json")
     ]  # depends on the other files

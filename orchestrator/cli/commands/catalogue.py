@@ -37,8 +37,10 @@ def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
 
     try:
         if as_json:
-            wanted = [name] if name else catalog.names(kind)
-            emit_json({entry: catalog.config_class(kind, entry).model_json_schema() for entry in wanted})
+            chosen_names = [name] if name else catalog.names(kind)
+            emit_json(
+                {entry: catalog.config_class(kind, entry).model_json_schema() for entry in chosen_names}
+            )
         elif name:
             _print_settings(kind, name)
         else:
@@ -111,8 +113,8 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
 
     try:
         if as_json:
-            wanted = [name] if name else space_catalog.full_names()
-            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in wanted})
+            full_names = [name] if name else space_catalog.full_names()
+            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in full_names})
         elif name:
             say(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))

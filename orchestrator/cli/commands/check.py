@@ -37,17 +37,17 @@ def check(
             f"check accepts only spec files, got {shown(overrides[0])}; give overrides with a single "
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
-    failed = False
+    has_failed = False
     new_probe = cache(_new_probe)  # specs share models that were built
     for path in files:
         profiles, faults, warnings = _check_file(path, new_probe)
-        failed = failed or bool(faults)
+        has_failed = has_failed or bool(faults)
         if not faults:
             with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
             say(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
         for line in faults or warnings:
             complain(line)
-    if failed:
+    if has_failed:
         raise typer.Exit(2)
     for path in files if run else ():
         run_smoke_test(planned(path)[1], data_root(data))

@@ -93,8 +93,8 @@ def _show(comparison: "Comparison") -> None:
         say(line)
     for title, lines in (
         ("spec", [str(difference) for difference in comparison.spec]),
-        ("code and machine", [f"{field}: {before} -> {after}" for field, before, after in comparison.code]),
-        ("data", [f"{field}: {before} -> {after}" for field, before, after in comparison.data]),
+        ("code and machine", [f"{field}: {old} -> {new}" for field, old, new in comparison.code]),
+        ("data", [f"{field}: {old} -> {new}" for field, old, new in comparison.data]),
     ):
         none = "no difference" if title != "data" or comparison.data_known else UNKNOWN
         say(f"{title}: {'' if lines else none}".rstrip())
@@ -114,10 +114,10 @@ def _tests(comparison: "Comparison") -> Iterator[str]:
 
 def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
     """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
-    if changed := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
-        yield f"of one name and different content: {', '.join(changed)}"
+    if changed_arms := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
+        yield f"of one name and different content: {', '.join(changed_arms)}"
     for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):
-        if only := [arm for arm in arms if arm not in changed]:
+        if only := [arm for arm in arms if arm not in changed_arms]:
             yield f"only in {name}: {', '.join(only)}"
 
 

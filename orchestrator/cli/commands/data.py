@@ -125,8 +125,8 @@ def show(
     with Bars() as bars:
         for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
-                stored = None if info.streamed else _opened(subject, info.name, root, bars)
-                views.append(shown(subject, info, stored, examples))
+                dataset = None if info.streamed else _opened(subject, info.name, root, bars)
+                views.append(shown(subject, info, dataset, examples))
     if as_json:
         emit_json([view_to_json(view) for view in views])
     else:

@@ -127,10 +127,10 @@ def _seed_and_trial_overrides(
     )
     if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
         _require_ended(plan, records, "seeds", new_seeds)
-        drawn = (
+        drawn_seeds = (
             derive_seed("confirm", number) for number in range(len(old_seeds) + new_seeds + len(old_seeds))
         )
-        new_seeds = [seed for seed in drawn if seed not in old_seeds][:new_seeds]
+        new_seeds = [seed for seed in drawn_seeds if seed not in old_seeds][:new_seeds]
     if not isinstance(new_seeds, list):
         raise InputError(
             f"--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got {seeds}"
@@ -153,9 +153,9 @@ def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count
     if not plan.extended:
         return
     launched = set(plan.extended[0].seeds)
-    ended = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
+    ended_ids = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
     num_left = sum(
-        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended
+        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended_ids
         for trial in plan.trials
     )
     if num_left:
@@ -236,9 +236,9 @@ def _extend_plan(
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
             trial_records = records(ledger.newest(), old)
-            before = load_spec(find_edition(folder.spec)).content()
+            old_content = load_spec(find_edition(folder.spec)).content()
             allowed = changes_allowed(
-                old.name, before, spec.spec.content(), _started_phases(old, trial_records)
+                old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
             never = {record.trial_id for record in trial_records if _unreadable(record)}
@@ -281,7 +281,7 @@ def _describe_extension(
     from orchestrator.files.redact import redact_arguments
     from orchestrator.plan.types import Extension
 
-    measured = {
+    measured_seeds = {
         (record.arm, record.seed)
         for record in trial_records
         if record.phase == "confirm" and record.outcome is not None and record.last is not None
@@ -293,7 +293,7 @@ def _describe_extension(
         changes=tuple(changes),
         arms=tuple(arm.name for arm in plan.arms),
         seeds=plan.confirm.seeds if plan.confirm is not None else (),
-        seen=dict(sorted(Counter(arm for arm, _ in measured).items())),
+        seen=dict(sorted(Counter(arm for arm, _ in measured_seeds).items())),
     )
 
 
@@ -344,8 +344,8 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.overrides import render
 
-    wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
-    if path is None or not wanted:
+    arm_names = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+    if path is None or not arm_names:
         raise InputError(
             "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
             f"got {names!r}{'' if path else ' without SPEC'}; without a spec, write the arm in full: "
@@ -353,7 +353,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
         )
     content = load_spec(path, profile=profile).content()
     arms = content.get("arms", {})
-    for name in wanted:
+    for name in arm_names:
         if name not in arms:
             raise InputError(
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
@@ -367,4 +367,4 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
             + "; ".join(differing)
         )
-    return [render(f"arms.{name}", arms[name]) for name in wanted]
+    return [render(f"arms.{name}", arms[name]) for name in arm_names]

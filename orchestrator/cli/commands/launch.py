@@ -227,13 +227,13 @@ def _retry(
     trials = choose(plan, records, words)
     for selector in trials.left_out:
         complain(selector)
-    ended = {
+    ended_ids = {
         selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final
     }
     if trials.trial_ids:
         say(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
     else:
-        num_left = sum(selector.trial_id not in ended for selector in plan.trials)
+        num_left = sum(selector.trial_id not in ended_ids for selector in plan.trials)
         say(
             f"{plan.name}: nothing to retry"
             + (f"; {amount(num_left, 'trial')} left to run" if num_left else "")
@@ -345,16 +345,16 @@ def _run(
 
     look_as_usual()
     view = View(plan, live=not debug)
-    reported: list[Report] = []
+    reports: list[Report] = []
 
     def report() -> "ArmSummary | None":
         view.show_starting("writing the report")
         try:
-            reported.append(_report(folder))
+            reports.append(_report(folder))
         except KeyboardInterrupt:
             complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
             return None
-        return summarise_arms(reported[0])
+        return summarise_arms(reports[0])
 
     with interrupts(view.show_interrupt) as interrupt:
         try:
@@ -377,8 +377,8 @@ def _run(
             raise StoreError(f"{error}; then {_go_on(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        words = [] if interrupt.hurry.is_set() or not reported else _show(reported[0])
-        _print_results(folder, finish, is_new_report=bool(reported))
+        words = [] if interrupt.hurry.is_set() or not reports else _show(reports[0])
+        _print_results(folder, finish, is_new_report=bool(reports))
         for line in words:
             say(line)
     if finish.exit_code:
@@ -418,11 +418,11 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
 
-    ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
+    counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
-    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
-    if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
-        complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
+    say(f"trials: {counts or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
+    if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
+        complain(f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.failing:
         complain(error_advice(finish.failing, folder))
     elif finish.spent:

@@ -118,15 +118,15 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     planned = len(plan.trials)
-    ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
+    num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed),
+        state=sweep_state(is_locked=held, num_planned=planned, num_ended=num_ended, num_failed=num_failed),
         arms=len(plan.arms),
-        ended=ended,
+        ended=num_ended,
         planned=planned,
-        failed=failed,
+        failed=num_failed,
         heard_at=summary.heard_at if summary else None,
         question=plan.question,
         folder=str(folder.root),
@@ -135,15 +135,17 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 
 def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
-    ended, failed = summary.num_ended, summary.num_failed
-    planned = ended if summary.done else ended + 1
-    state = sweep_state(is_locked=summary.held, num_planned=planned, num_ended=ended, num_failed=failed)
+    num_ended, num_failed = summary.num_ended, summary.num_failed
+    planned = num_ended if summary.done else num_ended + 1
+    state = sweep_state(
+        is_locked=summary.held, num_planned=planned, num_ended=num_ended, num_failed=num_failed
+    )
     return Row(
         summary.name,
         state,
-        ended=ended,
-        planned=ended if summary.done else None,
-        failed=failed,
+        ended=num_ended,
+        planned=num_ended if summary.done else None,
+        failed=num_failed,
         heard_at=summary.heard_at,
         why="its folder is on another machine",
     )

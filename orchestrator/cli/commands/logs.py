@@ -100,14 +100,16 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
 
 
 def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
-    failed = [record for record in sweep.records() if record.outcome is not None and record.outcome.failed]
+    failed_records = [
+        record for record in sweep.records() if record.outcome is not None and record.outcome.failed
+    ]
     if as_json:
-        emit_json([_identity(record) | _ending_fields(record) for record in failed])
+        emit_json([_identity(record) | _ending_fields(record) for record in failed_records])
         return
-    for record in failed:
+    for record in failed_records:
         say(f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}")
-    if failed:
-        say(f"show the whole output of one: {command('logs', sweep.folder, failed[0].trial_id)}")
+    if failed_records:
+        say(f"show the whole output of one: {command('logs', sweep.folder, failed_records[0].trial_id)}")
     else:
         any_trial = shlex.quote(sweep.plan.trials[0].place)
         say(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")

@@ -147,7 +147,7 @@ def _next_steps(
     return lines
 
 
-def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
+def _verdicts(folder: SweepFolder, num_finished: int) -> list[str]:
     """Return warnings and verdicts of the report, if it covers all `ended` trials.
 
     An outdated report gives a hint to renew it. A missing report, or one without verdicts, gives no lines.
@@ -161,17 +161,17 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
-    if verdicts and (content.get("left") or num_ended != ended):
+    if verdicts and (content.get("left") or num_ended != num_finished):
         return [f"the report is older than the last trials; write it again: {command('report', folder)}"]
     return [*notices, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
-    planned, ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
+    planned, num_ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
     return sweep_state(
         is_locked=is_locked,
         num_planned=planned,
-        num_ended=ended,
+        num_ended=num_ended,
         num_failed=sum(arm.failed for arm in progress),
     )
 

@@ -49,8 +49,8 @@ def stop(
             say(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        when = "at once" if now else "after each trial has stored a checkpoint at its next report"
-        say(f"{ledger.sweep}: {holder} was asked to stop {when}")
+        moment = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        say(f"{ledger.sweep}: {holder} was asked to stop {moment}")
         if wait:
             _wait(ledger, lease, timeout)
             say(f"{ledger.sweep}: stopped; continue with: {resume}")

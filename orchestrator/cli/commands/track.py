@@ -144,12 +144,12 @@ def write_report(
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    records, measured = sweep.measured_records()
+    records, measurements_by_trial = sweep.measured_records()
     new_report = summarise(sweep.plan, records, sweep.spent())
     write_report_folder(
         new_report,
         sweep.folder.report,
-        details(sweep.plan, new_report, records, measured),
+        details(sweep.plan, new_report, records, measurements_by_trial),
         figures=figures,
         latex=latex,
     )

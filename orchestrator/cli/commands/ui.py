@@ -161,11 +161,11 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
+    old_handlers = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        for signal_number, handler in before.items():
+        for signal_number, handler in old_handlers.items():
             signal.signal(signal_number, handler)

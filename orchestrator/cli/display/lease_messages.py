@@ -25,8 +25,8 @@ def describe_silent_holder(ledger: "Ledger") -> str:
     if silence is None:
         return ""
     holder, silent_s = silence
-    when = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
+    moment = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {when}; whether that process is still alive cannot be "
-        "told from here"
+        f"{holder} held it and last renewed its lease {moment}; whether that process is still alive cannot "
+        "be told from here"
     )

@@ -80,14 +80,14 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
 
 def line(progress: Sequence[Progress], time_left: str) -> str:
     """Return the progress of the sweep as one line."""
-    ended, planned = sum(arm.ended for arm in progress), sum(arm.planned for arm in progress)
-    running, failed = sum(arm.running for arm in progress), sum(arm.failed for arm in progress)
-    pruned, skipped = sum(arm.pruned for arm in progress), sum(arm.skipped for arm in progress)
-    unneeded = f", {skipped} skipped" if skipped else ""
+    num_ended, planned = sum(arm.ended for arm in progress), sum(arm.planned for arm in progress)
+    running, num_failed = sum(arm.running for arm in progress), sum(arm.failed for arm in progress)
+    pruned, num_skipped = sum(arm.pruned for arm in progress), sum(arm.skipped for arm in progress)
+    unneeded = f", {num_skipped} skipped" if num_skipped else ""
     if infeasible := sum(arm.infeasible for arm in progress):
         unneeded += f", {infeasible} infeasible"
-    of_them = f" ({failed} of them failed)" if failed else ""
-    return f"{ended}/{planned} ended{of_them}, {running} running, {pruned} pruned{unneeded}{time_left}"
+    of_them = f" ({num_failed} of them failed)" if num_failed else ""
+    return f"{num_ended}/{planned} ended{of_them}, {running} running, {pruned} pruned{unneeded}{time_left}"
 
 
 def duration(seconds: float) -> str:

@@ -26,11 +26,11 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     Raises:
         InputError: A checkpoint is missing or damaged.
     """
-    asked = {record.trial_id for record in records}
+    trial_ids = {record.trial_id for record in records}
     late = {
         (trial.arm, trial.rank, trial.seed)
         for trial in plan.trials
-        if trial.late_splits and trial.trial_id not in asked
+        if trial.late_splits and trial.trial_id not in trial_ids
     }
     if not late:
         return
@@ -43,20 +43,22 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     ]
     faults = list(_faults(folder, store_at(uri), sources))
     if faults:
-        more = [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
-        what = (
+        remainder = (
+            [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
+        )
+        missing_text = (
             f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
             f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
         )
         remedy = "Put back what is missing, or launch the spec with these splits under another name."
-        raise InputError("\n".join([what, *faults[:MOST_NAMED], *more, remedy]))
+        raise InputError("\n".join([missing_text, *faults[:MOST_NAMED], *remainder, remedy]))
 
 
 def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:
     for record in sources:
         assert record.last is not None, "a finished trial was measured"
-        if why := _fault(store, folder, record.trial_id, record.last.step):
-            yield f"  {record.place} ({record.trial_id}, seed {record.seed}): {why}"
+        if fault := _fault(store, folder, record.trial_id, record.last.step):
+            yield f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}"
 
 
 def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:

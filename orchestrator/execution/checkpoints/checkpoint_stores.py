@@ -130,13 +130,13 @@ class ExternalStore:
         """
         if not flush:
             return None
-        made = local.write(self._here(trial.name), measurement, save, flush=False)
+        checkpoint = local.write(self._here(trial.name), measurement, save, flush=False)
         try:
-            self._upload(trial.name, made, patience_s)
+            self._upload(trial.name, checkpoint, patience_s)
         finally:
-            shutil.rmtree(made.folder, ignore_errors=True)
+            shutil.rmtree(checkpoint.folder, ignore_errors=True)
         self._prune(trial.name)
-        return made.step
+        return checkpoint.step
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the URI of a checkpoint."""
@@ -144,11 +144,11 @@ class ExternalStore:
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
-        wanted = set(trial_ids)
+        discarded_ids = set(trial_ids)
         try:
-            if len(wanted) > FEW:
-                wanted &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
-            for trial_id in wanted:
+            if len(discarded_ids) > FEW:
+                discarded_ids &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
+            for trial_id in discarded_ids:
                 self._delete(self._path(trial_id), COMMAND_PATIENCE_S)
         except (StoreUnreachable, InputError) as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
@@ -167,7 +167,7 @@ class ExternalStore:
         try:
             path = self._path(name)
             self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
-            found = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
+            content = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
             self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
@@ -176,7 +176,7 @@ class ExternalStore:
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
                 "the environment"
             ) from error
-        assert found == b"probe", "a store must give back what it was given"
+        assert content == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
         """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
@@ -226,8 +226,8 @@ class ExternalStore:
     def _prune(self, trial_id: str) -> None:
         """Delete checkpoints that are old or incomplete."""
         try:
-            whole, every = self._steps(trial_id, patience_s=0.0)
-            for step in every - set(sorted(whole)[-KEPT:]):
+            complete_steps, every = self._steps(trial_id, patience_s=0.0)
+            for step in every - set(sorted(complete_steps)[-KEPT:]):
                 self._delete(self._path(trial_id, checkpoint_name(step)), 0.0)
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
@@ -244,21 +244,21 @@ class ExternalStore:
         """Return the steps that have a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
-        whole = {
+        complete_steps = {
             step
             for name, step in steps.items()
             if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
         }
-        return whole, set(steps.values())
+        return complete_steps, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
         # Do not use `find`, `walk`, `isdir` and `exists` of fsspec, which return an empty result on failure.
         self._files.invalidate_cache()
         try:
-            found = self._files.ls(folder, detail=True)
+            listing = self._files.ls(folder, detail=True)
         except FileNotFoundError:
             return {}
-        paths = {entry["name"].strip("/"): entry["type"] == "directory" for entry in found}
+        paths = {entry["name"].strip("/"): entry["type"] == "directory" for entry in listing}
         paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 

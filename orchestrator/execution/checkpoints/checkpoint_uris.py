@@ -22,8 +22,8 @@ def child_uri(uri: str, *names: str) -> str:
     The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.
     """
     scheme, separator, rest = uri.partition("://")
-    path, more = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{more}"
+    path, query = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{query}"
 
 
 def check_uri(uri: str) -> None:
@@ -76,8 +76,8 @@ def file_system(uri: str) -> tuple[Any, str]:
             fsspec.get_filesystem_class(fsspec.utils.get_protocol(uri))
         except (ValueError, ImportError) as error:
             raise _unknown(uri, error) from error
-        found, path = fsspec.core.url_to_fs(uri)
-        return found, path.rstrip("/")
+        filesystem, path = fsspec.core.url_to_fs(uri)
+        return filesystem, path.rstrip("/")
     return ArrowFSWrapper(system, skip_instance_cache=True), path.rstrip("/")
 
 

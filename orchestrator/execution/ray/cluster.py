@@ -74,17 +74,17 @@ def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[
         InputError: No trial fits on a private Ray.
         RuntimeError: Raised by the returned function if a private Ray has lost its node.
     """
-    known = require_room(_resources(), resources) if nodes is None else nodes.look()
+    num_slots = require_room(_resources(), resources) if nodes is None else nodes.look()
     read_at = time.monotonic()
 
     def count() -> int:
-        nonlocal known, read_at
+        nonlocal num_slots, read_at
         if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
-            known = count_slots(_resources(), resources) if nodes is None else nodes.look()
+            num_slots = count_slots(_resources(), resources) if nodes is None else nodes.look()
             read_at = time.monotonic()
-            if nodes is None and not known:
+            if nodes is None and not num_slots:
                 raise RuntimeError("its only node is gone")
-        return known if nodes is None or nodes.asking else max(known, 1)
+        return num_slots if nodes is None or nodes.asking else max(num_slots, 1)
 
     return count
 

@@ -137,17 +137,19 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
         return NodeReport((str(error),))
-    if other := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeReport((f"its code of {', '.join(other)} is another one than where the launch is",))
+    if different_parts := [part for part, digest in needs.code.items() if code.get(part) != digest]:
+        return NodeReport(
+            (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
+        )
     unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
-    found = [unshared, _no_store(needs.store), _no_data(needs)]
-    here = _versions()
+    faults = [unshared, _no_store(needs.store), _no_data(needs)]
+    versions = _versions()
     differs = [
-        f"{name} {here.get(name)} instead of {version}"
+        f"{name} {versions.get(name)} instead of {version}"
         for name, version in needs.versions.items()
-        if here.get(name) != version
+        if versions.get(name) != version
     ]
-    return NodeReport(tuple(filter(None, found)), bool(unshared), tuple(differs))
+    return NodeReport(tuple(filter(None, faults)), bool(unshared), tuple(differs))
 
 
 def _versions() -> dict[str, str]:
@@ -193,10 +195,14 @@ def _no_data(needs: NodeRequirements) -> str:
         require_task_files(needs.tasks)
         if needs.data is None:
             return ""
-        found = content_hashes(needs.tasks, needs.splits, folder)
+        hashes = content_hashes(needs.tasks, needs.splits, folder)
     except OSError as error:
         return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
     except Exception as error:  # any error with the data would also stop trials
         return f"{redact(error)}"
-    other = [name for name, content in needs.data.items() if found.get(name) != content]
-    return f"its data differ from the launching machine's: {', '.join(other)}" if other else ""
+    different_names = [name for name, content in needs.data.items() if hashes.get(name) != content]
+    return (
+        f"its data differ from the launching machine's: {', '.join(different_names)}"
+        if different_names
+        else ""
+    )

@@ -124,8 +124,8 @@ class Nodes:
         try:
             self._answers[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
         except ray.exceptions.RayTaskError as error:
-            why = redact(str(error).strip().splitlines()[-1])
-            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({why})",))
+            reason = redact(str(error).strip().splitlines()[-1])
+            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({reason})",))
         except RayError as error:
             self._tries[key] = self._tries.get(key, 0) + 1
             if self._tries[key] < TRIES:
@@ -135,8 +135,8 @@ class Nodes:
         if self._answers[key].lacks:
             self.warn(f"node {self._why([key])}; it takes no trials")
         elif differs := self._answers[key].differs:
-            named = _name(self._living[key])
-            self.warn(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
+            node_name = _name(self._living[key])
+            self.warn(f"node {node_name} has {', '.join(differs)}: results may differ in the last digits")
 
     def _none_fit(self) -> str:
         return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"

@@ -199,11 +199,11 @@ class SessionScheduler(FIFOScheduler):
         """Record a report. A stop decision is sent to the actor, which ends the trial and reports the end."""
         link = _SESSIONS[self._key]
         with link.storing_failure() as session:
-            stop, written = session.report(trial.trial_id, result[REPLIES])
+            stop, is_written = session.report(trial.trial_id, result[REPLIES])
             if result[DIED] is not None:
                 session.record_death(trial.trial_id, *result[DIED])
                 return str(TrialScheduler.STOP)
-            link.allow_checkpoints(trial, allowed=written)
+            link.allow_checkpoints(trial, allowed=is_written)
         if stop is not None:
             save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
             actor: Any = trial.temporary_state.ray_actor

@@ -66,8 +66,8 @@ class Heartbeat:
             renewed_at = time.monotonic()
             try:
                 self._ledger.renew(self._lease)
-            except LeaseLost as lost:
-                self._lost = lost
+            except LeaseLost as error:
+                self._lost = error
                 return
             except StoreError:
                 # The ledger reports the outage. The lease stays valid until another process claims the sweep.

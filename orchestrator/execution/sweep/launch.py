@@ -125,7 +125,7 @@ def run_sweep(
 @contextmanager
 def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
     """Delete the launched sweep if an error occurs in the context before its first trial."""
-    made = not folder.root.parent.exists()
+    is_new_parent = not folder.root.parent.exists()
     try:
         yield
     except LeaseLost:
@@ -137,7 +137,7 @@ def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
         undo_launch(folder)
         raise
     finally:
-        if made:
+        if is_new_parent:
             with suppress(OSError):  # the folder is not empty
                 folder.root.parent.rmdir()
 
@@ -232,8 +232,11 @@ def _session(
     opening = partial(
         open_sweep, plan, folder, setup, origin, watch=options.watch, on_fenced=options.on_fenced
     )
-    asked = retry.asked if retry is not None else ()
-    with interrupts() as heard, opening(interrupts=heard, changed_code=changed_code, retry=asked) as session:
+    requested_ids = retry.asked if retry is not None else ()
+    with (
+        interrupts() as heard,
+        opening(interrupts=heard, changed_code=changed_code, retry=requested_ids) as session,
+    ):
         if retry is not None:
             _retry(session, retry)
         try:
@@ -313,8 +316,10 @@ def _run_ray(session: OpenSweep, options: _Means, view: ThrottledView, stop: thr
 
     plan, setup, folder = session.plan, session.setup, session.folder
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
-    others = nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
-    with others as needs:
+    requirements = (
+        nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
+    )
+    with requirements as needs:
         run_ray(
             session.recorder,
             setup.workload,

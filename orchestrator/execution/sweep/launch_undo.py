@@ -35,8 +35,8 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
         StoreError: Files of a dead launch cannot be deleted.
     """
     root = SweepFolder(folder.root.resolve())
-    for gone in unfinished_removals(root.root):
-        finish_removal(gone)
+    for removed_folder in unfinished_removals(root.root):
+        finish_removal(removed_folder)
     with suppress(_Begun):
         setup = _unbegun(root)
         launcher = _launcher(root)

@@ -129,12 +129,12 @@ class Recorder:
 
     def outlook(self) -> Outlook:
         """Return the running trials and the trials still to come."""
-        found, now = self._conductor.outlook(), self._clock()
+        current_outlook, now = self._conductor.outlook(), self._clock()
         running = (
             replace(trial, silent_s=max(0.0, now - self._attempts[trial.trial_id].heard_at))
-            for trial in found.running
+            for trial in current_outlook.running
         )
-        return replace(found, running=tuple(running))
+        return replace(current_outlook, running=tuple(running))
 
     def held_open_s(self) -> float:
         """Return the seconds for which all sessions together had the sweep open."""
@@ -235,8 +235,8 @@ class Recorder:
         if reply.measurement is not None and reply.measurement.step > attempts.step:
             decision = self._conductor.report(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
-            known = attempts.attributes
-            texts = {k: v for k, v in reply.measurement.attributes.items() if known.get(k) != v}
+            attributes = attempts.attributes
+            texts = {k: v for k, v in reply.measurement.attributes.items() if attributes.get(k) != v}
             if texts:
                 new.append(log.attributes(now, trial_id, texts))
             if reply.measurement.examples:
@@ -248,10 +248,10 @@ class Recorder:
         if reply.ended is not None:
             outcome = self._conductor.judge_outcome(trial_id, reply.ended)
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
-            saved = (
+            saved_step = (
                 self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
             )
-            new.append(self._end(trial_id, outcome, saved_step=saved))
+            new.append(self._end(trial_id, outcome, saved_step=saved_step))
         self._write([*new, *self._unrunnable()])
         if reply.ended is not None:
             self._tidy([trial_id])
@@ -272,8 +272,10 @@ class Recorder:
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.pending_stop(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
-        saved = None if standing else self._saved(trial_id)
-        self._write([self._end(trial_id, outcome, death_cause=cause, saved_step=saved), *self._unrunnable()])
+        saved_step = None if standing else self._saved(trial_id)
+        self._write(
+            [self._end(trial_id, outcome, death_cause=cause, saved_step=saved_step), *self._unrunnable()]
+        )
         if cause is DeathCause.OUTSIDE and not standing:
             self._kills.add(trial_id, reason)
         self._tidy([trial_id])
@@ -293,13 +295,13 @@ class Recorder:
                 restarts from scratch.
         """
         for trial_id in trial_ids:
-            kept, now = self._attempts[trial_id].kept, self._clock()
-            step = kept if kept is not None and is_sound(trial_id, kept) else -1
-            if step < 0 and kept is not None:
+            kept_step, now = self._attempts[trial_id].kept, self._clock()
+            step = kept_step if kept_step is not None and is_sound(trial_id, kept_step) else -1
+            if step < 0 and kept_step is not None:
                 self._checkpoints.discard([trial_id])
-            others = self._conductor.retry(trial_id, step)
-            again = [log.reopened(now, other, trial_id) for other in others]
-            self._write([log.retried(now, trial_id, step), *again])
+            other_ids = self._conductor.retry(trial_id, step)
+            reopened_events = [log.reopened(now, other_id, trial_id) for other_id in other_ids]
+            self._write([log.retried(now, trial_id, step), *reopened_events])
 
     def drain(self, reason: str) -> None:
         """Start no new trials and stop running trials at their next report; `resume` continues them."""
@@ -347,8 +349,8 @@ class Recorder:
         self._conductor.record_end(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
-        kept = saved_step if outcome.kind in RESUMABLE else None
-        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=kept)
+        kept_step = saved_step if outcome.kind in RESUMABLE else None
+        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=kept_step)
 
     def _unrunnable(self) -> list[Event]:
         now = self._clock()
@@ -387,10 +389,10 @@ class Recorder:
             self._kills.clear()
 
     def _restored(self, plan: Plan) -> SweepFold | None:
-        found = self._snapshots.snapshot() if self._snapshots is not None else None
-        if found is None or found.made_for != self._made_for:
+        stored_snapshot = self._snapshots.snapshot() if self._snapshots is not None else None
+        if stored_snapshot is None or stored_snapshot.made_for != self._made_for:
             return None
-        return SweepFold.restored(plan, found.seq, found.content)
+        return SweepFold.restored(plan, stored_snapshot.seq, stored_snapshot.content)
 
     def _save_snapshot(self, *, at_end: bool = False) -> None:
         """Save a snapshot if enough events are new; all events must be in the ledger."""
@@ -401,8 +403,8 @@ class Recorder:
             return
         self._snapshot_at = self._fold.seq
         with suppress(StoreError):  # the events are sufficient without a snapshot
-            found = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
-            self._snapshots.save_snapshot(found, self._lease)
+            snapshot = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
+            self._snapshots.save_snapshot(snapshot, self._lease)
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:
         self._untidy.extend(trial_ids)

@@ -79,8 +79,8 @@ def remove(
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
             note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
             write_atomically(folder.root / NOTE, json.dumps(to_json_values(note)), mode=PRIVATE)
-        gone = rename_for_removal(folder)
-    finish_removal(gone)
+        renamed_folder = rename_for_removal(folder)
+    finish_removal(renamed_folder)
 
 
 def remove_rows(
@@ -115,15 +115,15 @@ def remove_rows(
 
 def rename_for_removal(folder: SweepFolder) -> Path:
     """Rename the folder so that the sweep no longer exists; return the new path for `finish_removal`."""
-    gone = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
-    return folder.root.rename(gone)
+    renamed_folder = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
+    return folder.root.rename(renamed_folder)
 
 
 def unfinished_removals(root: Path) -> list[Path]:
     """Return folders of killed removals of the sweep at `root`."""
     prefix = f".{root.name}{_REMOVING}"
-    found = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
-    return [path for path in found if path.name.startswith(prefix) and is_own_folder(path)]
+    paths = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
+    return [path for path in paths if path.name.startswith(prefix) and is_own_folder(path)]
 
 
 def finish_removal(removed_folder: Path) -> None:

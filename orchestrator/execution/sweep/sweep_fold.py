@@ -74,9 +74,9 @@ class SweepFold:
 
     def live(self) -> Conductor:
         """Return an independent conductor with the same state, which may make decisions."""
-        made = Conductor(self._plan)
-        snapshot.from_chunks(made, snapshot.to_chunks(self.conductor))
-        return made
+        conductor = Conductor(self._plan)
+        snapshot.from_chunks(conductor, snapshot.to_chunks(self.conductor))
+        return conductor
 
     def content(self) -> bytes:
         """Return the state for a snapshot as compressed lines of JSON."""

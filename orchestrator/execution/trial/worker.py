@@ -174,9 +174,9 @@ class Harness:
         """Return the next report; None if the workload ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
         with _never_left_by_copies():
-            reported = self._workload.advance()
-        ended = reported is None and self._last is not None and bool(self._workload.finished)
-        return None if ended else validate_measurement(reported, self._last)
+            measurement = self._workload.advance()
+        has_ended = measurement is None and self._last is not None and bool(self._workload.finished)
+        return None if has_ended else validate_measurement(measurement, self._last)
 
     def _saved(self, measurement: Measurement | None) -> Reply:
         """Write a checkpoint, and return `measurement` with it and, after the last step, with the outcome."""
@@ -186,28 +186,28 @@ class Harness:
         if not self._finished:
             return Reply(measurement, self._save())
         # A search trial's last checkpoint is deleted once its end is recorded, so it is not flushed to disk.
-        searched = self._phase == "search"
-        saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
-        without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
+        is_search = self._phase == "search"
+        saved_step = self._save(flush=not is_search, patience_s=0.0 if is_search else PATIENCE_S)
+        addition = "" if is_search or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
-        reason = f"ran to step {self._last.step}{without}{self._unread(self._last)}"
-        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
+        reason = f"ran to step {self._last.step}{addition}{self._unread(self._last)}"
+        return Reply(measurement, saved_step, Outcome(OutcomeKind.FINISHED, reason))
 
     def _unread(self, last: Measurement) -> str:
         """Return a clause with the test splits that a confirm trial did not report; empty if none."""
-        measured = {split_and_quantity(name)[0] for name in last.metrics}
-        if "" in measured:
+        measured_splits = {split_and_quantity(name)[0] for name in last.metrics}
+        if "" in measured_splits:
             return ""  # the spec may assign a metric without a split to one of the confirm splits
-        unread = [split for split in self._splits if split not in measured]
+        unread = [split for split in self._splits if split not in measured_splits]
         if self._phase != "confirm" or not unread:
             return ""
         return f", and its last report has nothing of the test splits {', '.join(unread)}"
 
     def stop(self, *, save: bool) -> Reply:
         """End the trial, with a checkpoint to continue from if `save` is True."""
-        saved = self._save() if save and self._workload is not None else None
+        saved_step = self._save() if save and self._workload is not None else None
         self._close()
-        return Reply(checkpoint=saved)
+        return Reply(checkpoint=saved_step)
 
     def _restore(self, job: Job) -> None:
         for checkpoint in self._store.complete(self._folder):
@@ -237,17 +237,17 @@ class Harness:
         """
         if job.source is None:
             return job
-        why = "is not there: it found no room, was deleted, or this machine does not see its folder"
+        reason = "is not there: it found no room, was deleted, or this machine does not see its folder"
         for checkpoint in self._store.complete(job.source.parent):
             if checkpoint.step == checkpoint_step(job.source.name):
                 try:
                     checkpoint.measurement()
                 except CheckpointDamaged as error:
-                    why = f"is damaged ({redact(error)})"
+                    reason = f"is damaged ({redact(error)})"
                 else:
                     return replace(job, source=checkpoint.state)
         raise SourceMissing(
-            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; "
+            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {reason}; "
             "fix this, then `haltsweep resume NAME --retry failed`"
         )
 
@@ -267,11 +267,11 @@ class Harness:
             return None
         began, wasted = self._clock(), 0.0
         try:
-            made = self._store.write(
+            saved_step = self._store.write(
                 self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
             )
-            self._saved_step = self._saved_step if made is None else made
-            return made
+            self._saved_step = self._saved_step if saved_step is None else saved_step
+            return saved_step
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial
@@ -303,16 +303,16 @@ def _redacted(reply: Reply) -> Reply:
     This function runs in the process of the trial, whose environment may contain secrets that other processes
     lack.
     """
-    measurement, ended = reply.measurement, reply.ended
+    measurement, outcome = reply.measurement, reply.ended
     if measurement is not None and (measurement.attributes or measurement.examples):
         measurement = replace(
             measurement,
             attributes=redact_value(measurement.attributes),
             examples=tuple(redact_value(measurement.examples)),
         )
-    if ended is not None:
-        ended = replace(ended, reason=redact(ended.reason))
-    return replace(reply, measurement=measurement, ended=ended)
+    if outcome is not None:
+        outcome = replace(outcome, reason=redact(outcome.reason))
+    return replace(reply, measurement=measurement, ended=outcome)
 
 
 @contextmanager

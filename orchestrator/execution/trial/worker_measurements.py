@@ -49,10 +49,12 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")
-    given: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
-    reported = {_name(name): value for name, value in given.items() if value is not None}
-    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
-    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
+    values_by_name: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
+    reported_values = {_name(name): value for name, value in values_by_name.items() if value is not None}
+    texts = {name: _text(value) for name, value in reported_values.items() if isinstance(value, str)}
+    metrics = {
+        name: _number(name, value, step) for name, value in reported_values.items() if name not in texts
+    }
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(f"steps must increase, got {step} after {last.step}; fix the code")
@@ -71,11 +73,11 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     try:
         text = json.dumps(examples if examples else [], allow_nan=False)
         values = json.loads(text)
-        listed = isinstance(values, list) and all(isinstance(example, dict) for example in values)
+        is_listed = isinstance(values, list) and all(isinstance(example, dict) for example in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error
-    if not listed:
+    if not is_listed:
         raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; fix the code")
     if len(text) > EXAMPLES_MOST:
         raise BadMeasurement(
@@ -91,9 +93,9 @@ def _is_truth_value(value: Any) -> bool:
 
 
 def _step(value: Any) -> int:
-    given: Any = "" if _is_truth_value(value) else value
+    shown_value: Any = "" if _is_truth_value(value) else value
     try:
-        step = operator.index(given)
+        step = operator.index(shown_value)
     except TypeError as error:
         raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; fix the code") from error
     if not 0 <= step < STEP_END:

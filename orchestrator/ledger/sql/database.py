@@ -76,11 +76,11 @@ class Database:
         # SQLite would continue to write to a deleted file.
         if self._file is None or self._identity is None:
             return
-        found = file_identity(self._file)
-        if found == self._identity:
+        identity = file_identity(self._file)
+        if identity == self._identity:
             return
-        what = "has been deleted or moved" if found is None else "has been replaced by another file"
+        fault = "has been deleted or moved" if identity is None else "has been replaced by another file"
         raise LedgerReplaced(
-            f"the ledger {str(self._file)!r} must not be moved while it is used, but it {what}; restore "
+            f"the ledger {str(self._file)!r} must not be moved while it is used, but it {fault}; restore "
             "it, e.g. from a backup, then `haltsweep resume`"
         )

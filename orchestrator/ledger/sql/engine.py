@@ -263,12 +263,12 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
         since: Unix time in seconds of the first failure of the outage.
     """
     cause = " ".join(str(error.orig).split())
-    away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
+    outage_text = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
         cause, remedy = f"{cause} ({refusal})", f"{disk_errors.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
-    return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")
+    return StoreError(f"the ledger at {redact_url(str(url))} failed{outage_text}: {cause}; {remedy}")
 
 
 def _refusal(url: URL) -> OSError | None:

@@ -43,18 +43,21 @@ class Fingerprint:
     @property
     def is_finite(self) -> bool:
         """Return whether all outputs and gradients are finite."""
-        return all(isfinite(number) for both in self.outputs for number in both) and all(
+        return all(isfinite(number) for output_pair in self.outputs for number in output_pair) and all(
             isfinite(norm) for _, norm in self.gradient
         )
 
-    def equals(self, other: "Fingerprint") -> bool:
+    def equals(self, second: "Fingerprint") -> bool:
         """Return whether both models ran and have the same results, ignoring module names."""
-        mine, others = ([norm for _, norm in fingerprint.gradient if norm] for fingerprint in (self, other))
+        own_norms, other_norms = (
+            [norm for _, norm in fingerprint.gradient if norm] for fingerprint in (self, second)
+        )
         return (
             bool(self.outputs)
             and self.is_finite
-            and (self.outputs, self.parameters, self.flops) == (other.outputs, other.parameters, other.flops)
-            and sorted(mine) == sorted(others)
+            and (self.outputs, self.parameters, self.flops)
+            == (second.outputs, second.parameters, second.flops)
+            and sorted(own_norms) == sorted(other_norms)
         )
 
 
@@ -114,11 +117,11 @@ def look_in_child(model_spec: tuple[str, Mapping[str, Any]], connection: Connect
     """Build and run a model in this child process, and send its fingerprint."""
     path, settings = model_spec
     try:
-        seen = look(load(path), settings, connection.send)
+        fingerprint = look(load(path), settings, connection.send)
     except ValueError as error:
         connection.send(ValueError(str(error)))
     else:
-        connection.send(seen)
+        connection.send(fingerprint)
 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
@@ -154,26 +157,31 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
     from torch.utils.flop_counter import FlopCounterMode
 
     arguments = example if isinstance(example, tuple) else () if isinstance(example, Mapping) else (example,)
-    named = dict(example) if isinstance(example, Mapping) else {}
+    keyword_inputs = dict(example) if isinstance(example, Mapping) else {}
     try:
         with FlopCounterMode(display=False) as counter:
-            made = [_real(tensor) for tensor in _tensors(model(*arguments, **named))]
-        total = sum((tensor.square().mean() for tensor in made), torch.zeros((), dtype=torch.float64))
+            tensors = [_real(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
+        total = sum((tensor.square().mean() for tensor in tensors), torch.zeros((), dtype=torch.float64))
         weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         grads = (
             torch.autograd.grad(total, list(weights.values()), allow_unused=True)
             if total.requires_grad
             else ()
         )
-        outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in made)
+        outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in tensors)
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
         raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
-    seen = _built(model)
+    built_fingerprint = _built(model)
     return Fingerprint(
-        seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())
+        built_fingerprint.modules,
+        built_fingerprint.shapes,
+        built_fingerprint.parameters,
+        outputs,
+        gradient,
+        float(counter.get_total_flops()),
     )
 
 
@@ -243,7 +251,7 @@ def compare_fingerprints(
         or not reference_fingerprint.is_finite
         or repeated_fingerprint.equals(reference_fingerprint)
     )
-    found = {
+    are_equal = {
         "weights": is_built and reference_fingerprint.shapes != arm_fingerprint.shapes,
         "FLOPs": reference_fingerprint.flops == repeated_fingerprint.flops
         and reference_fingerprint.flops != arm_fingerprint.flops,
@@ -269,7 +277,7 @@ def compare_fingerprints(
         flops_max=arm_fingerprint.flops,
         loss=None,
         gradient_norm=None if norm is None or not isfinite(norm) else rounded(norm),
-        functional_change=has_reference and (found["outputs"] or found["gradient"]),
-        evidence=tuple(name for name, differs in found.items() if has_reference and differs),
+        functional_change=has_reference and (are_equal["outputs"] or are_equal["gradient"]),
+        evidence=tuple(name for name, differs in are_equal.items() if has_reference and differs),
         notes=(*not_finite, *nothing_proved),
     )

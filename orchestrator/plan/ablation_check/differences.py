@@ -79,11 +79,11 @@ def differences(
     if probe.same_model(first_system, second):
         # A different weight of a cost changes the gradient, if the cost has one.
         if first_system.train != second.train:
-            one, other = probe.narrow_pair(first_system, second)
-            for asked in (LEARNS, LEARNS_MOVED):
+            narrow, other_narrow = probe.narrow_pair(first_system, second)
+            for training_pass in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
-                learn = [probe.measure(system, asked).gradient for system in (one, other)]
-                yield _unlike(probe, one, other, asked) if learn[0] != learn[1] else ()
+                learn = [probe.measure(system, training_pass).gradient for system in (narrow, other_narrow)]
+                yield _unlike(probe, narrow, other_narrow, training_pass) if learn[0] != learn[1] else ()
     else:
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
@@ -111,13 +111,13 @@ def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple
     Raises:
         ValueError: A system cannot be run.
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for words in differences(probe, first, second, sweep, FIRST if probe.faults_only else LEARNS):
-        found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
-        if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
+        texts.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
+        if shows(words) and (probe.faults_only or FUNCTIONAL & texts.keys()):
             break
-    task = "task" in changed_aspects(first, second, sweep) and shows(found)
-    return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
+    task = "task" in changed_aspects(first, second, sweep) and shows(texts)
+    return tuple(dict.fromkeys([*texts, *(["task"] if task else [])]))
 
 
 def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
@@ -150,10 +150,10 @@ def _of_models(probe: Probe, first: System, second: System, longest: int) -> Ite
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
     reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(first, second), default=0))
-    asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
-    asked += READS_OF_SMALL if _are_small(probe, first, second) else []
-    for one in asked:
-        yield _unlike(probe, first, second, one, longest)
+    training_passes = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
+    training_passes += READS_OF_SMALL if _are_small(probe, first, second) else []
+    for training_pass in training_passes:
+        yield _unlike(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
@@ -174,17 +174,22 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 def _changed_sizes(first: System, second: System) -> list[int]:
     """Return the integers in the model fields in which the systems differ."""
-    one, other = (dict(leaves(system.settings["model"])) for system in (first, second))
-    changed = [fields[path] for fields in (one, other) for path in fields if one.get(path) != other.get(path)]
-    return [value for value in changed if type(value) is int]
+    first_fields, second_fields = (dict(leaves(system.settings["model"])) for system in (first, second))
+    changed_values = [
+        fields[path]
+        for fields in (first_fields, second_fields)
+        for path in fields
+        if first_fields.get(path) != second_fields.get(path)
+    ]
+    return [value for value in changed_values if type(value) is int]
 
 
 def _layers(system: System, length: int) -> tuple[int, int]:
     """Return the least and greatest number of layers for an input of `length` tokens."""
-    least, most = depth_range(system.model, length)
+    fewest_layers, most = depth_range(system.model, length)
     # The decoder of an answer has no length in advance, so its greatest depth is the general maximum.
     most = most if system.shape.head == "sequence" else most_layers(system.model, length)
-    return min(least, most), most
+    return min(fewest_layers, most), most
 
 
 def _within_inputs(system: System, longest: int) -> System:
@@ -217,16 +222,16 @@ def evidence_at_searched_values(
         left_out: Paths of dimensions to skip.
     """
     for draw in draws(sweep.searched, left_out):
-        one, other = (_with(system.settings, draw) for system in (first, second))
-        if one is None or other is None:
+        first_system, second_system = (_with(system.settings, draw) for system in (first, second))
+        if first_system is None or second_system is None:
             continue
         with suppress(ValueError):  # the check of the search reports values that cannot be run
-            if shows(found := evidence(probe, one, other, sweep)):
-                return found
+            if shows(texts := evidence(probe, first_system, second_system, sweep)):
+                return texts
     return ()
 
 
 def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
-    made = assigned(settings, draw)
-    found = None if made is None else checked(made)
-    return found if isinstance(found, System) else None
+    assigned_settings = assigned(settings, draw)
+    checked_settings = None if assigned_settings is None else checked(assigned_settings)
+    return checked_settings if isinstance(checked_settings, System) else None

@@ -24,13 +24,15 @@ def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mappin
     removed = _REMOVES.match(name.partition("[")[0])
     if removed is None or not changes:
         return
-    named = _words(removed.group(1)) & _field_words(*settings)
+    removed_words = _words(removed.group(1)) & _field_words(*settings)
     touched = set[str]().union(*(_touched(change.path, change.before, change.after) for change in changes))
-    if named and (not named & touched or not _changes_field(removed.group(1), named, changes)):
+    if removed_words and (
+        not removed_words & touched or not _changes_field(removed.group(1), removed_words, changes)
+    ):
         paths = ", ".join(change.path for change in changes)
         yield (
-            f"the name says that it removes {' and '.join(sorted(named))}, but the arm changes {paths}; "
-            "check that two arms were not swapped"
+            f"the name says that it removes {' and '.join(sorted(removed_words))}, but the arm changes "
+            f"{paths}; check that two arms were not swapped"
         )
 
 
@@ -40,13 +42,13 @@ def _changes_field(name: str, fields: set[str], changes: Sequence[Change]) -> bo
 
 
 def _touched(path: str, *values: Any) -> set[str]:
-    found = _words(path)
+    words = _words(path)
     for value in values:
         if isinstance(value, Mapping):
-            found |= _field_words({"": value})
+            words |= _field_words({"": value})
         elif isinstance(value, str):
-            found |= _words(value)
-    return found
+            words |= _words(value)
+    return words
 
 
 def _field_words(*settings: Mapping[str, Any]) -> set[str]:
@@ -56,5 +58,5 @@ def _field_words(*settings: Mapping[str, Any]) -> set[str]:
 
 def _words(text: str) -> set[str]:
     """Return the words of a name, path or sentence; `max_layers` gives `max_layers`, `max` and `layers`."""
-    whole = set(re.findall(r"[a-z0-9_]+", text.lower()))
-    return whole | {part for word in whole for part in word.split("_") if part}
+    words = set(re.findall(r"[a-z0-9_]+", text.lower()))
+    return words | {part for word in words for part in word.split("_") if part}

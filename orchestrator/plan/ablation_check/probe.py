@@ -59,18 +59,18 @@ class Probe:
         """
         return self.narrow_pair(system, system)[0]
 
-    def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
+    def narrow_pair(self, first: System, second: System) -> tuple[System, System]:
         """Return both systems with narrow models, which differ only if the full models do.
 
         All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
-        factor = common_factor(widths(one), widths(other), NARROW)
-        quick = self._divided(one, factor), self._divided(other, factor)
-        return quick if quick[0] is not one and quick[1] is not other else (one, other)
+        factor = common_factor(widths(first), widths(second), NARROW)
+        quick = self._divided(first, factor), self._divided(second, factor)
+        return quick if quick[0] is not first and quick[1] is not second else (first, second)
 
-    def same_model(self, one: System, other: System) -> bool:
+    def same_model(self, first: System, second: System) -> bool:
         """Return whether both systems have the same model and task shape."""
-        return self._key(one) == self._key(other)
+        return self._key(first) == self._key(second)
 
     def structure(self, system: System) -> Structure:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
@@ -95,22 +95,22 @@ class Probe:
         Raises:
             ValueError: The system cannot be run on this machine.
         """
-        most = longest or system.shape.length_max
+        length = longest or system.shape.length_max
         key = (
             self._key(system),
             _loss_settings(system) if requested_pass.trains else "",
             requested_pass,
-            most,
+            length,
         )
         learned = (
-            self._measured.get((*key[:2], replace(requested_pass, learns=True), most))
+            self._measured.get((*key[:2], replace(requested_pass, learns=True), length))
             if requested_pass.trains
             else None
         )
         if key not in self._measured and learned is not None:
             self._measured[key] = replace(learned, gradient=None)
         if key not in self._measured:
-            self._measured[key] = measure(system, self._model(system), requested_pass, most)
+            self._measured[key] = measure(system, self._model(system), requested_pass, length)
         return self._measured[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ class Probe:
         Raises:
             ValueError: The system cannot be run, on this machine or on any.
         """
-        if (why := too_large(system, self.parameters)) is not None:
-            raise ValueError(why)
+        if (reason := too_large(system, self.parameters)) is not None:
+            raise ValueError(reason)
         key = canonical([system.settings["task"], system.settings["train"], self._key(system)])
         if key not in self._metrics:
             narrow = self.narrow(system)
@@ -203,11 +203,13 @@ def _require_streams(system: System, structure: Structure) -> None:
     """
     if not structure.plain:
         return
-    drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
-    if drawn:
+    drawn_streams = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
+    if drawn_streams:
         raise ValueError(
-            f"{drawn[0]} must be initialized in the method reset_parameters of its module, so that it has "
-            f"the same random stream in every arm, but a constructor initializes it; {_move(drawn[0])}"
+            f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
+            "it has "
+            "the same random stream in every arm, but a constructor initializes it; "
+            f"{_move(drawn_streams[0])}"
         )
 
 

@@ -56,15 +56,15 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
         if single_value_problem(dimension, arm_space.search):  # reported already
             continue
         try:
-            why = _in_vain(arm_space, dimension, probe)
+            reason = _in_vain(arm_space, dimension, probe)
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
-        if why and arm.request.is_baseline:
+        if reason and arm.request.is_baseline:
             faults.add(
-                f"varies {dimension.path}, which changes {why} in {arm.name}",
+                f"varies {dimension.path}, which changes {reason} in {arm.name}",
                 *dimension_keys(dimension.path, arm_space.search),
             )
-        elif why == NOTHING:
+        elif reason == NOTHING:
             faults.add(
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "
                 f"add {dimension.path} to the arm's drop",
@@ -84,20 +84,20 @@ def _in_vain(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> s
     Raises:
         ValueError: A system cannot be run.
     """
-    found = systems(arm_space.arm, dimension, arm_space.space)
-    if len(found) < 2:
+    variants = systems(arm_space.arm, dimension, arm_space.space)
+    if len(variants) < 2:
         return None
     objectives, differing = [objective.metric for objective in arm_space.search.objectives], False
-    for first, *rest in chain([found], filter(None, _beside_others(arm_space, dimension))):
-        for other in reversed(rest):
+    for first, *rest in chain([variants], filter(None, _beside_others(arm_space, dimension))):
+        for other_system in reversed(rest):
             if not arm_space.arm.request.is_baseline:
                 # For other arms any effect suffices.
-                if differ(probe, first, other, arm_space.sweep):
+                if differ(probe, first, other_system, arm_space.sweep):
                     return None
-            elif moves(arm_space, first, other, probe):
+            elif moves(arm_space, first, other_system, probe):
                 return None
             else:
-                differing |= differ(probe, first, other, arm_space.sweep)
+                differing |= differ(probe, first, other_system, arm_space.sweep)
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
@@ -110,10 +110,10 @@ def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe
     objectives = {objective.metric for objective in arm_space.search.objectives}
     counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
     for words in differences(probe, first, second, arm_space.sweep):
-        found = set(words)
-        if "writing" in found and _written(first).isdisjoint(objectives):
-            found.discard("writing")
-        if found - WORK or (found and counts_work):
+        words_found = set(words)
+        if "writing" in words_found and _written(first).isdisjoint(objectives):
+            words_found.discard("writing")
+        if words_found - WORK or (words_found and counts_work):
             return True
     return False
 
@@ -127,14 +127,14 @@ def _beside_others(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[
 
 
 def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
-    found = []
+    systems_at_ends = []
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)
     for value in ends(dimension.domain):
         system = checked(with_value(settings, dimension.path, value))
         if isinstance(system, System):
-            found.append(system)
-    return found
+            systems_at_ends.append(system)
+    return systems_at_ends
 
 
 def _written(system: System) -> set[str]:
@@ -144,5 +144,5 @@ def _written(system: System) -> set[str]:
 
 
 def _counts_work(name: str, metrics: Sequence[Metric]) -> bool:
-    known = look_up(metrics, name)
-    return known.moves_with == evaluate.SAVED or known in workload.metrics
+    metric = look_up(metrics, name)
+    return metric.moves_with == evaluate.SAVED or metric in workload.metrics

@@ -37,7 +37,7 @@ class Structure:
         shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
         modules = dict(model.named_modules())
         length = system.shape.length_max
-        least, most = depth_range(system.model, length)
+        least, most_layers = depth_range(system.model, length)
         return cls(
             modules={name: type(module).__name__ for name, module in modules.items() if name},
             shapes=shapes,
@@ -45,9 +45,9 @@ class Structure:
             parameters=sum(map(prod, shapes.values())),
             plain=any(map(is_plain, modules.values())),
             depth_min=least,
-            depth_max=most,
+            depth_max=most_layers,
             flops_min=float(flops(system.model, system.shape, length, least)),
-            flops_max=float(flops(system.model, system.shape, length, most)),
+            flops_max=float(flops(system.model, system.shape, length, most_layers)),
         )
 
 

@@ -118,9 +118,9 @@ def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
     if change.after is ABSENT and not inner:
         return "what was asked for stays"
     if inner == ["seeds"]:
-        before, after = change.before, change.after
-        if list(after[: len(before)]) != list(before):
-            return f"seeds come behind those there are: they must begin with {_list(before)}"
+        old_value, new_value = change.before, change.after
+        if list(new_value[: len(old_value)]) != list(old_value):
+            return f"seeds come behind those there are: they must begin with {_list(old_value)}"
         return _no_looks("a seed", progress)
     if not progress.confirmed or not inner:
         return ""
@@ -130,10 +130,10 @@ def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
 
 
 def _of_splits(change: Difference, progress: Begun) -> str:
-    before = [] if change.before is ABSENT else list(change.before)
-    after = [] if change.after is ABSENT else list(change.after)
-    if after[: len(before)] != before:
-        return f"splits come behind those there are: they must begin with {_list(before)}"
+    old_splits = [] if change.before is ABSENT else list(change.before)
+    new_splits = [] if change.after is ABSENT else list(change.after)
+    if new_splits[: len(old_splits)] != old_splits:
+        return f"splits come behind those there are: they must begin with {_list(old_splits)}"
     if progress.own:
         return (
             "own training code measures its splits at the end of a confirm trial, and some have been asked "

@@ -20,8 +20,10 @@ def of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
 
 def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
-    own = row.get("posthoc", {})
-    return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
+    row_reading = row.get("posthoc", {})
+    return row_reading.keys() == overrides.keys() and all(
+        same(row_reading[path], overrides[path]) for path in row_reading
+    )
 
 
 def name_of(row: Row) -> str:
@@ -43,10 +45,14 @@ def read_nowhere(plan: Plan) -> Iterator[Row]:
 
     The report cannot display them.
     """
-    declared = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
-    read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared} if plan.confirm is not None else set()
+    declared_splits = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
+    read_splits = (
+        {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared_splits}
+        if plan.confirm is not None
+        else set()
+    )
     for row in plan.published:
         # A re-evaluation of the built-in trainable has no training metrics.
-        again = plan.trainable is None and not row.get("alone") and row.get("posthoc")
-        if row["split"] not in read or (again and row["split"] == TRAIN):
+        rereads = plan.trainable is None and not row.get("alone") and row.get("posthoc")
+        if row["split"] not in read_splits or (rereads and row["split"] == TRAIN):
             yield row

@@ -142,12 +142,12 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)
     outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
-    drawn = [
+    effective_values = [
         effective(path, {searched_path: value}, {})
         for searched_path in outer
         for value in ends(space[searched_path].domain)
     ]
-    return tuple(item for item in (value, *drawn) if item is not MISSING)
+    return tuple(item for item in (value, *effective_values) if item is not MISSING)
 
 
 def _is_number(value: Any) -> bool:

@@ -46,13 +46,13 @@ def check_dimensions(
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
-        if why := single_value_problem(dimension, search):
-            faults.add(why, *keys)
+        if reason := single_value_problem(dimension, search):
+            faults.add(reason, *keys)
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
     for dimension in common.dimensions:
-        if why := measures(dimension.path):
-            faults.add(why, *dimension_keys(dimension.path, search))
+        if reason := measures(dimension.path):
+            faults.add(reason, *dimension_keys(dimension.path, search))
 
 
 def single_value_problem(dimension: Dimension, search: Search) -> str | None:
@@ -84,19 +84,19 @@ def _unknown_condition(
 ) -> bool:
     """Return whether the dimension depends on a field of no arm, so that no search would include it."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
-    refused = False
+    is_refused = False
     for condition in dimension.when:
         path = condition.path
         if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
             continue
-        refused = True
-        known = related(path, fields)
+        is_refused = True
+        related_fields = related(path, fields)
         faults.add(
-            f"depends on {path}, a field of no arm. {hint(path, known)}",
+            f"depends on {path}, a field of no arm. {hint(path, related_fields)}",
             *dimension_keys(dimension.path, search),
             "when",
         )
-    return refused
+    return is_refused
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
@@ -110,10 +110,10 @@ def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
 def _check_existence(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
-    having = [
+    arms_with_space = [
         (arm, without(common, arm.request.drop)) for arm in arms if dimension.path not in arm.request.drop
     ]
-    if any(may_exist(dimension, space, arm) for arm, space in having):
+    if any(may_exist(dimension, space, arm) for arm, space in arms_with_space):
         return
     conditions = " and ".join(
         f"{condition.path} must be {' or '.join(map(shown, condition.values))}"

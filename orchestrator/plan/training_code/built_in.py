@@ -130,8 +130,8 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """Note dimensions without an effect in the arm."""
-        asked = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
-        check_dimensions(asked, self._probe, faults)
+        searched_space = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
+        check_dimensions(searched_space, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""

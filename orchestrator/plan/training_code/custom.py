@@ -84,24 +84,30 @@ class CustomTrainable:
 
         The stopper is not checked, since the steps of reports are unknown.
         """
-        known = arms[0].system.settings
+        known_settings = arms[0].system.settings
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
             plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
-            kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
-            for path in dropped_fields(spec.settings, kept, ""):
-                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+            plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
+            for path in dropped_fields(spec.settings, plain_settings, ""):
+                self._tell_no_field(
+                    path, [field for field, _ in leaves(plain_settings)], in_baseline(path), faults
+                )
         else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
-            written = [field for field, _ in leaves(known) if not any(overlap(field, path) for path in added)]
+            written_fields = [
+                field
+                for field, _ in leaves(known_settings)
+                if not any(overlap(field, path) for path in added)
+            ]
             for path in added:
-                message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
                 faults.add(message, *in_baseline(path))
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
-                fields = known if self._trainable.config is None else arm.system.settings
-                for path in self._no_fields(sets, value, fields, known):
-                    there = [field for field, _ in leaves(fields)]
-                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
+                fields = known_settings if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known_settings):
+                    known_fields = [field for field, _ in leaves(fields)]
+                    self._tell_no_field(path, known_fields, arm.request.keys(sets), faults)
             self._check_kept(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
@@ -132,15 +138,19 @@ class CustomTrainable:
         if self._trainable.build is None:
             return None
         try:
-            after = self._look(arm)
-            before = self._look(reference) if reference is not None else after
-            again = self._look_again(arm if reference is None else reference)
+            arm_fingerprint = self._look(arm)
+            reference_fingerprint = self._look(reference) if reference is not None else arm_fingerprint
+            repeated = self._look_again(arm if reference is None else reference)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
         return compare_fingerprints(
-            arm.name, before, after, has_reference=reference is not None, repeated_fingerprint=again
+            arm.name,
+            reference_fingerprint,
+            arm_fingerprint,
+            has_reference=reference is not None,
+            repeated_fingerprint=repeated,
         )
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
@@ -159,12 +169,12 @@ class CustomTrainable:
         for dimension in space.dimensions:
             match dimension.domain:
                 case Choice(values):
-                    drawn = values
+                    drawn_values = values
                 case Fixed(value):
-                    drawn = (value,)
+                    drawn_values = (value,)
                 case _:
                     continue
-            for value in drawn:
+            for value in drawn_values:
                 if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
@@ -186,14 +196,14 @@ class CustomTrainable:
             return CustomSettings(dict(raw))
         self._progress(f"config of {self.path} to read settings")
         try:
-            kept = config.model_validate(dict(raw)).model_dump(mode="json")
+            values = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
-            return [described(config, (), one) for one in error.errors(include_url=False)]
+            return [described(config, (), details) for details in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
             return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
-        if faults := list(_unkept(kept, f"config of {self.path}")):
+        if faults := list(_unkept(values, f"config of {self.path}")):
             return faults
-        return CustomSettings(kept)
+        return CustomSettings(values)
 
     def _drawn(
         self, settings: Mapping[str, Any], draw: Assignment
@@ -203,12 +213,14 @@ class CustomTrainable:
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
         """
-        if (given := assigned(settings, draw)) is None:
+        if (settings_of_draw := assigned(settings, draw)) is None:
             return None
-        found = self._checked(given)
-        if isinstance(found, list):
-            return found
-        return list(self._made_otherwise(given, found.settings, draw)) or found
+        checked_settings = self._checked(settings_of_draw)
+        if isinstance(checked_settings, list):
+            return checked_settings
+        return (
+            list(self._made_otherwise(settings_of_draw, checked_settings.settings, draw)) or checked_settings
+        )
 
     def _made_otherwise(
         self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
@@ -216,30 +228,33 @@ class CustomTrainable:
         """Yield faults for fields that the Config changes in the settings with a draw."""
         config = f"config of {self.path}"
         for path in _differing(settings, parsed):
-            before, after = lookup(settings, path), lookup(parsed, path)
-            if path in draw and after is not MISSING:
+            written_value, parsed_value = lookup(settings, path), lookup(parsed, path)
+            if path in draw and parsed_value is not MISSING:
                 yield SettingFault(
                     path,
-                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                    f"must be kept as it is drawn, and {config} makes it {shown(parsed_value)}, got "
+                    f"{shown(written_value)}",
                 )
-            elif MISSING not in (before, after):
+            elif MISSING not in (written_value, parsed_value):
                 yield SettingFault(
                     path,
-                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
-                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    f"{config} must change nothing else with a draw, and makes {path} "
+                    f"{shown(parsed_value)}, where "
+                    f"the trial would have {shown(written_value)}: leave {path} out of the config, and have "
                     "training reckon it",
                 )
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
         """Note numbers that the Config changes, since the spec would state a value that is not trained."""
-        for path, field, given in _written(arm):
-            kept = lookup(arm.system.settings, field)
-            if _is_other_number(given, kept):
+        for path, field, written_value in _written(arm):
+            kept_value = lookup(arm.system.settings, field)
+            if _is_other_number(written_value, kept_value):
                 faults.add(
                     f"must be kept as it is written, and config of {self.path} makes {field} "
-                    f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                    f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
+                    "meant",
                     *arm.request.keys(path),
-                    about=("kept", field, given),
+                    about=("kept", field, written_value),
                 )
 
     def _tell_no_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
@@ -254,11 +269,11 @@ class CustomTrainable:
         With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
         the baseline. A mapping that replaces a value other than a mapping may have any fields.
         """
-        kept = lookup(fields, sets)
-        if kept is MISSING:
+        kept_fields = lookup(fields, sets)
+        if kept_fields is MISSING:
             yield sets
         elif self._trainable.config is not None or isinstance(lookup(defaults, sets), Mapping):
-            yield from dropped_fields(value, kept, sets)
+            yield from dropped_fields(value, kept_fields, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Note texts such as `no` in place of booleans and numbers.
@@ -305,29 +320,29 @@ class CustomTrainable:
             return
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
-            if (had := lookup(base, path)) is MISSING:
-                known = [field for field, _ in leaves(base)]
-                faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+            if (arm_value := lookup(base, path)) is MISSING:
+                field_names = [field for field, _ in leaves(base)]
+                faults.add(f"the baseline has no field {path}. {hint(path, field_names)}", "posthoc", path)
                 continue
             for place, value in enumerate(values):
-                found = self._checked(with_value(base, path, value))
-                if isinstance(found, list):
-                    reasons = "; ".join(problem.message for problem in found)
+                checked_settings = self._checked(with_value(base, path, value))
+                if isinstance(checked_settings, list):
+                    reasons = "; ".join(problem.message for problem in checked_settings)
                     faults.add(
                         f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
-                elif equality_key(had) == equality_key(value):
+                elif equality_key(arm_value) == equality_key(value):
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
                     )
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
-    fields = dict.fromkeys(path for settings in (one, other) for path, _ in leaves(settings))
+    fields = dict.fromkeys(path for settings in (first, second) for path, _ in leaves(settings))
     return tuple(
-        path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
+        path for path in fields if equality_key(lookup(first, path)) != equality_key(lookup(second, path))
     )
 
 
@@ -353,23 +368,23 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
             )
 
 
-def _text_in_place(one: Any, other: Any) -> str | None:
+def _text_in_place(first: Any, second: Any) -> str | None:
     """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
-    found, text = (other, one) if isinstance(one, str) else (one, other)
+    value, text = (second, first) if isinstance(first, str) else (first, second)
     if not isinstance(text, str):
         return None
-    if isinstance(found, bool) and text.lower() in TRUTH_WORDS:
+    if isinstance(value, bool) and text.lower() in TRUTH_WORDS:
         return (
-            f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
+            f"must be true or false in all arms, got {shown(value)} and the text {text!r}, which Python "
             "takes for true: write true or false, without quotes"
         )
     if (
-        isinstance(found, int | float)
-        and not isinstance(found, bool)
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
         and (_is_number(text) or text.lower() in NUMBER_WORDS)
     ):
         return (
-            f"must be a number in all arms, got {shown(found)} and the text {text!r}: write a number or "
+            f"must be a number in all arms, got {shown(value)} and the text {text!r}: write a number or "
             "null, without quotes"
         )
     return None
@@ -379,18 +394,18 @@ def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
     """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
     for path, value in {**arm.request.cell, **arm.request.changes}.items():
         fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
-        yield from ((path, field, given) for field, given in fields)
+        yield from ((path, field, written_value) for field, written_value in fields)
 
 
-def _is_other_number(one: Any, other: Any) -> bool:
-    both = (one, other)
-    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in both)
-    return numbers and one != other
+def _is_other_number(first: Any, second: Any) -> bool:
+    both_values = (first, second)
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in both_values)
+    return numbers and first != second
 
 
 def _is_number(text: str) -> bool:
     try:
-        found = scalars.read(text)
+        number = scalars.read(text)
     except ValueError:
         return False
-    return isinstance(found, int | float) and not isinstance(found, bool)
+    return isinstance(number, int | float) and not isinstance(number, bool)

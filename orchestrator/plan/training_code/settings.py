@@ -88,14 +88,14 @@ def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
 
 def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the valid parts among task, model and train of `raw`, including defaults."""
-    found = {root: _read(root, raw[root]) for root in ROOTS}
-    return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
+    parts = {root: _read(root, raw[root]) for root in ROOTS}
+    return {root: part.settings for root, part in parts.items() if isinstance(part, ReadPart)}
 
 
 def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     """Return the task of `raw`; None if its settings are invalid."""
-    found = _read("task", raw["task"])
-    return found.config if isinstance(found, ReadPart) else None
+    part = _read("task", raw["task"])
+    return part.config if isinstance(part, ReadPart) else None
 
 
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,11 +112,11 @@ def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "train": train}
 
 
-def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+def _joined(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
     """Return the system of the parts task, model and train, or all its faults."""
-    if problems := [fault for part in found.values() if isinstance(part, list) for fault in part]:
+    if problems := [fault for part in parts_by_root.values() if isinstance(part, list) for fault in part]:
         return problems
-    parts = {root: part for root, part in found.items() if isinstance(part, ReadPart)}
+    parts = {root: part for root, part in parts_by_root.items() if isinstance(part, ReadPart)}
     task, model, train = (parts[root].config for root in ROOTS)
     assert isinstance(train, TrainConfig)
     try:
@@ -132,18 +132,18 @@ def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list
         "train.graph": lambda: ungraphed(model, task_shape) if train.graph is True else None,
     }
     for path, find_misfit in checks.items():
-        if (why := find_misfit()) is not None:
-            return [SettingFault(path, why)]
+        if (reason := find_misfit()) is not None:
+            return [SettingFault(path, reason)]
     return System({root: part.settings for root, part in parts.items()}, task, model, train, task_shape)
 
 
 def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
     """Return the result of `checked` for `settings` with `draw`; None if a path does not exist."""
     try:
-        drawn = with_values(settings, draw)
+        drawn_settings = with_values(settings, draw)
     except ValueError:
         return None
-    return checked(drawn)
+    return checked(drawn_settings)
 
 
 def widths(system: System) -> dict[str, int | None]:
@@ -151,11 +151,13 @@ def widths(system: System) -> dict[str, int | None]:
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
-def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], limit: int) -> int:
+def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | None], limit: int) -> int:
     """Return the power of two by which all widths of two models are divided to bring `width` near `limit`."""
-    shared = gcd(*(width for widths in (one, other) for width in widths.values() if width is not None))
-    widest, factor = max(widths.get("width") or 1 for widths in (one, other)), 1
-    while widest // factor > limit and shared % (2 * factor) == 0:
+    shared_factor = gcd(
+        *(width for widths in (first, second) for width in widths.values() if width is not None)
+    )
+    widest, factor = max(widths.get("width") or 1 for widths in (first, second)), 1
+    while widest // factor > limit and shared_factor % (2 * factor) == 0:
         factor *= 2
     return factor
 
@@ -170,26 +172,26 @@ def divided(system: System, factor: int) -> System:
     model = system.settings["model"]
     if factor == 1 or catalog.is_outside("models", model["name"]):
         return system
-    found = checked({**system.settings, "model": _divided(model, factor)})
-    return found if isinstance(found, System) else system
+    divided_system = checked({**system.settings, "model": _divided(model, factor)})
+    return divided_system if isinstance(divided_system, System) else system
 
 
 def _divided(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    divided_fields: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found[name] = _divided(value, factor)
+            divided_fields[name] = _divided(value, factor)
         elif name.endswith("width") and isinstance(value, int):
-            found[name] = value // factor
+            divided_fields[name] = value // factor
         else:
-            found[name] = value
-    return found
+            divided_fields[name] = value
+    return divided_fields
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     """Return all faults in the part `root` (task, model or train) of the settings."""
-    found = _read(root, raw)
-    return found if isinstance(found, list) else []
+    part = _read(root, raw)
+    return part if isinstance(part, list) else []
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
@@ -205,16 +207,16 @@ def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     except BadName:  # a package uses the name of a built-in part
         return _read_anew(root, raw)
     key = root, config, repr(raw)
-    if (known := _READ.get(key)) is not None:
-        return known
+    if (cached_part := _READ.get(key)) is not None:
+        return cached_part
     try:
-        found = _read_anew(root, json.loads(json.dumps(raw)))
+        part = _read_anew(root, json.loads(json.dumps(raw)))
     except TypeError:  # settings that are not JSON are refused
         return _read_anew(root, raw)
     if len(_READ) >= READ_MAX:
         _READ.pop(next(iter(_READ)), None)
-    _READ[key] = found
-    return found
+    _READ[key] = part
+    return part
 
 
 def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
@@ -226,7 +228,7 @@ def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFaul
         return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
     except ValidationError as error:
         kind = _config_class(root, raw)
-        return [described(kind, (root,), one) for one in error.errors(include_url=False)]
+        return [described(kind, (root,), details) for details in error.errors(include_url=False)]
 
 
 def _too_many(root: str, config: Settings) -> list[SettingFault]:
@@ -250,8 +252,8 @@ def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, in
 
 def _other_kind(root: str, name: Any) -> str:
     """Return a remark if a task was named as a model or a model as a task; empty otherwise."""
-    other: catalog.Kind = "tasks" if root == "model" else "models"
-    return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
+    other_kind: catalog.Kind = "tasks" if root == "model" else "models"
+    return f". {name!r} is a {other_kind.removesuffix('s')}" if name in catalog.names(other_kind) else ""
 
 
 def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
@@ -262,7 +264,7 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
         above: Path of the settings.
         error: Error of pydantic.
     """
-    loc, given, message = error["loc"], error["input"], error["msg"]
+    loc, value, message = error["loc"], error["input"], error["msg"]
     path = ".".join([*above, *map(str, loc)])
     match error["type"]:
         case "extra_forbidden":
@@ -275,14 +277,14 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
             return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _WORDS:
             return SettingFault(
-                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(given)}"
+                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(value)}"
             )
         case "literal_error":
-            near = nearest(given, _QUOTED.findall(message)) if isinstance(given, str) else None
-            question = f". Did you mean {near!r}?" if near is not None else ""
-            return SettingFault(path, f"{_must(message)}, got {shown(given)}{question}")
+            suggestion = nearest(value, _QUOTED.findall(message)) if isinstance(value, str) else None
+            question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
+            return SettingFault(path, f"{_must(message)}, got {shown(value)}{question}")
         case _:
-            return SettingFault(path, f"{_must(message)}, got {shown(given)}")
+            return SettingFault(path, f"{_must(message)}, got {shown(value)}")
 
 
 def _must(message: str) -> str:
@@ -320,15 +322,15 @@ def differences(
 
     If only one side has a mapping, the mapping counts as one field.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     for key in dict.fromkeys([*old_values, *new_values]):
         old, new = old_values.get(key, MISSING), new_values.get(key, MISSING)
         path = f"{prefix}{key}"
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += differences(old, new, f"{path}.")
+            changes += differences(old, new, f"{path}.")
         elif type(old) is not type(new) or old != new:
-            found.append(Change(path, _null(old), _null(new)))
-    return tuple(found)
+            changes.append(Change(path, _null(old), _null(new)))
+    return tuple(changes)
 
 
 def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:

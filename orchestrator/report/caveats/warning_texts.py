@@ -92,27 +92,27 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         report: The report.
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
-    found = [versions for versions in (report.code_versions, report.data_versions) if versions]
-    found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
-    found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
-    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
+    warnings_found = [versions for versions in (report.code_versions, report.data_versions) if versions]
+    warnings_found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
+    warnings_found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
+    warnings_found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     early = " and ".join(report.read_in_search)
-    found += [READ_IN_SEARCH.format(splits=early)] if early else []
-    found += [FRONT_POINTS] if report.points else []
+    warnings_found += [READ_IN_SEARCH.format(splits=early)] if early else []
+    warnings_found += [FRONT_POINTS] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
-    found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
-    found += [
+    warnings_found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
+    warnings_found += [
         *_same_configs(report),
-        *(said for _, part in split_by_context(report) for said in _identical_results(part)),
+        *(text for _, part in split_by_context(report) for text in _identical_results(part)),
         *_constant_outcomes(report),
-        *(said for _, part in split_by_context(report) for said in _bounded_outcomes(part)),
+        *(text for _, part in split_by_context(report) for text in _bounded_outcomes(part)),
         *_chosen_from_fewer(report),
         *_equal_search_trials(report),
         *_higher_costs(report),
         *warning_lines(report),
     ]
-    found += [_unmeasured_splits(report)] if report.unread else []
-    return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
+    warnings_found += [_unmeasured_splits(report)] if report.unread else []
+    return [*warnings_found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
 
 
 def _lacks_test_split(report: Report) -> bool:
@@ -125,29 +125,33 @@ def _retried_trials(report: Report) -> list[str]:
     """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
-    when = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
-    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
-    which = [
+    times = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
+    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in times})
+    trial_texts = [
         f"{retried_trial.arm} {retried_trial.phase} {numbered(retried_trial.repeat, retried_trial.number)}"
         for retried_trial in report.retried[:MAX_LISTED]
     ]
-    more = len(report.retried) - len(which)
-    named = ", ".join([*which, *([f"{more} more"] if more else [])])
+    num_omitted = len(report.retried) - len(trial_texts)
+    trials_text = ", ".join([*trial_texts, *([f"{num_omitted} more"] if num_omitted else [])])
     return [
-        RETRIED.format(trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=named)
+        RETRIED.format(
+            trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=trials_text
+        )
     ]
 
 
 def _failed_seeds(report: Report) -> list[str]:
     """Return a warning on failed confirm seeds, with the commands that run them again."""
-    kinds = {how for tally in report.tallies for _, how in tally.failures}
-    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
-    failed = {tally.arm: [seed for seed, how in tally.failures if how in FAILED] for tally in report.tallies}
-    arms = {arm: seeds for arm, seeds in failed.items() if seeds}
+    kinds = {kind for tally in report.tallies for _, kind in tally.failures}
+    retry_words = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
+    failed_seeds = {
+        tally.arm: [seed for seed, kind in tally.failures if kind in FAILED] for tally in report.tallies
+    }
+    arms = {arm: seeds for arm, seeds in failed_seeds.items() if seeds}
     if not arms or report.left:
         return []
-    which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
-    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
+    seeds_text = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
+    return [FAILED_SEEDS.format(which=seeds_text, sweep=report.sweep, asked=retry_words)]
 
 
 def _nonfinite_values(report: Report) -> list[str]:
@@ -160,12 +164,15 @@ def _nonfinite_values(report: Report) -> list[str]:
 
 def _same_configs(report: Report) -> list[str]:
     """Return warnings on arms that have the same settings as their reference after the search."""
-    measured = {cell.arm for cell in report.cells}
+    measured_arms = {cell.arm for cell in report.cells}
     return [
-        SAME_CONFIG.format(arm=arm_changes.arm, reference=arm_changes.reference, sets=", ".join(said))
+        SAME_CONFIG.format(
+            arm=arm_changes.arm, reference=arm_changes.reference, sets=", ".join(shared_values)
+        )
         for arm_changes in report.changes
-        if {arm_changes.arm, arm_changes.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _values_shared_with_reference(report, arm_changes))
+        if {arm_changes.arm, arm_changes.reference} <= measured_arms
+        and (report.assignments == 1 or report.points)
+        if (shared_values := _values_shared_with_reference(report, arm_changes))
     ]
 
 
@@ -183,21 +190,26 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
         or any(arm_changes.searched and not arm_changes.chosen for arm_changes in (arm, reference))
     ):
         return []
-    own, theirs = ({**arm_changes.dropped, **arm_changes.chosen} for arm_changes in (arm, reference))
-    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
+    own_values, reference_values = (
+        {**arm_changes.dropped, **arm_changes.chosen} for arm_changes in (arm, reference)
+    )
+    if any(
+        path not in reference_values or not same(value, reference_values[path])
+        for path, value in own_values.items()
+    ):
         return []
-    return [f"{path} = {value_words(value)}" for path, value in own.items()]
+    return [f"{path} = {value_words(value)}" for path, value in own_values.items()]
 
 
 def _identical_results(report: Report) -> list[str]:
     """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {
+    same_arms = {
         arm_changes.arm
         for arm_changes in report.changes
         if _values_shared_with_reference(report, arm_changes)
     }
-    for arm in (name for name in report.arms if name not in one):
+    for arm in (name for name in report.arms if name not in same_arms):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
@@ -215,13 +227,16 @@ def _identical_results(report: Report) -> list[str]:
 
 def _constant_outcomes(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
-    found: dict[str, list[str]] = {}
+    arms_by_outcome: dict[str, list[str]] = {}
     for verdict in report.verdicts:
         cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and verdict.is_decided:
-            found.setdefault(verdict.metric, []).append(verdict.arm)
-    return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+        is_constant = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
+        if is_constant and verdict.is_decided:
+            arms_by_outcome.setdefault(verdict.metric, []).append(verdict.arm)
+    return [
+        CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric)
+        for metric, arms in arms_by_outcome.items()
+    ]
 
 
 def _bounded_outcomes(report: Report) -> list[str]:
@@ -230,20 +245,20 @@ def _bounded_outcomes(report: Report) -> list[str]:
     All values are at an end of the possible range, or at the value that needs no learning.
     """
     margin = report.answer.margin if report.answer is not None else None
-    found: dict[tuple[str, float, str], list[str]] = {}
+    arms_by_bound: dict[tuple[str, float, str], list[str]] = {}
     for verdict in report.verdicts:
         cells = [report.cell(arm, verdict.metric) for arm in (verdict.reference, verdict.arm)]
         if margin is None or verdict.kind != "no difference" or not all(cells):
             continue
-        known = report.quantity(verdict.metric)
+        metric_info = report.quantity(verdict.metric)
         bounds = {
-            AT_BOUND.format(which="greatest"): known.high,
-            AT_BOUND.format(which="least"): known.low,
+            AT_BOUND.format(which="greatest"): metric_info.high,
+            AT_BOUND.format(which="least"): metric_info.low,
             AT_FLOOR: report.floors.get(verdict.metric),
         }
-        for what, bound in bounds.items():
+        for bound_name, bound in bounds.items():
             if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
-                arms = found.setdefault((verdict.metric, bound, what), [])
+                arms = arms_by_bound.setdefault((verdict.metric, bound, bound_name), [])
                 arms += [arm for arm in (verdict.reference, verdict.arm) if arm not in arms]
                 break
     return [
@@ -252,44 +267,46 @@ def _bounded_outcomes(report: Report) -> list[str]:
             margin=margin,
             bound=bound,
             metric=metric,
-            what=what,
+            what=bound_name,
         )
-        for (metric, bound, what), arms in found.items()
+        for (metric, bound, bound_name), arms in arms_by_bound.items()
     ]
 
 
 def _chosen_from_fewer(report: Report) -> list[str]:
     """Return warnings on verdicts that favour the arm with fewer failed search trials."""
     tallies = {tally.arm: tally for tally in report.tallies}
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for verdict in report.verdicts:
         arms = sorted(
             (tallies[arm] for arm in (verdict.arm, verdict.reference) if arm in tallies), key=_finished_share
         )
         if not verdict.is_decided or len(arms) < 2:
             continue
-        fewer, other = arms
+        fewer, other_tally = arms
         against_itself = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
-        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
+        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other_tally):
             continue
-        (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
-        if kept >= theirs:  # an arm that searches few fields or none
+        (num_finished, every), (other_finished, all_theirs) = map(search_trial_counts, arms)
+        if num_finished >= other_finished:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
-            kept=kept,
+            kept=num_finished,
             all=every,
-            other=other.arm,
-            theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
+            other=other_tally.arm,
+            theirs=f"all {other_finished}"
+            if other_finished == all_theirs
+            else f"{other_finished} of {all_theirs}",
             claim=_claim_text(verdict),
         )
-        found[notice] = None
-    return list(found)
+        texts[notice] = None
+    return list(texts)
 
 
 def _equal_search_trials(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for verdict in report.verdicts:
         in_favour = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
         for arm in (verdict.arm, verdict.reference):
@@ -301,8 +318,8 @@ def _equal_search_trials(report: Report) -> list[str]:
                 objectives=" and ".join(report.objectives),
                 claim=_claim_text(verdict),
             )
-            found[notice] = None
-    return list(found)
+            texts[notice] = None
+    return list(texts)
 
 
 def _claim_text(verdict: ArmVerdict) -> str:
@@ -312,15 +329,17 @@ def _claim_text(verdict: ArmVerdict) -> str:
 
 
 def _finished_share(tally: ArmTally) -> float:
-    kept, every = search_trial_counts(tally)
-    return kept / every if every else 1.0
+    num_finished, every = search_trial_counts(tally)
+    return num_finished / every if every else 1.0
 
 
 def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    ended = {kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
-    every = sum(ended.values())
-    return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+    ended_counts = {
+        kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN
+    }
+    every = sum(ended_counts.values())
+    return every - sum(count for kind, count in ended_counts.items() if kind in FAILED), every
 
 
 def _higher_costs(report: Report) -> list[str]:
@@ -329,7 +348,7 @@ def _higher_costs(report: Report) -> list[str]:
     If several costs show this, only the first is reported.
     """
     better = {(verdict.arm, verdict.metric) for verdict in report.verdicts if verdict.kind == "better"}
-    found: dict[tuple[str, str], str] = {}
+    texts: dict[tuple[str, str], str] = {}
     for equal_cost in report.equal_costs:
         if (
             equal_cost.equal is None
@@ -352,8 +371,8 @@ def _higher_costs(report: Report) -> list[str]:
                 path=equal_cost.path,
                 difference=format_interval(equal_cost.equal, "+"),
             )
-            found.setdefault((equal_cost.arm, equal_cost.outcome), notice)
-    return list(found.values())
+            texts.setdefault((equal_cost.arm, equal_cost.outcome), notice)
+    return list(texts.values())
 
 
 def _unfinished_trials(report: Report) -> str:

@@ -84,16 +84,18 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedRes
     Only seeds with values in all pairs are included.
     """
     records: list[tuple[str, str]] = []
-    found: list[Mapping[int, float]] = []
+    sides: list[Mapping[int, float]] = []
     for arm, reference in pairs:
-        own, theirs = results.by_seed(arm, metric), results.by_seed(reference, metric)
-        shared = [key for key in own if key in theirs]
-        differences: ValuesBySeed = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
-        records += [(own[key][1], theirs[key][1]) for key in shared]
-        found.append(mean_by_seed(differences))
-    first, *others = found
-    in_all = [seed for seed in first if all(seed in values for values in others)]
-    by_seed = {seed: fmean(values[seed] for values in found) for seed in in_all}
+        own_values, reference_values = results.by_seed(arm, metric), results.by_seed(reference, metric)
+        shared_keys = [key for key in own_values if key in reference_values]
+        differences: ValuesBySeed = {
+            key: (minus(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
+        }
+        records += [(own_values[key][1], reference_values[key][1]) for key in shared_keys]
+        sides.append(mean_by_seed(differences))
+    first, *other_sides = sides
+    in_all = [seed for seed in first if all(seed in values for values in other_sides)]
+    by_seed = {seed: fmean(values[seed] for values in sides) for seed in in_all}
     return PairedSeeds(tuple(records), results.by_unit(by_seed))
 
 
@@ -114,12 +116,14 @@ class Comparisons:
         failed, the result is one that holds for all values that they could have had, if such a result exists.
         """
         groups = [*contrast_groups(self.plan, self.answer)]
-        wanted = [_unit_differences(group, self.answer.outcomes, self.results) for group in groups]
-        family = max(self.answer.family, sum(map(len, wanted)))
-        found: dict[Key, Paired] = {}
-        for group, differences in zip(groups, wanted, strict=True):
-            found |= self._compared(group, differences, family)
-        return found
+        differences_of_groups = [
+            _unit_differences(group, self.answer.outcomes, self.results) for group in groups
+        ]
+        family = max(self.answer.family, sum(map(len, differences_of_groups)))
+        estimates: dict[Key, Paired] = {}
+        for group, differences in zip(groups, differences_of_groups, strict=True):
+            estimates |= self._compared(group, differences, family)
+        return estimates
 
     def alone(self, contrast: Contrast, metric: str) -> Paired | None:
         """Return the uncorrected test of one contrast; None without a difference."""
@@ -137,19 +141,19 @@ class Comparisons:
             answer = replace(self.answer, moderated=moderated)
             return _compared(group, values_by_key, self.results, family, answer)
 
-        found = compare_all(differences, moderated=self.answer.moderated)
+        estimates = compare_all(differences, moderated=self.answer.moderated)
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
-        for key in [*found]:
+        for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
             if any(self.to_run.get(arm) for arm in contrast.arms):
                 continue
             bounds = difference_bounds(contrast.pairs, metric, self.results)
             if bounds:
                 goal = outcome_goal(self.plan, self.answer, metric, self.results)
-                found[key] = verdict_despite_missing(
-                    found[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
+                estimates[key] = verdict_despite_missing(
+                    estimates[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
                 )
-        return found
+        return estimates
 
 
 def _comparison_with_missing(
@@ -184,7 +188,7 @@ def _compared(
 ) -> dict[Key, Paired]:
     """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
     steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
-    compared = compare(
+    estimates = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
     )
     idle = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
@@ -193,7 +197,7 @@ def _compared(
     }
     return {
         key: estimate.without_chance if key[0] in without_chance else estimate
-        for key, estimate in compared.items()
+        for key, estimate in estimates.items()
     }
 
 

@@ -14,7 +14,7 @@ from search_spaces.wording import amount
 
 def tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
-    own = [verdict for verdict in report.crossed if verdict.metric == metric]
+    metric_verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
     rows = tuple(
         (
             f"{verdict.arm} - {verdict.reference}",
@@ -27,11 +27,12 @@ def tables(report: Report, metric: str) -> Iterator[Grid]:
             "-" if verdict.p is None else format_p(verdict.p, verdict.level),
             verdict.text,
         )
-        for verdict in own
+        for verdict in metric_verdicts
     )
     if rows:
-        together = f"{amount(own[0].family, 'comparison')} together at level {own[0].level:g}"
-        share = win_share_title(verdict.wins for verdict in own)
+        first = metric_verdicts[0]
+        together = f"{amount(first.family, 'comparison')} together at level {first.level:g}"
+        share = win_share_title(verdict.wins for verdict in metric_verdicts)
         headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
         title = f"{metric}, both at the same settings: mean difference, {together}"
         yield Grid(title, headers, rows, stacked=True)

@@ -27,17 +27,17 @@ def tables(report: Report) -> Iterator[Grid]:
         yield Grid(title, headers, rows, stacked=True)
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(effect.metric for effect in report.setting_effects))
-        found = {
+        effects = {
             (effect.arm, effect.setting, effect.metric): effect.estimate for effect in report.setting_effects
         }
-        lost = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
+        num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
         rows = tuple(
             (
                 arm,
                 setting,
                 *(
-                    _format_with_seeds(estimate, estimate.n + lost.get((arm, setting, metric), 0))
-                    if (estimate := found.get((arm, setting, metric)))
+                    _format_with_seeds(estimate, estimate.n + num_failed.get((arm, setting, metric), 0))
+                    if (estimate := effects.get((arm, setting, metric)))
                     else "-"
                     for metric in metrics
                 ),

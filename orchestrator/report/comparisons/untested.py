@@ -46,8 +46,8 @@ def find_untested_reason(
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
     split = splits.split(metric)
     for pair in pairs:
-        own, theirs = (results.texts(arm_name, digest_name(split)) for arm_name in pair)
-        if text := test_set_difference(split, pair, own, theirs):
+        own_texts, reference_texts = (results.texts(arm_name, digest_name(split)) for arm_name in pair)
+        if text := test_set_difference(split, pair, own_texts, reference_texts):
             return UntestedReason("different-test-sets", text)
     for pair in pairs:
         fixed = [words for arm in pair if (words := _fixed_cost_text(plan, arm, metric, splits, results))]
@@ -64,10 +64,12 @@ def unchecked_splits(plan: Plan, answer: AnswerPlan | None, results: SeedResults
     if answer is None or plan.trainable is None or not any(arm.reference for arm in plan.arms):
         return ()
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
-    finished = [arm.name for arm in plan.arms if results.finished_seeds(arm.name)]
-    wanted = dict.fromkeys(map(splits.split, answer.outcomes))
+    finished_arms = [arm.name for arm in plan.arms if results.finished_seeds(arm.name)]
+    outcome_splits = dict.fromkeys(map(splits.split, answer.outcomes))
     return tuple(
-        split for split in wanted if any(not results.texts(arm, digest_name(split)) for arm in finished)
+        split
+        for split in outcome_splits
+        if any(not results.texts(arm, digest_name(split)) for arm in finished_arms)
     )
 
 
@@ -116,10 +118,10 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
     settings allow.
     """
-    known = results.known(metric)
+    metric_info = results.known(metric)
     proof = next((arm_check for arm_check in plan.proofs if arm_check.arm == arm), None)
     halts = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
-    if halts or not (known.is_cost or known.moves_with):
+    if halts or not (metric_info.is_cost or metric_info.moves_with):
         return ""
     values = mean_by_seed(results.by_seed(arm, metric))
     if len(values) < SEEDS_LEAST:
@@ -129,8 +131,10 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     every = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
     if same(every):
         return f"{metric} of {arm} is {every[0]:g} in every seed"
-    bounds = mean_by_seed(results.by_seed(arm, metric_name(split, known.high_from)))
-    at_bound = known.high_from and all(
+    bounds = mean_by_seed(results.by_seed(arm, metric_name(split, metric_info.high_from)))
+    at_bound = metric_info.high_from and all(
         seed in bounds and same((value, bounds[seed])) for seed, value in values.items()
     )
-    return f"{metric} of {arm} is {metric_name(split, known.high_from)} in every seed" if at_bound else ""
+    return (
+        f"{metric} of {arm} is {metric_name(split, metric_info.high_from)} in every seed" if at_bound else ""
+    )

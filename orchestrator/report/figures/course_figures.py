@@ -40,11 +40,13 @@ def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
                 for value in (*arm_curve.low, *arm_curve.high, *_failed_values(arm_curve))
             ]
             for arm, curve in curves.items():
-                other = curves.get(_reference(details, arm))
+                reference_curve = curves.get(_reference(details, arm))
                 yield Panel(
                     f"curve-{place}-{report.arms.index(arm) + 1}",
                     _curve_words(curve),
-                    partial(_paint_curve, curve=curve, other=other, limits=_pad_range(ends)),
+                    partial(
+                        _paint_curve, curve=curve, reference_curve=reference_curve, limits=_pad_range(ends)
+                    ),
                     title=arm,
                     width=SMALL,
                     height=2.0,
@@ -65,9 +67,9 @@ def _curve_words(curve: ArmCurve) -> str:
     return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
 
 
-def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: Limits) -> None:
-    if other is not None and other is not curve:
-        axes.plot(other.steps, other.mean, color=MUTED, linewidth=1.2, linestyle="--")
+def _paint_curve(axes: "Axes", curve: ArmCurve, reference_curve: ArmCurve | None, limits: Limits) -> None:
+    if reference_curve is not None and reference_curve is not curve:
+        axes.plot(reference_curve.steps, reference_curve.mean, color=MUTED, linewidth=1.2, linestyle="--")
     for line in curve.failed:
         axes.plot(*zip(*line, strict=True), color=ORANGE, linewidth=1.0, marker="x", markevery=[-1])
     axes.fill_between(curve.steps, curve.low, curve.high, color=BLUE, alpha=0.2, linewidth=0)
@@ -100,14 +102,17 @@ def _cost_panels(
         across = _pad_range([point.cost for curve in curves for point in curve.points])
         up = _pad_range([point.value for curve in curves for point in curve.points])
         for index, curve in enumerate(curve for curve in curves if curve.path):
-            others = [one for one in curves if one.arm == _reference(details, curve.arm)]
+            reference_curves = [
+                curve_of_arm for curve_of_arm in curves if curve_of_arm.arm == _reference(details, curve.arm)
+            ]
             yield Panel(
                 f"{name}-{index + 1}",
                 f"{outcome} of {curve.arm} against {cost}: "
                 + "; ".join(
-                    f"{one.setting or 'as trained'} {one.cost:.4g}, {one.value:.4g}" for one in curve.points
+                    f"{cost_point.setting or 'as trained'} {cost_point.cost:.4g}, {cost_point.value:.4g}"
+                    for cost_point in curve.points
                 ),
-                partial(_paint_cost, curve=curve, others=others, limits=(across, up)),
+                partial(_paint_cost, curve=curve, other_curves=reference_curves, limits=(across, up)),
                 title=curve.arm,
                 width=SMALL,
                 height=2.1,
@@ -115,17 +120,19 @@ def _cost_panels(
 
 
 def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, context: str) -> Panel:
-    trained = {curve.arm: curve.points[0] for curve in curves}
+    trained_points = {curve.arm: curve.points[0] for curve in curves}
     numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
     outcome, cost = curves[0].outcome, curves[0].cost
 
     def paint(axes: "Axes") -> None:
-        _paint_numbers(axes, {numbers[arm]: (point.cost, point.value) for arm, point in trained.items()})
+        _paint_numbers(
+            axes, {numbers[arm]: (point.cost, point.value) for arm, point in trained_points.items()}
+        )
         _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")
 
     message = "; ".join(
-        f"{numbers[arm]}. {arm} {point.cost:.4g}, {point.value:.4g}" for arm, point in trained.items()
+        f"{numbers[arm]}. {arm} {point.cost:.4g}, {point.value:.4g}" for arm, point in trained_points.items()
     )
     title = prefix_context(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
@@ -153,10 +160,10 @@ def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> N
 
 
 def _paint_cost(
-    axes: "Axes", curve: CostCurve, others: Sequence[CostCurve], limits: tuple[Limits, Limits]
+    axes: "Axes", curve: CostCurve, other_curves: Sequence[CostCurve], limits: tuple[Limits, Limits]
 ) -> None:
-    for other in others:
-        points = sorted((point.cost, point.value) for point in other.points)
+    for other_curve in other_curves:
+        points = sorted((point.cost, point.value) for point in other_curve.points)
         axes.plot(
             *zip(*points, strict=True), color=MUTED, linewidth=1.2, linestyle="--", marker="o", markersize=3
         )

@@ -56,8 +56,8 @@ WITHIN_MARGIN = "within margin"
 
 def figure_quantities(report: Report) -> list[str]:
     """Return the quantities that have figures: the headlines, then those declared for figures."""
-    declared = [metric.name for metric in report.quantities if "figure" in metric.shown]
-    return list(dict.fromkeys((*report.headlines, *declared)))
+    declared_names = [metric.name for metric in report.quantities if "figure" in metric.shown]
+    return list(dict.fromkeys((*report.headlines, *declared_names)))
 
 
 def outcome_panels(report: Report) -> Iterator[Panel]:
@@ -92,34 +92,36 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
-    wanted = [
+    metric_names = [
         metric
         for quantity in figure_quantities(report)
         for metric in report.metrics
         if report.splits.quantity(metric) == quantity
     ]
-    measured = {cell.metric for cell in report.cells}
-    left = (metric for metric in wanted if metric in measured and metric not in report.outcomes)
-    for place, metric in enumerate(left, start=1):
+    measured_metrics = {cell.metric for cell in report.cells}
+    other_metrics = (
+        metric for metric in metric_names if metric in measured_metrics and metric not in report.outcomes
+    )
+    for place, metric in enumerate(other_metrics, start=1):
         yield _value_panel(report, metric, f"values-{place}")
 
 
 def _value_panel(report: Report, metric: str, name: str) -> Panel:
     words = [_value_words(report, arm, metric) for arm in report.arms]
-    texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
-    found = [cell.estimate for cell in report.cells if cell.metric == metric]
-    keys = len({*map(_mean_label, found)}) + any(estimate.n > 1 for estimate in found)
+    texts = [f"{arm} {text}" for arm, text in zip(report.arms, words, strict=True)]
+    estimates = [cell.estimate for cell in report.cells if cell.metric == metric]
+    keys = len({*map(_mean_label, estimates)}) + any(estimate.n > 1 for estimate in estimates)
     keys += (metric in report.floors) + len(_published_labels(report, metric))
     title = metric if metric in report.outcomes else f"{metric}{role_note(report, metric)}"
     marks = choose_text(
-        found,
+        estimates,
         intervals=f"mean with 95% interval and every {report.unit}",
         mean_text=f"mean and every {report.unit}",
         one=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
-    made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
-    return replace(made, label=label)
+    panel = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
+    return replace(panel, label=label)
 
 
 def _value_words(report: Report, arm: str, metric: str) -> str:
@@ -137,9 +139,9 @@ def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequen
 
 def _published_labels(report: Report, metric: str) -> list[str]:
     cells = [cell for cell in report.cells if cell.metric == metric]
-    found = ["published"] if any(cell.published is not None for cell in cells) else []
+    labels = ["published"] if any(cell.published is not None for cell in cells) else []
     return [
-        *found,
+        *labels,
         *(["published median"] if any(cell.published_median is not None for cell in cells) else []),
     ]
 
@@ -147,8 +149,8 @@ def _published_labels(report: Report, metric: str) -> list[str]:
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
     _set_up_rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
     if metric in report.floors:
-        known = report.quantity(metric)
-        label = known.floor_name if known.floor is None else "declared floor"
+        metric_info = report.quantity(metric)
+        label = metric_info.floor_name if metric_info.floor is None else "declared floor"
         _paint_line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
     for row, arm in enumerate(report.arms):
         _paint_name(axes, row, arm)
@@ -187,13 +189,15 @@ def _paint_seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> 
 
 def _difference_panel(report: Report, metric: str, name: str) -> Panel:
     verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
-    found = [verdict for verdict in verdicts if verdict.difference]
-    keys = len({_verdict_mark(verdict)[1] for verdict in found}) + (report.margin(metric) is not None)
-    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in found)
+    verdicts_shown = [verdict for verdict in verdicts if verdict.difference]
+    keys = len({_verdict_mark(verdict)[1] for verdict in verdicts_shown}) + (
+        report.margin(metric) is not None
+    )
+    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in verdicts_shown)
     words = [_difference_words(report, verdict) for verdict in verdicts]
     paint = partial(_paint_differences, report=report, metric=metric)
-    made = _panel(name, f"{metric}, differences", paint, words, keys)
-    return replace(made, label=f"Differences in {metric}: {'; '.join(verdict.line for verdict in verdicts)}")
+    panel = _panel(name, f"{metric}, differences", paint, words, keys)
+    return replace(panel, label=f"Differences in {metric}: {'; '.join(verdict.line for verdict in verdicts)}")
 
 
 def _difference_words(report: Report, verdict: ArmVerdict) -> str:
@@ -231,22 +235,24 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
 
 def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
-    kind, found = verdict.kind or "", verdict.difference
-    said = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
-    if found is not None and found.n == 1:
-        said = f"{said}, {ONLY_SEED}"
-    elif found is not None and found.low is not None:
-        said = f"{said}, interval of the family"
-    return VERDICTS.get(kind, MUTED), said
+    kind, estimate = verdict.kind or "", verdict.difference
+    text = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
+    if estimate is not None and estimate.n == 1:
+        text = f"{text}, {ONLY_SEED}"
+    elif estimate is not None and estimate.low is not None:
+        text = f"{text}, interval of the family"
+    return VERDICTS.get(kind, MUTED), text
 
 
 def _paired_differences(report: Report, arm: str, reference: str, metric: str) -> list[float]:
     """Return the differences between arm and reference, by seed or by repeat."""
-    own, theirs = report.cell(arm, metric), report.cell(reference, metric)
-    if own is None or theirs is None:
+    own_cell, reference_cell = report.cell(arm, metric), report.cell(reference, metric)
+    if own_cell is None or reference_cell is None:
         return []
-    other = dict(theirs.by_unit)
-    return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
+    reference_values = dict(reference_cell.by_unit)
+    return [
+        minus(value, reference_values[unit]) for unit, value in own_cell.by_unit if unit in reference_values
+    ]
 
 
 def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:

@@ -79,21 +79,28 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     across = [expectation.draws * (hours if axis else 1) for expectation in expected]
     if expected:
         _paint_expected(axes, across, expected)
-    ended: list[tuple[float, float]] = []
-    counts, used = defaultdict[int, int](int), defaultdict[int, float](float)
+    end_points: list[tuple[float, float]] = []
+    counts, used_cost = defaultdict[int, int](int), defaultdict[int, float](float)
     for trial in course.trials:
         counts[trial.repeat] += 1
-        used[trial.repeat] += trial.device_hours
+        used_cost[trial.repeat] += trial.device_hours
         if trial.finished:
-            ended.append(((used if axis else counts)[trial.repeat], trial.values[0]))
+            end_points.append(((used_cost if axis else counts)[trial.repeat], trial.values[0]))
     axes.plot(
-        *zip(*_every_kth(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
+        *zip(*_every_kth(end_points), strict=True),
+        "o",
+        color=MUTED,
+        markersize=2.5,
+        alpha=0.7,
+        label="finished",
     )
     for place, points in enumerate(_courses_of_repeats(course)):
         best = [(point[axis], point[2]) for point in points]
         label = "best so far" if place == 0 else None
         axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
-    axes.set_ylim(*_value_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
+    axes.set_ylim(
+        *_value_limits([value for _, value in end_points], larger=course.objectives[0].goal == "max")
+    )
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
@@ -169,17 +176,17 @@ def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     best = course.best
     assert best is not None, "some trial finished"
     for index, dimension in enumerate(dimensions[:MAX_SLICES], start=1):
-        own = [trial for trial in course.finished if dimension.path in trial.assignment]
-        if not own:
+        trials_with_field = [trial for trial in course.finished if dimension.path in trial.assignment]
+        if not trials_with_field:
             continue
         words = (
             value_words(best.assignment[dimension.path]) if dimension.path in best.assignment else "absent"
         )
         yield Panel(
             f"search-{arm_index}-slice-{index}",
-            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(own)} finished trials; "
-            f"the best has {words}",
-            partial(_paint_slice, course=course, dimension=dimension, arm_trials=own),
+            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(trials_with_field)} "
+            f"finished trials; the best has {words}",
+            partial(_paint_slice, course=course, dimension=dimension, arm_trials=trials_with_field),
             title=dimension.path,
             width=SMALL,
             height=2.1,
@@ -228,14 +235,14 @@ def _position(dimension: Dimension, trial: SearchTrial) -> float:
 
 
 def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    first, *others = course.objectives
-    for index, other in enumerate(others, start=1):
+    first, *other_objectives = course.objectives
+    for index, objective in enumerate(other_objectives, start=1):
         message = "; ".join(f"{trial.values[0]:.4g}, {trial.values[index]:.4g}" for trial in course.front)
         yield Panel(
             f"search-{arm_index}-front-{index}",
-            f"{first.metric} against {other.metric} of {course.arm}, the front: {message}",
+            f"{first.metric} against {objective.metric} of {course.arm}, the front: {message}",
             partial(_paint_front, course=course, index=index),
-            title=f"{first.metric} against {other.metric}",
+            title=f"{first.metric} against {objective.metric}",
             width=3.6,
             height=2.6,
         )

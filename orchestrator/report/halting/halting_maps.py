@@ -88,15 +88,17 @@ def halting_maps(
         if record.outcome is OutcomeKind.FINISHED and record.trial_id in measurements_by_trial
     ]
     of_arms = by_arm(done)
-    found = {
+    maps_by_arm = {
         arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measurements_by_trial), None)
         for arm in plan.arms
     }
-    ran = {record.arm for record in done}
+    finished_arms = {record.arm for record in done}
     return HaltingMaps(
-        arms=tuple(arm_maps for arm_maps in found.values() if arm_maps is not None),
+        arms=tuple(arm_maps for arm_maps in maps_by_arm.values() if arm_maps is not None),
         still=tuple(
-            arm for arm, arm_maps in found.items() if is_requested and arm_maps is None and arm in ran
+            arm
+            for arm, arm_maps in maps_by_arm.items()
+            if is_requested and arm_maps is None and arm in finished_arms
         ),
     )
 
@@ -107,7 +109,12 @@ def _maps_of_seeds(
     """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda record: record.seed):
         last = measurements_by_trial[record.trial_id][-1:]
-        maps = (example for one in last for example in one.examples if example.get("kind", "map") == "map")
+        maps = (
+            example
+            for measurement in last
+            for example in measurement.examples
+            if example.get("kind", "map") == "map"
+        )
         examples = tuple(map(_parse_example, maps))
         if examples:
             yield ArmMaps(arm, record.seed, record.trial_id, examples)

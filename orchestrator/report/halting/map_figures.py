@@ -67,8 +67,8 @@ def _example_text(arm: str, example: MappedExample) -> str:
 
 def _depth_note(example: MappedExample) -> str:
     max_examples = _max_words(example)
-    drawn = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
-    cut = [f"{words} of {length} words" for words, length in drawn if words < length]
+    sizes = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
+    cut = [f"{words} of {length} words" for words, length in sizes if words < length]
     return f"depth {example.depth:.3g}" + (f"; the first {' and '.join(cut)}" if cut else "")
 
 
@@ -117,9 +117,9 @@ def _paint_shades(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> 
         for layer in range(layers):
             shades = [_shade_bound(row[layer]) if layer < len(row) else None for row in rows]
             column, low = 0, floor + layer + 0.05
-            for shown, run in groupby(shades):
+            for depth, run in groupby(shades):
                 wide = len([*run])
-                if shown == least:
+                if depth == least:
                     boxes.append((column, low, column + wide, low + 0.9))
                 column += wide
         fill_boxes(axes, boxes, ink)

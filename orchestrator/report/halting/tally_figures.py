@@ -43,22 +43,30 @@ def binned_panels(depths: Sequence[BinnedDepth], quantity: Literal["tokens", "op
     by_arm: dict[str, list[BinnedDepth]] = {}
     for binned_depth in depths:
         by_arm.setdefault(binned_depth.arm, []).append(binned_depth)
-    own = {arm: found for arm, found in by_arm.items() if any(binned_depth.moves for binned_depth in found)}
+    depths_by_arm = {
+        arm: arm_depths
+        for arm, arm_depths in by_arm.items()
+        if any(binned_depth.moves for binned_depth in arm_depths)
+    }
     ends = (
         value
-        for found in own.values()
-        for binned_depth in found
-        for one in binned_depth.bins
-        for value in _bin_values(one)
+        for arm_depths in depths_by_arm.values()
+        for binned_depth in arm_depths
+        for depth_bin in binned_depth.bins
+        for value in _bin_values(depth_bin)
     )
     top = max(ends, default=1.0) * 1.08
-    for index, (arm, found) in enumerate(own.items(), start=1):
-        rows = -(-len(found) // KEY_COLUMNS) if any(binned_depth.split for binned_depth in found) else 0
-        texts = ". ".join(_depth_text(depth, quantity) for depth in found)
+    for index, (arm, arm_depths) in enumerate(depths_by_arm.items(), start=1):
+        rows = (
+            -(-len(arm_depths) // KEY_COLUMNS)
+            if any(binned_depth.split for binned_depth in arm_depths)
+            else 0
+        )
+        texts = ". ".join(_depth_text(depth, quantity) for depth in arm_depths)
         yield Panel(
             f"{quantity}-{index}",
             f"Depth of {arm} by number of {quantity}: {texts}",
-            partial(_paint_depths, depths=found, quantity=quantity, top=top),
+            partial(_paint_depths, depths=arm_depths, quantity=quantity, top=top),
             title=arm,
             height=2.2 + KEY_ROW * rows,
             bottom=0.5 + KEY_ROW * rows,
@@ -75,10 +83,14 @@ def _bin_values(depth_bin: DepthBin) -> Iterator[float]:
 
 def _depth_text(depth: BinnedDepth, quantity: str) -> str:
     message = "; ".join(
-        f"{_bin_label(one.fewest, one.most)} {quantity} {one.mean:.3g}"
-        + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")
-        + f" ({one.tenth:.3g} to {one.ninetieth:.3g}), {one.examples} examples"
-        for one in depth.bins
+        f"{_bin_label(depth_bin.fewest, depth_bin.most)} {quantity} {depth_bin.mean:.3g}"
+        + (
+            ""
+            if depth_bin.low is None or depth_bin.high is None
+            else f" [{depth_bin.low:.3g}, {depth_bin.high:.3g}]"
+        )
+        + f" ({depth_bin.tenth:.3g} to {depth_bin.ninetieth:.3g}), {depth_bin.examples} examples"
+        for depth_bin in depth.bins
     )
     return f"{depth.split}: {message}" if depth.split else message
 
@@ -135,8 +147,8 @@ def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
 
 def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
     message = "; ".join(
-        f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(own))
-        for row, own in zip(rows, shares, strict=True)
+        f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(arm_shares))
+        for row, arm_shares in zip(rows, shares, strict=True)
     )
     return Panel(
         name,
@@ -168,13 +180,13 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
                 axes.text(
                     expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
                 )
-    for step, found in boxes.items():
-        fill_boxes(axes, found, step)
+    for step, arm_boxes in boxes.items():
+        fill_boxes(axes, arm_boxes, step)
     axes.grid(visible=False)
     axes.set_xlim(0, experts)
     axes.set_ylim(len(rows), 0)
     axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(label, 13) for label in rows])
     step = 1 if experts <= MAX_NUMBERED else -(-experts // 12)
-    shown = range(0, experts, step)
-    axes.set_xticks([expert + 0.5 for expert in shown], [str(expert + 1) for expert in shown])
+    experts_shown = range(0, experts, step)
+    axes.set_xticks([expert + 0.5 for expert in experts_shown], [str(expert + 1) for expert in experts_shown])
     axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

@@ -48,20 +48,20 @@ def select_by_arm(items: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
 
 def select_arms(report: Report, arms: Sequence[str]) -> Report:
     """Return the report restricted to `arms`, in the order of `arms`."""
-    kept = frozenset(arms)
+    arm_names = frozenset(arms)
 
     def select(items: Iterable[T]) -> tuple[T, ...]:
-        return select_by_arm(items, kept)
+        return select_by_arm(items, arm_names)
 
     def restrict_context(context: ReportContext) -> ReportContext:
-        return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))
+        return replace(context, arms=tuple(arm for arm in context.arms if arm in arm_names))
 
     cells, posthoc = select(report.cells), select(report.posthoc)
-    measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
+    measured_metrics = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
         report,
         arms=tuple(arms),
-        metrics=tuple(metric for metric in report.metrics if metric in measured),
+        metrics=tuple(metric for metric in report.metrics if metric in measured_metrics),
         cells=cells,
         posthoc=posthoc,
         effects=select(report.effects),
@@ -74,9 +74,9 @@ def select_arms(report: Report, arms: Sequence[str]) -> Report:
         equal_costs=select(report.equal_costs),
         setting_effects=select(report.setting_effects),
         changes=select(report.changes),
-        factorial=tuple(effect for effect in report.factorial if effect.cell in kept),
+        factorial=tuple(effect for effect in report.factorial if effect.cell in arm_names),
         failed_readings=select(report.failed_readings),
-        unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
+        unranked={arm: many for arm, many in report.unranked.items() if arm in arm_names},
         contexts=tuple(
             report_context for report_context in map(restrict_context, report.contexts) if report_context.arms
         ),

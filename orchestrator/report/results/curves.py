@@ -48,13 +48,13 @@ def learning_curves(
         records: Records of trials.
         measurements_by_trial: Measurements by trial id, in the order of steps.
     """
-    own = [
+    arm_records = [
         record
         for record in records
         if record.phase == "confirm" and not record.rank and record.trial_id in measurements_by_trial
     ]
-    of_arms = by_arm(own)
-    for metric in _curve_metrics(plan, own, measurements_by_trial):
+    of_arms = by_arm(arm_records)
+    for metric in _curve_metrics(plan, arm_records, measurements_by_trial):
         for arm in plan.arms:
             curve = _arm_curve(arm.name, metric, of_arms[arm.name], measurements_by_trial)
             if curve.steps or curve.failed:
@@ -67,8 +67,8 @@ def _arm_curve(
     records: Iterable[Record],
     measurements_by_trial: Mapping[str, Sequence[Measurement]],
 ) -> ArmCurve:
-    finished: list[dict[int, float]] = []
-    failed: list[Line] = []
+    finished_lines: list[dict[int, float]] = []
+    failed_lines: list[Line] = []
     for record in records:
         values = {
             measurement.step: measurement.metrics[metric]
@@ -76,12 +76,12 @@ def _arm_curve(
             if metric in measurement.metrics
         }
         if values and record.outcome is OutcomeKind.FINISHED:
-            finished.append(values)
+            finished_lines.append(values)
         elif values and record.outcome is not None and record.outcome.failed:
-            failed.append(tuple(_every_kth(sorted(values.items()))))
-    shared = sorted(set.intersection(*map(set, finished))) if finished else []
-    steps = list(_every_kth(shared))
-    columns = [[values[step] for values in finished] for step in steps]
+            failed_lines.append(tuple(_every_kth(sorted(values.items()))))
+    shared_steps = sorted(set.intersection(*map(set, finished_lines))) if finished_lines else []
+    steps = list(_every_kth(shared_steps))
+    columns = [[values[step] for values in finished_lines] for step in steps]
     return ArmCurve(
         arm=arm,
         metric=metric,
@@ -89,8 +89,8 @@ def _arm_curve(
         mean=tuple(map(fmean, columns)),
         low=tuple(map(min, columns)),
         high=tuple(map(max, columns)),
-        seeds=len(finished),
-        failed=tuple(failed),
+        seeds=len(finished_lines),
+        failed=tuple(failed_lines),
     )
 
 
@@ -124,5 +124,5 @@ def _curve_metrics(
     ]
     selection = [name for name in counted if names.is_selection(name)]
     without_split = [name for name in counted if not names.split(name)]
-    wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
-    return tuple(name for name in wanted if counted.get(name, 0) > 1)[:MAX_METRICS]
+    chosen_metrics = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
+    return tuple(name for name in chosen_metrics if counted.get(name, 0) > 1)[:MAX_METRICS]

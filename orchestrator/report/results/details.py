@@ -59,14 +59,19 @@ def details(
     """
     records = with_usable_metrics(records)
     measurements_by_trial = {
-        trial_id: [*map(with_usable, found)] for trial_id, found in measurements_by_trial.items()
+        trial_id: [*map(with_usable, trial_measurements)]
+        for trial_id, trial_measurements in measurements_by_trial.items()
     }
-    whole = merge_late_splits(plan, records)
+    complete_records = merge_late_splits(plan, records)
     confirmed = [
-        record for record in whole if record.phase == "confirm" and record.outcome and not record.rank
+        record
+        for record in complete_records
+        if record.phase == "confirm" and record.outcome and not record.rank
     ]
     reevaluations = [
-        record for record in whole if record.phase == "posthoc" and record.outcome and not record.rank
+        record
+        for record in complete_records
+        if record.phase == "posthoc" and record.outcome and not record.rank
     ]
     results = SeedResults(confirmed, declared_metrics(plan))
     return Details(

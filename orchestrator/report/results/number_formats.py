@@ -75,10 +75,10 @@ def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str
         mean_text: Text if some estimate without interval has several seeds, or if there are no estimates.
         one: Text if every estimate has one seed.
     """
-    shown = [*estimates]
-    if any(estimate.low is not None for estimate in shown):
+    shown_estimates = [*estimates]
+    if any(estimate.low is not None for estimate in shown_estimates):
         return intervals
-    return one if shown and all(estimate.n == 1 for estimate in shown) else mean_text
+    return one if shown_estimates and all(estimate.n == 1 for estimate in shown_estimates) else mean_text
 
 
 def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:
@@ -125,6 +125,6 @@ def _keeps_side_of_margin(low: float, high: float, margin: float, places: int) -
     """Return whether rounding moves no end to the other side of the margin."""
     rounded = _round_outward(low, high, places)
     return all(
-        (abs(shown) - margin) * (abs(end) - margin) >= 0
-        for shown, end in zip(rounded, (low, high), strict=True)
+        (abs(rounded_end) - margin) * (abs(end) - margin) >= 0
+        for rounded_end, end in zip(rounded, (low, high), strict=True)
     )

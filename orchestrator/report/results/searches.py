@@ -98,10 +98,10 @@ class SearchCourse:
         larger = self.objectives[0].goal == "max"
         values = [trial.values[0] for trial in self.finished]
         worst = min(values) if larger else max(values)
-        drawn = sum(trial.outcome is not OutcomeKind.INFEASIBLE for trial in self.trials)
-        values += [worst] * (drawn - len(values))
-        most = max(1, len(values) // self.repeats)
-        draws = sorted({round(most ** (step / NUM_DRAW_COUNTS)) for step in range(NUM_DRAW_COUNTS + 1)})
+        num_drawn = sum(trial.outcome is not OutcomeKind.INFEASIBLE for trial in self.trials)
+        values += [worst] * (num_drawn - len(values))
+        num_trials = max(1, len(values) // self.repeats)
+        draws = sorted({round(num_trials ** (step / NUM_DRAW_COUNTS)) for step in range(NUM_DRAW_COUNTS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
     @property
@@ -111,7 +111,7 @@ class SearchCourse:
 
     def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
         """Return ended trials, hours and best value of the first objective so far, in `repeat`."""
-        found: list[tuple[int, float, float]] = []
+        points: list[tuple[int, float, float]] = []
         hours, best = 0.0, None
         larger = self.objectives[0].goal == "max"
         for count, trial in enumerate((trial for trial in self.trials if trial.repeat == repeat), start=1):
@@ -120,8 +120,8 @@ class SearchCourse:
                 value = trial.values[0]
                 best = value if best is None else max(best, value) if larger else min(best, value)
             if best is not None:
-                found.append((count, hours, best))
-        return tuple(found)
+                points.append((count, hours, best))
+        return tuple(points)
 
 
 def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
@@ -129,17 +129,17 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
     if plan.search is None:
         return
     devices = plan.resources.gpus or plan.resources.cpus
-    ended = by_arm(
+    records_by_arm = by_arm(
         record for record in records if record.phase == "search" and record.outcome and record.outcome.final
     )
     planned = Counter(trial.arm for trial in plan.trials if trial.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        own = [*ended[arm.name]]
-        own.sort(key=lambda record: (record.ended_at or 0.0, record.repeat, record.number))
-        ran = (record for record in own if record.outcome is not OutcomeKind.SKIPPED)
-        trials = tuple(_search_trial(record, plan.search.objectives, devices) for record in ran)
+        arm_records = [*records_by_arm[arm.name]]
+        arm_records.sort(key=lambda record: (record.ended_at or 0.0, record.repeat, record.number))
+        run_records = (record for record in arm_records if record.outcome is not OutcomeKind.SKIPPED)
+        trials = tuple(_search_trial(record, plan.search.objectives, devices) for record in run_records)
         best = _best_trial(trials, plan.search.objectives)
         yield SearchCourse(
             arm=arm.name,
@@ -173,8 +173,8 @@ def _search_trial(record: Record, objectives: Sequence[Objective], devices: floa
 
 
 def _best_trial(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    finished = [trial for trial in trials if trial.finished]
-    return next(iter(rank_trials(finished, lambda trial: trial.values, objectives)), None)
+    finished_trials = [trial for trial in trials if trial.finished]
+    return next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
 
 
 def rank_trials(
@@ -211,27 +211,29 @@ def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
 
 def _field_importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
     """Return the importance of the searched fields for the first objective."""
-    finished = sorted(
+    finished_trials = sorted(
         (trial for trial in trials if trial.finished), key=lambda trial: (trial.repeat, trial.number)
     )
-    if len(finished) < 2:
+    if len(finished_trials) < 2:
         return None
     from orchestrator.search.importance import importance
 
     varied = [dimension for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)]
     return importance(
-        varied, [trial.assignment for trial in finished], [trial.values[0] for trial in finished]
+        varied,
+        [trial.assignment for trial in finished_trials],
+        [trial.values[0] for trial in finished_trials],
     )
 
 
 def _pareto_front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
-    finished = [search_trial for search_trial in trials if search_trial.finished]
-    if len(objectives) < 2 or not finished:
+    finished_trials = [search_trial for search_trial in trials if search_trial.finished]
+    if len(objectives) < 2 or not finished_trials:
         return
     front: list[tuple[tuple[float, ...], SearchTrial]] = []
-    for trial in finished:
+    for trial in finished_trials:
         score = _signed_values(trial, objectives)
-        if not any(_dominates(one, score) for one, _ in front):
+        if not any(_dominates(front_score, score) for front_score, _ in front):
             front = [entry for entry in front if not _dominates(score, entry[0])] + [(score, trial)]
     yield from (trial for _, trial in front)
 
@@ -248,8 +250,8 @@ def _hypervolumes(
         if not trial.finished:
             continue
         score = _signed_values(trial, objectives)
-        if not any(_dominates(one, score) or one == score for one in front):
-            front = [one for one in front if not _dominates(score, one)] + [score]
+        if not any(_dominates(front_score, score) or front_score == score for front_score in front):
+            front = [front_score for front_score in front if not _dominates(score, front_score)] + [score]
             yield count, hypervolume(front, worst)
     yield len(trials), hypervolume(front, worst)
 
@@ -262,8 +264,8 @@ def _signed_values(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple
     )
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
+    return first != second and all(a >= b for a, b in zip(first, second, strict=True))
 
 
 def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
@@ -327,7 +329,7 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
 
 def _in_order(plan: Plan, trials: Mapping[str, Sequence[Record]]) -> Iterator[tuple[str, Sequence[Record]]]:
     """Yield arms that have trials, in the order of the plan."""
-    yield from ((arm.name, own) for arm in plan.arms if (own := trials[arm.name]))
+    yield from ((arm.name, arm_records) for arm in plan.arms if (arm_records := trials[arm.name]))
 
 
 def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
@@ -349,5 +351,5 @@ def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, .
     """Return the test splits that search trials measured too, which only custom trainables may do."""
     last = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    measured = {names.split(name) for measurement in last for name in measurement.metrics}
-    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
+    measured_splits = {names.split(name) for measurement in last for name in measurement.metrics}
+    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured_splits)

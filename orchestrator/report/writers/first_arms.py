@@ -29,9 +29,9 @@ def limit_arms(report: Report, details: Details | None) -> tuple[Report, Details
     if details is None:
         return part, None
     arms = frozenset(part.arms)
-    own = _select_details(details, arms)
+    arm_details = _select_details(details, arms)
     return part, replace(
-        own, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
+        arm_details, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
     )
 
 

@@ -68,7 +68,7 @@ def as_json(report: Report, details: Details | None = None) -> str:
 def _page(report: Report, details: Details) -> dict[str, Any]:
     values: dict[str, Any] = asdict(details)
     pairs = zip(values["searches"], details.searches, strict=True)
-    values["searches"] = [made | _derived_values(course) for made, course in pairs]
+    values["searches"] = [search_values | _derived_values(course) for search_values, course in pairs]
     words = [line for _, line in arm_sentences(report, details)]
     return values | {"sentences": [*words, cost_sentence(report, details)]}
 

@@ -78,5 +78,5 @@ def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
 
 
 def _full_title(panel: Panel) -> str:
-    whole = visible(one_line(panel.title))
-    return "" if short_title(panel) == whole else whole
+    full_title = visible(one_line(panel.title))
+    return "" if short_title(panel) == full_title else full_title

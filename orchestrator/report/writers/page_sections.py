@@ -56,22 +56,22 @@ PROVENANCE = "Up to three different values of an item are listed, in the order o
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """Yield all sections with content."""
-    found = [_outcome_section(report), _arms_section(report, details)]
+    sections = [_outcome_section(report), _arms_section(report, details)]
     if details is not None:
-        drawn = limit_figures(report, details)
-        found += [
+        figure_details = limit_figures(report, details)
+        sections += [
             _search_section(report, details),
-            _compute_figures_section(report, drawn),
-            _curves_section(report, drawn),
+            _compute_figures_section(report, figure_details),
+            _curves_section(report, figure_details),
         ]
-        found.append(halting_section(drawn))
+        sections.append(halting_section(figure_details))
     else:
-        found.append(_compute_section(report, "", ()))
-    found.append(_metrics_section(report))
+        sections.append(_compute_section(report, "", ()))
+    sections.append(_metrics_section(report))
     if details is not None:
         part = Part(facts=details.origin, folded=details.listings)
-        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
-    yield from (section for section in found if not section.empty)
+        sections.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
+    yield from (section for section in sections if not section.empty)
 
 
 def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
@@ -80,11 +80,11 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
     A compared arm has its verdicts, others have the values that they reached.
     """
     for arm in (arm for _, part in split_by_context(report) for arm in part.arms):
-        own = [verdict for verdict in report.verdicts if verdict.arm == arm]
-        yield from ((_css_class(verdict), verdict.line) for verdict in own)
+        arm_verdicts = [verdict for verdict in report.verdicts if verdict.arm == arm]
+        yield from ((_css_class(verdict), verdict.line) for verdict in arm_verdicts)
         controls = [verdict for verdict in report.controls if verdict.arm == arm]
         yield from (("control", verdict.line) for verdict in controls)
-        if not own and not controls and report.answer is not None:
+        if not arm_verdicts and not controls and report.answer is not None:
             yield "", _reference_sentence(report, arm)
     yield from ((_css_class(verdict), verdict.line) for verdict in report.pooled)
     if rate := control_rate_sentence(report):
@@ -109,10 +109,10 @@ def _reference_sentence(report: Report, arm: str) -> str:
         if (cell := report.cell(arm, metric))
     ]
     seeds, unit = report.finished(arm), report.unit
-    whole, _, word = seeds.rpartition(" ")
-    finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
+    count_text, _, word = seeds.rpartition(" ")
+    finished_text = f"{count_text} {unit}s {word}" if count_text else f"{counted(int(seeds), unit)} finished"
     role = "reference of other arms"
-    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
+    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished_text})"
 
 
 def _search_sentence(report: Report, arm: str) -> str:
@@ -133,14 +133,14 @@ def cost_sentence(report: Report, details: Details | None) -> str:
     if not outcomes:
         return ""
     unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
-    ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
-    how = [
+    num_run, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
+    explanations = [
         ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(counts.items()))
         for counts in (outcomes, unrun)
         if counts
     ]
-    some = f"{count(ran)} of {counted(planned, 'trial')}" if unrun else counted(ran, "trial")
-    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(how)})"
+    some = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(explanations)})"
     if details is None:
         return f"{words} and {duration(sum(arm_tally.seconds for arm_tally in report.tallies))} of work."
     work = sum(facts.device_s for facts in details.arms) / 3600
@@ -186,9 +186,9 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
     if details is None:
         parts = (Part(grids=(*tables.change_tables(report), tables.outcome_table(report))),)
         return PageSection("arms", "Arms", (), parts)
-    changed = {row[0]: row for row in change_rows(report.changes)}
+    changes_by_arm = {row[0]: row for row in change_rows(report.changes)}
     cards = tuple(
-        Card(f"{place}. {facts.arm}", tuple(_card_facts(facts, changed.get(facts.arm))))
+        Card(f"{place}. {facts.arm}", tuple(_card_facts(facts, changes_by_arm.get(facts.arm))))
         for place, facts in enumerate(details.arms, start=1)
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
@@ -197,8 +197,8 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
         for arm_changes in report.changes
         if has_omissions(arm_changes)
     ]
-    chosen = tuple(repeat_tables.chosen_settings(report))
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
+    grids = tuple(repeat_tables.chosen_settings(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=grids, folded=tuple(folded)),))
 
 
 def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -218,8 +218,8 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
     if facts.step_flops is not None:
         yield "FLOPs, training", f"{_format_range(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():
-        ended = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
-        yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
+        outcome_text = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
+        yield phase, f"{outcome_text} of {count(facts.planned.get(phase, 0))} planned"
     for failures in facts.failures:
         yield (
             f"{failures.phase} {_outcome_word(failures.outcome)}",
@@ -245,8 +245,8 @@ def _search_section(report: Report, details: Details) -> PageSection:
         )
         for place, course in enumerate(details.searches, start=1)
     )
-    known = any(course.importance is not None for course in details.searches)
-    texts = (SEARCH, IMPORTANCE) if known else (SEARCH,)
+    has_importance = any(course.importance is not None for course in details.searches)
+    texts = (SEARCH, IMPORTANCE) if has_importance else (SEARCH,)
     return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
@@ -255,8 +255,10 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
     outcomes = Counter(_outcome_word(trial.outcome) for trial in course.trials)
-    ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
-    yield "trials", f"{ended} of {count(course.planned)} planned"
+    outcome_text = (
+        ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
+    )
+    yield "trials", f"{outcome_text} of {count(course.planned)} planned"
     if course.best is not None:
         values = zip(course.objectives, course.best.values, strict=True)
         message = ", ".join(f"{counted_name(objective)} {value:.4g}" for objective, value in values)
@@ -265,25 +267,26 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         )
         number = numbered(course.best.repeat, course.best.number)
         yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
-    if (found := course.importance) is not None and found.trials < MIN_TRIALS_PER_DIMENSION * len(
-        found.shares
+    if (importance := course.importance) is not None and importance.trials < MIN_TRIALS_PER_DIMENSION * len(
+        importance.shares
     ):
-        of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
+        trials = counted(importance.trials, "finished trial")
+        of = f"{trials} and {counted(len(importance.shares), 'dimension')}"
         yield "importance", f"of {of}: too few to distinguish it from chance"
 
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
-    found = list(cost_panels(report, details))
+    panels = list(cost_panels(report, details))
     pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = [
         Part(
             title=f"{outcome} against {cost}",
-            panels=draw_pictures(panel for panel in found if f"{panel.name}-".startswith(f"cost-{place}-")),
+            panels=draw_pictures(panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")),
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    again = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
-    return _compute_section(report, COST.format(again=again) if found else "", parts)
+    addition = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
+    return _compute_section(report, COST.format(again=addition) if panels else "", parts)
 
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
@@ -295,12 +298,12 @@ def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSe
 
 
 def _curves_section(report: Report, details: Details) -> PageSection:
-    found = list(curve_panels(report, details))
+    panels = list(curve_panels(report, details))
     names = dict.fromkeys(curve.metric for curve in details.curves)
     parts = tuple(
         Part(
             title=metric,
-            panels=draw_pictures(panel for panel in found if panel.name.startswith(f"curve-{place}-")),
+            panels=draw_pictures(panel for panel in panels if panel.name.startswith(f"curve-{place}-")),
         )
         for place, metric in enumerate(names, start=1)
     )

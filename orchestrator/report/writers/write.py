@@ -52,8 +52,8 @@ def write_report_folder(
     fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     fresh.mkdir()  # has the permissions of the umask; a temporary folder would be private
     try:
-        shown, _ = limit_arms(report, None)
-        pictures = [*outcome_panels(shown), *metric_panels(shown)]
+        shown_report, _ = limit_arms(report, None)
+        pictures = [*outcome_panels(shown_report), *metric_panels(shown_report)]
         for panel in pictures:
             (fresh / f"{panel.name}.png").write_bytes(render(panel, "png"))
         (fresh / "report.md").write_text(as_markdown_report(report, pictures, details), encoding="utf-8")
@@ -113,15 +113,15 @@ def as_markdown_report(report: Report, figures: Sequence[Panel], details: Detail
         ]
     parts += [as_markdown(grid) for grid in all_tables(report)]
     parts += [f"![{markdown_line(one_line(panel.title))}]({panel.name}.png)" for panel in figures]
-    read = [f"- {markdown_line(one_line(note))}" for note in notes(report)]
-    parts.append("## How to read this\n\n" + "\n".join(read))
+    note_lines = [f"- {markdown_line(one_line(note))}" for note in notes(report)]
+    parts.append("## How to read this\n\n" + "\n".join(note_lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _verdict_lists(report: Report) -> Iterator[str]:
     """Yield verdicts by context, then verdicts over all contexts, as lists."""
-    found = [(context, part.verdicts) for context, part in split_by_context(report)]
-    for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
+    verdict_lists = [(context, part.verdicts) for context, part in split_by_context(report)]
+    for title, verdicts in (*verdict_lists, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:
             yield f"### {markdown_line(one_line(title))}"
         if verdicts:

@@ -203,7 +203,7 @@ class DesiredRuns:
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [run.end_ms for run in self.runs.values() if run.parent == key and run.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
-        failed = Counter(kind.value for kind in kinds if kind.failed)
+        failed_counts = Counter(kind.value for kind in kinds if kind.failed)
         if self._to_go[arm] > 0:
             end_ms = None if sweep.status == "RUNNING" else max(ends, default=sweep.end_ms)
             outcome, reason = (sweep.tags[f"{PREFIX}{name}"] for name in ("outcome", "reason"))
@@ -211,12 +211,13 @@ class DesiredRuns:
             return
         status: Status = "FINISHED"
         outcome, reason = OutcomeKind.FINISHED.value, "done"
-        if failed:
-            finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
-            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-            reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
-            if not finished:
-                status, outcome = "FAILED", failed.most_common(1)[0][0]
+        if failed_counts:
+            num_finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed_counts.items()))
+            num_ended = num_finished + failed_counts.total()
+            reason = f"{num_finished} of {amount(num_ended, 'confirm trial')} finished: {words}"
+            if not num_finished:
+                status, outcome = "FAILED", failed_counts.most_common(1)[0][0]
         # MLflow cannot change the value of a parameter, so the existing params are retained.
         self.runs[key].params = self._chosen_params(arm) | self.runs[key].params
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
@@ -251,8 +252,8 @@ class DesiredRuns:
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         at_ms = milliseconds(event.at)
-        skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
-        if key not in self.runs and not skipped:  # a skipped trial never started
+        is_skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
+        if key not in self.runs and not is_skipped:  # a skipped trial never started
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark_arm(planned.arm)
@@ -274,7 +275,7 @@ class DesiredRuns:
                 self._curves[planned.arm].hear(event.trial_id, measurement)
         else:
             running.end(event.trial_id, at_ms)
-            self._hear_end(key, event, skipped=skipped)
+            self._hear_end(key, event, skipped=is_skipped)
 
     def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
         for key in keys:
@@ -336,7 +337,7 @@ class DesiredRuns:
         ]
         text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name) | self._source
-        searched = {dimension.path for dimension in arm.space.dimensions}
+        searched_paths = {dimension.path for dimension in arm.space.dimensions}
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return DesiredRun(
@@ -345,7 +346,9 @@ class DesiredRuns:
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params({path: value for path, value in leaves(arm.settings) if path not in searched}),
+            params=as_params(
+                {path: value for path, value in leaves(arm.settings) if path not in searched_paths}
+            ),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 

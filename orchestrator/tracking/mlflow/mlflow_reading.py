@@ -27,11 +27,11 @@ def read_runs(
         if place is None:
             return None
         client = open_client(place, Path("unused"))
-        found = client.get_experiment_by_name(experiment)
-        if found is None:
+        mlflow_experiment = client.get_experiment_by_name(experiment)
+        if mlflow_experiment is None:
             return None
         stored_runs = []
-        runs = list(find_runs(client, found.experiment_id, ledger_uid))
+        runs = list(find_runs(client, mlflow_experiment.experiment_id, ledger_uid))
         for number, run in enumerate(runs):
             on_progress(f"{amount(len(runs) - number, 'run')} to read")
             points = {name: client.get_metric_history(run.run_id, name) for name in run.latest}

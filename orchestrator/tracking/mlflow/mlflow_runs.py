@@ -212,11 +212,13 @@ class RunStore:
         by_key: dict[str, Stored] = {}
         with outages(self._uri):
             runs = find_runs(self._client, self.experiment_id, ledger_uid)
-            for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
-                if stored.key in by_key:
-                    self._client.delete_run(stored.run_id)
+            for checkpoint in sorted(
+                runs, key=lambda checkpoint: (-len(checkpoint.latest), checkpoint.run_id)
+            ):
+                if checkpoint.key in by_key:
+                    self._client.delete_run(checkpoint.run_id)
                 else:
-                    by_key[stored.key] = stored
+                    by_key[checkpoint.key] = checkpoint
         return by_key
 
     def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:

@@ -45,9 +45,9 @@ class Counts:
     files: int = 0
     inputs: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
+    def __add__(self, second: "Counts") -> "Counts":
         return Counts(
-            *(getattr(self, field_.name) + getattr(other, field_.name) for field_ in fields(Counts))
+            *(getattr(self, field_.name) + getattr(second, field_.name) for field_ in fields(Counts))
         )
 
     def __str__(self) -> str:
@@ -154,24 +154,24 @@ class MlflowWriter:
         digest = hashlib.blake2b(digest_size=16)
         for file, place in files:
             digest.update(f"{place}/{file.name}\0".encode() + hashlib.blake2b(file.read_bytes()).digest())
-        tag, stored = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
-        if files and not tag.items() <= stored.tags.items():
+        tag, stored_run = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
+        if files and not tag.items() <= stored_run.tags.items():
             for number, (file, place) in enumerate(files):
                 self._on_progress(f"the report and the sweep's files: {len(files) - number} to write")
-                self._store.upload(stored, file, place)
-            self._store.log(stored, [], {}, tag)
+                self._store.upload(stored_run, file, place)
+            self._store.log(stored_run, [], {}, tag)
             self._counts.files += len(files)
 
     def _write(self, desired: DesiredRun) -> None:
         """Write the parts of the run that MLflow lacks."""
-        stored = self._find(desired)
-        self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
-        inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored.inputs]
+        stored_run = self._find(desired)
+        self._fill(stored_run, desired.points, desired.params, self._tags(desired), desired.retried_ms)
+        inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored_run.inputs]
         if inputs:
-            self._store.log_inputs(stored, inputs)
+            self._store.log_inputs(stored_run, inputs)
             self._counts.inputs += len(inputs)
-        if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
-            self._store.set_status(stored, desired.status, desired.end_ms)
+        if (stored_run.status, stored_run.end_ms) != (desired.status, desired.end_ms or stored_run.end_ms):
+            self._store.set_status(stored_run, desired.status, desired.end_ms)
             self._counts.endings += 1
 
     def _write_points(self) -> None:
