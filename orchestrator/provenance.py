@@ -149,13 +149,13 @@ def _cpu_count() -> int:
 def _code(folder: Path) -> tuple[str | None, str | None, str]:
     """Return the commit of the code in `folder`, the digest of its changes, and the beginning of its diff."""
     # If Git ignores the folder, e.g. a virtual environment in a checkout, the commit belongs to other code.
-    if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
+    if not _program_output("git", "-C", str(folder), "ls-files", "orchestrator"):
         return None, None, ""
-    changes = _answer("git", "-C", str(folder), *DIFF)
+    changes = _program_output("git", "-C", str(folder), *DIFF)
     digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
     # Other files of the repository may contain private data and are never stored.
-    sources = _answer("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
-    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
+    sources = _program_output("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
+    return _program_output("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
 def _shortened(changes: str) -> str:
@@ -170,10 +170,10 @@ def _shortened(changes: str) -> str:
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:
-    commit = _answer("git", "-C", str(directory), "rev-parse", "HEAD")
+    commit = _program_output("git", "-C", str(directory), "rev-parse", "HEAD")
     if not commit:
         return None, None
-    changes = _answer("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
+    changes = _program_output("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
     return commit, None if changes is None else bool(changes)
 
 
@@ -209,10 +209,12 @@ def _devices() -> tuple[str, ...]:
             line for file in sorted(NVIDIA.glob("*/information")) for line in file.read_text().splitlines()
         ]
         return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
-    return tuple((_answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines())
+    return tuple(
+        (_program_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
+    )
 
 
-def _answer(program: str, *arguments: str) -> str | None:
+def _program_output(program: str, *arguments: str) -> str | None:
     """Return the output of the program; None if it is missing, fails or does not end in time."""
     path = shutil.which(program)
     if path is None:

@@ -179,7 +179,7 @@ class SpecItem(pytest.Item):
         """
         from orchestrator.spec.load import read_spec
 
-        source = read_spec(self._shown, profile=self.profile)
+        source = read_spec(self._displayed_path, profile=self.profile)
         # Imported only once the file is known to be a spec, since these modules load torch.
         from orchestrator.execution.trial.rehearsal import rehearse
         from orchestrator.plan.ablation_check.probe import Probe
@@ -204,10 +204,10 @@ class SpecItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the file and heading of a failure."""
         profile = f" with the profile {self.profile}" if self.profile else ""
-        return self.path, None, f"{self._shown}{profile}"
+        return self.path, None, f"{self._displayed_path}{profile}"
 
     @property
-    def _shown(self) -> Path:
+    def _displayed_path(self) -> Path:
         """Return the file relative to the folder in which pytest was started, if it is inside that folder."""
         start = self.config.invocation_params.dir
         return self.path.relative_to(start) if self.path.is_relative_to(start) else self.path

@@ -73,7 +73,7 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
             member.external_attr = (stat.S_IFREG | 0o644) << 16
             member.compress_type = zipfile.ZIP_DEFLATED
             content = files[name]
-            with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
+            with archive.open(member, "w", force_zip64=True) as target, _open_content(content) as source:
                 shutil.copyfileobj(source, target, _PIECE)
         archive.close()
         total, max_bytes = (
@@ -106,7 +106,7 @@ def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
         )
 
 
-def _opened(content: bytes | Path) -> IO[bytes]:
+def _open_content(content: bytes | Path) -> IO[bytes]:
     return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
 
 
@@ -116,7 +116,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
     Raises InputError for an archive that `write` cannot have written; files unpacked by then remain in
     `folder`.
     """
-    _refuse_odd(path)
+    _check_archive_end(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -130,7 +130,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
     return [member.filename for member in members]
 
 
-def _refuse_odd(path: Path) -> None:
+def _check_archive_end(path: Path) -> None:
     """Check the end of the archive, which states the size of its directory, before the directory is read."""
     if kind := describe_non_file(path):
         raise _refused(path, f"it is {kind}")

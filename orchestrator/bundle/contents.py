@@ -107,12 +107,12 @@ def listing(sweep: str, files: Mapping[str, bytes | Path], extra: Mapping[str, A
 def read_listing(folder: Path) -> dict[str, Any]:
     """Return the content of bundle.json in an unpacked bundle. Raise StoreError if it is invalid."""
     try:
-        return _of_this_format(unseal_json(bounded((folder / LIST).read_bytes())))
+        return _check_format(unseal_json(bounded((folder / LIST).read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{LIST} must be as `haltsweep bundle` wrote it: {error}") from error
 
 
-def _of_this_format(values: dict[str, Any]) -> dict[str, Any]:
+def _check_format(values: dict[str, Any]) -> dict[str, Any]:
     if values["format"] != FORMAT or not isinstance(values["files"], dict):
         raise ValueError(f"its format must be {FORMAT}, got {values['format']!r}")
     return values
@@ -168,7 +168,7 @@ def read_events(folder: Path) -> Iterator[Event]:
             (uid,) = parse_json(bounded(_line(stream)))
             previous, after_seq = chain.first_digest(str(uid)), 0
             while line := _line(stream):
-                row = _row(line, previous, after_seq)
+                row = _parse_event_row(line, previous, after_seq)
                 previous, after_seq = row[-1], row[0]
                 yield from_row(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -183,7 +183,7 @@ def _line(stream: IO[bytes]) -> bytes:
     return line
 
 
-def _row(line: bytes, previous: str, after_seq: int) -> list[Any]:
+def _parse_event_row(line: bytes, previous: str, after_seq: int) -> list[Any]:
     """Return the columns of the event after position `after_seq`. Raise ValueError if its digest is wrong."""
     row = [*parse_json(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:

@@ -86,7 +86,7 @@ class Conductor:
                 return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
             try:
-                state.trial = self._trial(state, self._assignment(state))
+                state.trial = self._build_trial(state, self._assignment(state))
             except NothingAdmitted as error:
                 self._end_unrun(state, str(error))
             else:
@@ -107,7 +107,7 @@ class Conductor:
         if state.standing is None:
             state.standing = self._judge.fault(state, measurement)
         if state.standing is None:
-            pruned = self._pruned(state, measurement)
+            pruned = self._prune_stop(state, measurement)
             state.standing = self._judge.overtime(measurement) or pruned
         if state.planned.phase == "search":
             self._skip_if_over(arm_state)
@@ -131,9 +131,9 @@ class Conductor:
         if outcome.kind.final:
             self._again.pop(trial_id, None)
             if state.planned.phase == "search":
-                self._teach(state, outcome.kind)
+                self._report_to_search(state, outcome.kind)
             self._first.ended(state.planned, outcome)
-            self._end(state, outcome)
+            self._end_trial_state(state, outcome)
         else:
             self._again[trial_id] = None
 
@@ -355,7 +355,7 @@ class Conductor:
         assert planned.rank is not None, "a trial after the search must name its rank"
         return self._repeat_of(planned).winners[planned.rank]
 
-    def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
+    def _build_trial(self, state: TrialState, assignment: Assignment) -> Trial:
         return trial_of(self._plan, self._repeat_of(state.planned).arm, state, assignment)
 
     def _open(self, trial_id: str) -> TrialState:
@@ -364,7 +364,7 @@ class Conductor:
         assert under_way, f"{trial_id} must be under way, is {state.status}"
         return state
 
-    def _pruned(self, state: TrialState, measurement: Measurement) -> Stop | None:
+    def _prune_stop(self, state: TrialState, measurement: Measurement) -> Stop | None:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
             return None
@@ -379,7 +379,7 @@ class Conductor:
         value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
-    def _end(self, state: TrialState, outcome: Outcome) -> None:
+    def _end_trial_state(self, state: TrialState, outcome: Outcome) -> None:
         planned, arm_state = state.planned, self._repeat_of(state.planned)
         state.end(outcome)
         self._left -= 1
@@ -407,7 +407,7 @@ class Conductor:
                 reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
-            self._look()
+            self._evaluate_rounds()
 
     def _replace(self, infeasible: TrialState) -> None:
         """Add a search trial in place of an infeasible one, unless the search has to end."""
@@ -433,7 +433,7 @@ class Conductor:
         for trial_state in waiting if arm_state.has_too_many_infeasible else [state]:
             self._end_unrun(trial_state, over, OutcomeKind.SKIPPED)
 
-    def _look(self) -> None:
+    def _evaluate_rounds(self) -> None:
         """Evaluate completed rounds: skip trials of decided arms and release the next seeds of others."""
         while (decided := self._rounds.advance(self._confirmed)) is not None:
             for name, decision in decided.items():
@@ -477,7 +477,7 @@ class Conductor:
             message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {reason}"
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
-    def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
+    def _report_to_search(self, state: TrialState, kind: OutcomeKind) -> None:
         """Report the outcome to the search of the arm, and add a finished trial to the candidates."""
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
@@ -515,10 +515,10 @@ class Conductor:
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
         """End a trial that cannot run or is not needed; the end is recorded as for any other trial."""
-        state.trial = self._trial(state, {})
+        state.trial = self._build_trial(state, {})
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
-        self._end(state, outcome)
+        self._end_trial_state(state, outcome)
 
 
 _REPLAYED = frozenset(

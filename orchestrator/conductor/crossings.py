@@ -31,7 +31,7 @@ class Crossings:
 
     def assignment(self, planned_trial: PlannedTrial) -> Assignment:
         """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
-        own_state, other_state = self._both(planned_trial)
+        own_state, other_state = self._arm_states(planned_trial)
         shared_paths = shared_fields(own_state.arm, other_state.arm)
         return exchanged(own_state.winners[0], other_state.winners[0], shared_paths)
 
@@ -42,7 +42,7 @@ class Crossings:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
         """
         for state in self.of(arm_state):
-            both_states = self._both(state.planned)
+            both_states = self._arm_states(state.planned)
             if state.status is TrialStatus.WAITING and not any(
                 arm_state.searching for arm_state in both_states
             ):
@@ -58,7 +58,7 @@ class Crossings:
                     ),
                 )
 
-    def _both(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
+    def _arm_states(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
         names = planned_trial.arm, planned_trial.settings_of
         own_state, other_state = (self._arms[name, planned_trial.repeat] for name in names)
         return own_state, other_state

@@ -134,7 +134,7 @@ class OutlookBuilder:
             silent_s: Seconds since the trial's newest start or report; None if unknown.
         """
         self._phase(planned)
-        metric, value = _watched(self.plan, last)
+        metric, value = _watched_metric(self.plan, last)
         trial = RunningTrial(
             planned.trial_id,
             planned.arm,
@@ -243,7 +243,7 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
+def _watched_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
     objective_names = [objective.metric for objective in plan.search.objectives] if plan.search else []

@@ -182,11 +182,13 @@ class Overview:
         for record in self.others:
             records_by_arm.setdefault(record.arm, []).append(record)
         return tuple(
-            self._of_arm(arm.name, planned[arm.name], records_by_arm.get(arm.name, ()), is_locked=is_locked)
+            self._arm_progress(
+                arm.name, planned[arm.name], records_by_arm.get(arm.name, ()), is_locked=is_locked
+            )
             for arm in self.plan.arms
         )
 
-    def _of_arm(
+    def _arm_progress(
         self, arm: str, num_planned: int, other_records: Sequence[Record], *, is_locked: bool
     ) -> Progress:
         phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()

@@ -30,7 +30,7 @@ class ReportJudge:
         """Return the stop of a trial with an invalid report; None for a valid report."""
         return (
             diverged(self._decisive, measurement)
-            or self._impossible(measurement)
+            or self._stop_for_range(measurement)
             or self._without_objective(state, measurement)
         )
 
@@ -82,7 +82,7 @@ class ReportJudge:
         state.evaluated = evaluates(measurement)
         return lacking(plan.objectives, measurement)
 
-    def _impossible(self, measurement: Measurement) -> Stop | None:
+    def _stop_for_range(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with a value outside of its declared range; else None."""
         for name, value in measurement.metrics.items():
             if name not in self._spans:
@@ -91,14 +91,14 @@ class ReportJudge:
             slack = ROUNDING * max(1.0, abs(value))
             if isfinite(value) and not low - slack <= value <= high + slack:
                 message = (
-                    f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
+                    f"{name} must be {_range_text(low, high)}, as it is declared, got {value:.6g} at step "
                     f"{measurement.step}; correct what is reported, or the range in `metrics`"
                 )
                 return Stop(OutcomeKind.CRASHED, message)
         return None
 
 
-def _within(low: float, high: float) -> str:
+def _range_text(low: float, high: float) -> str:
     if isinf(low) or isinf(high):
         return f"at most {high:g}" if isinf(low) else f"at least {low:g}"
     return f"from {low:g} to {high:g}"

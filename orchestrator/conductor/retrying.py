@@ -70,9 +70,9 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     for word in selectors:
         is_single_trial = KINDS.get(word) is None
         choices = (
-            [_named(planned, record_by_id, failing_records, word)]
+            [_find_failed_record(planned, record_by_id, failing_records, word)]
             if is_single_trial
-            else _of_kind(failing_records, KINDS[word])
+            else _select_kinds(failing_records, KINDS[word])
         )
         for record in choices:
             if not (reason := _refusal(record, confirming)):
@@ -87,7 +87,7 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     )
 
 
-def _of_kind(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
+def _select_kinds(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
     """Return the failed trials of these kinds that have begun.
 
     Trials that never began are reopened with the trials that they depend on.
@@ -106,7 +106,7 @@ def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
     return ""
 
 
-def _named(
+def _find_failed_record(
     planned_trials: Sequence[PlannedTrial],
     record_by_id: Mapping[str, Record],
     failed_records: Sequence[Record],

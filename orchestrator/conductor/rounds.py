@@ -82,7 +82,7 @@ class Rounds:
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
-            values, failed_seeds = _values(question, self._used(confirmations), self._unit_of)
+            values, failed_seeds = _values(question, self._drop_surplus_seeds(confirmations), self._unit_of)
             own_arms = [arm for arm in undecided if arm in question.references]
             new |= look(question, values, first, own_arms, failed_seeds)
         self.decided |= new
@@ -104,7 +104,7 @@ class Rounds:
             for objective_name in both_arms
         )
 
-    def _used(self, confirmations: Confirmed) -> Confirmed:
+    def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without surplus seeds of decided arms."""
         last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         return {

@@ -82,7 +82,7 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
     changed_states = (
         _trial_to_json(trial_state)
         for trial_state in conductor._states.values()
-        if trial_state != _fresh(trial_state)
+        if trial_state != _initial_state(trial_state)
     )
     while chunk := list(islice(changed_states, CHUNK)):
         yield chunk
@@ -125,7 +125,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
         pass
 
 
-def _fresh(state: TrialState) -> TrialState:
+def _initial_state(state: TrialState) -> TrialState:
     return TrialState(state.planned, state.place, is_released=state.is_released, source_id=state.source_id)
 
 

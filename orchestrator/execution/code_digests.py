@@ -67,7 +67,7 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
     Raises:
         InputError: Custom code is missing.
     """
-    parts = {HALTSWEEP: _built_in(), workload: _contents(_of_module(workload.partition(":")[0]))}
+    parts = {HALTSWEEP: _built_in(), workload: _contents(_source_files(workload.partition(":")[0]))}
     parts |= {f"task {name}": _contents(_sources("tasks", [name])) for name in tasks}
     parts |= {f"model {name}": _contents(_sources("models", [name])) for name in models}
     return {name: _digest(files) for name, files in parts.items() if files}
@@ -144,6 +144,6 @@ def _built_in() -> dict[Path, bytes]:
     return digests
 
 
-def _of_module(module: str) -> list[Path]:
+def _source_files(module: str) -> list[Path]:
     """Return the source files of a custom trainable; empty for the built-in trainable."""
     return [] if module.partition(".")[0] in OURS else source_files(module)

@@ -70,7 +70,7 @@ def run_inline(
         workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
     )
     slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
-    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
+    run = _InlineRun(recorder, slot, orders, stop, on_change or _do_nothing, silence_s, check or _do_nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
@@ -80,7 +80,7 @@ def run_inline(
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -97,7 +97,7 @@ class _InlineRun:
     def trial(self, attempt: Attempt) -> None:
         """Run one attempt until it ends or is stopped."""
         if not self._wait_until_written():
-            self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
+            self._take_reply(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
             return
         self.slot.start(self.orders.order(attempt))
         heard_at = time.monotonic()
@@ -111,17 +111,17 @@ class _InlineRun:
                 if self.silence_s is not None and silent_s > self.silence_s:
                     self.slot.kill()
                     reason = hang_reason(self.silence_s)
-                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
+                    self._take_reply(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
                     return
                 continue
             if isinstance(reply, ChildDied):
-                self._lost(attempt, reply)
+                self._take_lost_attempt(attempt, reply)
                 return
             heard_at = time.monotonic()
-            if self._take(attempt, reply):
+            if self._take_reply(attempt, reply):
                 return
 
-    def _take(self, attempt: Attempt, reply: Reply) -> bool:
+    def _take_reply(self, attempt: Attempt, reply: Reply) -> bool:
         """Record a reply and answer it; return whether the attempt has ended."""
         decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
         self.changed()
@@ -135,9 +135,9 @@ class _InlineRun:
             self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=is_written))
         return False
 
-    def _lost(self, attempt: Attempt, died: ChildDied) -> None:
+    def _take_lost_attempt(self, attempt: Attempt, died: ChildDied) -> None:
         if died.outcome is not None:
-            self._take(attempt, Reply(ended=died.outcome))
+            self._take_reply(attempt, Reply(ended=died.outcome))
         else:
             self.recorder.record_death(attempt.trial_id, died.reason, died.cause)
             self.changed()

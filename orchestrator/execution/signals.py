@@ -89,14 +89,14 @@ class Interrupts:
             if numbers[0] not in SIGNALS:
                 continue
             if numbers[0] == signal.SIGHUP:
-                _let_go_of_terminal()
+                _discard_terminal_output()
             count += 1
             if count == 1:
                 self._on_signal(self._first or self._meaning())
             elif count == 2:
                 self.hurry.set()
                 self._on_signal(SignalEffect.HURRY)
-                threading.Thread(target=self._hasten, daemon=True).start()
+                threading.Thread(target=self._end_at_once, daemon=True).start()
 
     def leave(self) -> None:
         """Record that the main thread has left the context of `interrupts`."""
@@ -109,7 +109,7 @@ class Interrupts:
         self._pending, self._raised = False, True
         raise KeyboardInterrupt
 
-    def _hasten(self) -> None:
+    def _end_at_once(self) -> None:
         if not self._left.wait(AT_ONCE_S) and not (self._raised or self._pending):
             # Two signals arrived, but Python called the handler only once.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -197,7 +197,7 @@ def end_process(code: int) -> None:
     _exit(code)
 
 
-def _let_go_of_terminal() -> None:
+def _discard_terminal_output() -> None:
     """Discard output to the closed terminal, since writing to it would raise an error."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):

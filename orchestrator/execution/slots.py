@@ -25,7 +25,7 @@ def count_slots(nodes: Iterable[Mapping[str, float]], resources: Resources) -> i
         nodes: Amounts of `CPU` and `GPU` of each node.
         resources: Resources of a trial: a share of one GPU, or one or more complete GPUs.
     """
-    room = sum(_on_node(node, resources) for node in nodes)
+    room = sum(_slots_on_node(node, resources) for node in nodes)
     return room if resources.max_concurrent is None else min(room, resources.max_concurrent)
 
 
@@ -52,7 +52,7 @@ def local_resources(num_cpus: int | None) -> dict[str, float]:
     return {"CPU": float(num_cpus or cpus), "GPU": float(torch.cuda.device_count())}
 
 
-def _on_node(node: Mapping[str, float], resources: Resources) -> int:
+def _slots_on_node(node: Mapping[str, float], resources: Resources) -> int:
     room = []
     if resources.cpus > 0:
         room.append(_times(node.get("CPU", 0.0), resources.cpus))

@@ -131,7 +131,7 @@ def redact(text: object) -> str:
         end = _RUN_END.search(message, match.end())
         stop = end.start() if end else len(message)
         parts.append(_without_parameters(message[done : match.start()]))
-        parts.append(_masked(_scheme(message, match.start()), match[0], message[match.end() : stop]))
+        parts.append(_mask_url_rest(_scheme(message, match.start()), match[0], message[match.end() : stop]))
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
     message = _ISSUED.sub(lambda match: MASK if _is_mixed(match[0]) else match[0], message)
@@ -229,7 +229,7 @@ def redact_url(url: str) -> str:
     if match is None:
         return _without_secrets(url)
     scheme_part = url[: match.start()]
-    return scheme_part + _masked(_scheme(url, match.start()), match[0], url[match.end() :])
+    return scheme_part + _mask_url_rest(_scheme(url, match.start()), match[0], url[match.end() :])
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -361,7 +361,7 @@ def _scheme(text: str, at: int) -> str:
     return scheme[0].partition("+")[0].lower() if scheme else ""
 
 
-def _masked(scheme: str, separator: str, rest: str) -> str:
+def _mask_url_rest(scheme: str, separator: str, rest: str) -> str:
     """Return `separator` and `rest`, which follow `scheme`, with secrets masked."""
     if separator == "://":
         return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)

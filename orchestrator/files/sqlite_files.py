@@ -21,7 +21,7 @@ _OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 def sqlite_url(file: Path) -> str:
     """Return the URL of a file."""
-    return f"{SQLITE}{_quoted(file)}"
+    return f"{SQLITE}{_quote_path(file)}"
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -37,7 +37,7 @@ def url_for_mlflow(url: str) -> str:
     return url.replace(SQLITE, "sqlite+pysqlite:///", 1) if url.startswith(SQLITE) and "%" in url else url
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     return re.sub("[%?#]", lambda match: f"%{ord(match[0]):02X}", str(path))
 
 
@@ -63,7 +63,7 @@ def to_relative_url(url: str, folder: Path) -> str:
     file, around = sqlite_file(url), folder.resolve().parent
     if file is None or not file.is_absolute() or not file.is_relative_to(around):
         return url
-    return f"{_BESIDE}{_quoted(file.relative_to(around))}{_parameters(url)}"
+    return f"{_BESIDE}{_quote_path(file.relative_to(around))}{_parameters(url)}"
 
 
 def from_relative_url(url: str, folder: Path) -> str:

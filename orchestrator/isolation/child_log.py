@@ -35,7 +35,7 @@ class ChildLog:
 
     def __init__(self, file: Path | None) -> None:
         """Open the raw log of `file`. Without a file, or if it cannot be created, output is discarded."""
-        self._file = _opened(file)
+        self._file = _open_log(file)
 
     @property
     def descriptor(self) -> int | None:
@@ -117,7 +117,7 @@ class _RawFile:
         _seal(self._path)
 
 
-def _opened(file: Path | None) -> _RawFile | None:
+def _open_log(file: Path | None) -> _RawFile | None:
     """Open a raw log; return None if the folder of the sweep is missing on this machine."""
     if file is None or not file.parent.parent.parent.is_dir():
         return None

@@ -77,7 +77,9 @@ def files_written_by_session() -> tuple[Path, ...]:
         except OSError:
             continue
         written_paths.update(
-            path for descriptor in descriptors if (path := _written(process, descriptor.name)) is not None
+            path
+            for descriptor in descriptors
+            if (path := _written_file(process, descriptor.name)) is not None
         )
     return tuple(sorted(written_paths))
 
@@ -89,7 +91,7 @@ def _numbered(folder: Path) -> Collection[Path]:
         return ()
 
 
-def _written(process: Path, descriptor: str) -> Path | None:
+def _written_file(process: Path, descriptor: str) -> Path | None:
     try:
         flags = (process / "fdinfo" / descriptor).read_text(encoding="ascii").split("flags:")[1].split()[0]
         path = (process / "fd" / descriptor).readlink()

@@ -214,7 +214,7 @@ def _fork_from_reaper(control: Connection) -> None:
         return
     try:
         control.close()
-        signal.signal(signal.SIGTERM, lambda *_: _end(server))
+        signal.signal(signal.SIGTERM, lambda *_: _end_server(server))
         die_with_parent(signal.SIGTERM)
         os.waitpid(server, 0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -223,7 +223,7 @@ def _fork_from_reaper(control: Connection) -> None:
         os._exit(0)
 
 
-def _end(server: int) -> None:
+def _end_server(server: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(server, signal.SIGTERM)
 

@@ -284,20 +284,20 @@ class WorkingFolder:
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 
         def private_chdir(path: Any) -> None:
-            chdir(self._private(path))
+            chdir(self._private_path(path))
 
         @functools.wraps(start_program)
         def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
             if options.get("cwd") is not None:
-                options["cwd"] = self._private(options["cwd"])
+                options["cwd"] = self._private_path(options["cwd"])
             elif len(arguments) > CWD and arguments[CWD] is not None:
-                arguments = (*arguments[:CWD], self._private(arguments[CWD]), *arguments[CWD + 1 :])
+                arguments = (*arguments[:CWD], self._private_path(arguments[CWD]), *arguments[CWD + 1 :])
             start_program(program, *arguments, **options)
 
         os.chdir = private_chdir
         subprocess.Popen.__init__ = start_privately  # type: ignore[assignment, method-assign]
 
-    def _private(self, folder: Any) -> Any:
+    def _private_path(self, folder: Any) -> Any:
         """Return the private counterpart of a folder, or the folder itself if it has none."""
         real = "" if isinstance(folder, int) else os.path.realpath(os.fsdecode(folder))
         if not real or not _is_below(real, self._root) or _is_below(real, os.path.realpath(self.scratch)):
@@ -482,7 +482,7 @@ class WorkingFolder:
             name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
         ):
             return  # a folder is opened for writing to create an unnamed temporary file
-        if self._record_writer(real_path, self._trial) not in (b"", self._trial):
+        if self._record_writer(real_path, self._trial_key) not in (b"", self._trial_key):
             self._refuse(
                 f"{name} was already written by another trial, and its absolute path names the same file in "
                 f"all trials; {PRIVATE_REMEDY}"
@@ -495,7 +495,7 @@ class WorkingFolder:
         raise SharedFileWritten(message)
 
     @property
-    def _trial(self) -> bytes:
+    def _trial_key(self) -> bytes:
         """Id of the trial, the same for each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
@@ -519,14 +519,14 @@ class WorkingFolder:
         return os.path.realpath(self.files.root)
 
     @functools.cached_property
-    def _exempt(self) -> tuple[str, ...]:
+    def _exempt_paths(self) -> tuple[str, ...]:
         return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS_FOLDER)))
 
     def _is_shared(self, real_path: str) -> bool:
         return _is_below(real_path, self._root) and not self._is_exempt(real_path)
 
     def _is_exempt(self, real_path: str) -> bool:
-        return any(_is_below(real_path, folder) for folder in self._exempt)
+        return any(_is_below(real_path, folder) for folder in self._exempt_paths)
 
     def _lock_of(self, real_path: str) -> int:
         """Open the lock file of `real_path`, which all trials of the sweep on this machine share."""

@@ -63,7 +63,7 @@ def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) ->
     for row in rows:
         *values, digest = row
         if not _holds(previous, values, digest):
-            yield _break(after_seq, values)
+            yield _make_break(after_seq, values)
         previous, after_seq = digest, values[0]
 
 
@@ -90,16 +90,16 @@ def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
         return False
 
 
-def _break(after_seq: int, values: Sequence[Any]) -> Break:
+def _make_break(after_seq: int, values: Sequence[Any]) -> Break:
     seq, kind, _, trial_id = values[:4]
-    event_text = f"{_shown(kind)}, trial {_shown(trial_id)}" if trial_id is not None else _shown(kind)
-    place = f"event {_shown(seq)} ({event_text})"
+    event_text = f"{_shorten(kind)}, trial {_shorten(trial_id)}" if trial_id is not None else _shorten(kind)
+    place = f"event {_shorten(seq)} ({event_text})"
     if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
         return Break(place, f"does not follow event {after_seq}: what was written between them is missing")
     return Break(place, "is not as it was written, or was not written here")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return str(value)[:_SHOWN]
 
 

@@ -25,7 +25,7 @@ def filter_new_events(connection: Connection, sweep_id: int, rows: Sequence[Row]
         TrialEnded: For an event after a trial's final end, unless the event is a retry.
     """
     _refuse_ended(connection, sweep_id, rows)
-    return list(_unknown(connection, sweep_id, rows))
+    return list(_unknown_rows(connection, sweep_id, rows))
 
 
 def _refuse_ended(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> None:
@@ -51,7 +51,7 @@ def _refuse_ended(connection: Connection, sweep_id: int, rows: Sequence[Row]) ->
             outcomes_by_trial[trial_id] = row["outcome"]
 
 
-def _unknown(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> Iterator[Row]:
+def _unknown_rows(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> Iterator[Row]:
     seqs_by_trial: dict[str, list[int]] = {}
     for row in rows:
         if row["step"] is not None:

@@ -145,9 +145,9 @@ class _History:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
         elif event.kind is EventKind.RETRIED:
-            self._retry(event)
+            self._retry_trial(event)
 
-    def _retry(self, event: Event) -> None:
+    def _retry_trial(self, event: Event) -> None:
         self.retried = (*self.retried, event.at)
         self.outcome, self.reason, self.ended_at = None, "", None
         if event.payload["step"] < 0:

@@ -38,9 +38,9 @@ class Reader:
         Raises:
             StoreError: If the row is missing or changed.
         """
-        row = self._row(connection, lock=lock)
+        row = self._read_sweep_row(connection, lock=lock)
         if row is None or not chain.is_sealed(row):
-            raise self._damaged(_row_break(self._name, row))
+            raise self._damage_error(_row_break(self._name, row))
         return row
 
     def holds(self, connection: Connection, seq: int, digest: str) -> bool:
@@ -58,14 +58,14 @@ class Reader:
         while True:
             sweep, previous, rows = self._page(after_seq, previous)
             for chain_break in chain.find_breaks(previous, after_seq, rows):
-                raise self._damaged(chain_break)
+                raise self._damage_error(chain_break)
             if rows:
                 after_seq, previous = rows[-1][0], rows[-1][-1]
             if (
                 len(rows) < READ_ROWS
                 and (last := chain.find_end_break(previous, after_seq, sweep)) is not None
             ):
-                raise self._damaged(last)
+                raise self._damage_error(last)
             yield from rows
             if len(rows) < READ_ROWS:
                 return
@@ -97,7 +97,7 @@ class Reader:
             for chain_break in chain.find_breaks(
                 previous_digest or chain.first_digest(uid), row[0] - 1, [row]
             ):
-                raise self._damaged(chain_break)
+                raise self._damage_error(chain_break)
         return [row[:-1] for row in rows]
 
     def _newest(self, after_seq: int, extra_counts: Mapping[str, int], *, every_report: bool) -> Select[Any]:
@@ -141,7 +141,7 @@ class Reader:
         return [self._fault(chain_break) for chain_break in chain_breaks[:MAX_FAULTS]]
 
     def _all_breaks(self) -> Iterator[Break]:
-        row = self._database.run(self._row, write=False)
+        row = self._database.run(self._read_sweep_row, write=False)
         if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
             return
@@ -181,12 +181,12 @@ class Reader:
         digest = connection.scalar(query.limit(1)) if at else None
         return str(digest) if digest is not None else chain.first_digest(uid)
 
-    def _row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
+    def _read_sweep_row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
         query = select(sweeps).where(sweeps.c.id == self._id)
         row = connection.execute(query.with_for_update() if lock else query).mappings().all()
         return dict(row[0]) if len(row) == 1 else None
 
-    def _damaged(self, chain_break: Break) -> StoreError:
+    def _damage_error(self, chain_break: Break) -> StoreError:
         return StoreError(
             f"the ledger at {self._where} must be as it was written: "
             f"{chain_break.place} {chain_break.what}; {DAMAGED}"

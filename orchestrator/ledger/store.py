@@ -125,7 +125,7 @@ class Ledger:
 
         def look(connection: Connection) -> bool:
             lease = read_lease(self._reader.sweep(connection))
-            return lease is not None and lease.stands(self._now(connection))
+            return lease is not None and lease.stands(self._read_clock(connection))
 
         return self._database.run(look, write=False)
 
@@ -136,7 +136,7 @@ class Ledger:
         """
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
-            lease, now = read_lease(self._reader.sweep(connection)), self._now(connection)
+            lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
             if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
                 return None
             return lease.holder, lease.silent_s(now)
@@ -171,13 +171,13 @@ class Ledger:
             LeaseHeldError: Another process holds the sweep, or may hold it.
         """
         sweep_row.bring_up_to_date(self._database)
-        unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
+        unrenewed = self._wait_for_expiry(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
         fenced: list[Lease] = []
 
         def take(connection: Connection) -> Lease:
             row = self._reader.sweep(connection, lock=True)
-            now = self._now(connection)
+            now = self._read_clock(connection)
             current = read_lease(row)
             if current is not None and current in tried:  # committed before; only the answer was lost
                 return current
@@ -197,12 +197,12 @@ class Ledger:
             on_fenced(fenced[0])
         return claimed_lease
 
-    def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
+    def _wait_for_expiry(self, on_wait: Callable[[str], None]) -> Lease | None:
         """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
 
         def look(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection))
-            return lease if lease is not None and lease.is_void(self._now(connection)) else None
+            return lease if lease is not None and lease.is_void(self._read_clock(connection)) else None
 
         first = self._database.run(look, write=False)
         if first is None or first.holder.state() is not ProcessState.UNKNOWN:
@@ -224,8 +224,8 @@ class Ledger:
         """
 
         def prolong(connection: Connection) -> float:
-            row = self._fenced(self._reader.sweep(connection, lock=True), lease)
-            expires_at = self._now(connection) + LEASE_S
+            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
+            expires_at = self._read_clock(connection) + LEASE_S
             self._put(connection, row, expires_at=expires_at)
             return expires_at
 
@@ -255,7 +255,7 @@ class Ledger:
 
         def ask(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection, lock=True))
-            now = self._now(connection)
+            now = self._read_clock(connection)
             if lease is None or not lease.stands(now):
                 return None
             stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
@@ -295,7 +295,7 @@ class Ledger:
             # This check needs the lock: a commit without an answer may not have arrived before.
             if any(self._reader.holds(connection, *record) for record in tried):
                 return
-            self._fenced(row, lease)
+            self._check_lease(row, lease)
             last, head = row["last_seq"], row["head"]
             fresh = []
             for ledger_row in filter_new_events(connection, self._id, rows):
@@ -306,7 +306,9 @@ class Ledger:
             if fresh:
                 tried.append((last, head))
                 connection.execute(insert(events), fresh)
-            self._put(connection, row, last_seq=last, head=head, expires_at=self._now(connection) + LEASE_S)
+            self._put(
+                connection, row, last_seq=last, head=head, expires_at=self._read_clock(connection) + LEASE_S
+            )
 
         self._database.run(write, write=True)
 
@@ -325,7 +327,7 @@ class Ledger:
         """
 
         def save(connection: Connection) -> None:
-            row = self._fenced(self._reader.sweep(connection, lock=True), lease)
+            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
             if row["last_seq"] == new.seq:
                 snapshots.write(connection, self._id, row["head"], new)
 
@@ -410,7 +412,7 @@ class Ledger:
     def _read(self) -> Mapping[str, Any]:
         return self._database.run(self._reader.sweep, write=False)
 
-    def _now(self, connection: Connection) -> float:
+    def _read_clock(self, connection: Connection) -> float:
         return self._clock() if self._clock is not None else store_time(connection)
 
     def _put(self, connection: Connection, row: Mapping[str, Any], **changes: Any) -> None:
@@ -418,7 +420,7 @@ class Ledger:
         seal = chain.seal_digest(dict(row) | changes)
         connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changes, seal=seal))
 
-    def _fenced(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
+    def _check_lease(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
         """Return the sweep's row if `lease` is the newest; raise `LeaseLost` otherwise."""
         if row["token"] == lease.token and row["holder"] is not None:
             return row

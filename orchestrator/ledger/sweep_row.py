@@ -19,7 +19,7 @@ def create(database: Database, sweep: str) -> int:
     def make(connection: Connection) -> int:
         schema.create(connection)
         _bring_up_to_date(connection, place)
-        sweep_id = _known(connection, sweep, place)
+        sweep_id = _find_id(connection, sweep, place)
         return sweep_id if sweep_id is not None else _make(connection, sweep)
 
     return database.run(make, write=True)
@@ -40,7 +40,7 @@ def find(database: Database, sweep: str) -> int:
 
     def look(connection: Connection) -> int:
         schema.version(connection, place)
-        sweep_id = _known(connection, sweep, place)
+        sweep_id = _find_id(connection, sweep, place)
         if sweep_id is None:
             names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
             raise StoreError(
@@ -82,7 +82,7 @@ def _make(connection: Connection, sweep: str) -> int:
     return int(sweep_id)
 
 
-def _known(connection: Connection, sweep: str, location: str) -> int | None:
+def _find_id(connection: Connection, sweep: str, location: str) -> int | None:
     """Return the id of the sweep; None if the ledger has none of that name.
 
     Raises:

@@ -50,11 +50,11 @@ def metric_splits(
 ) -> MetricSplits:
     """Return the splits of the metrics that a plan declares."""
     test = confirm.splits if confirm is not None else ()
-    declared_splits = dict(_declared(search, answer, test))
+    declared_splits = dict(_declared_splits(search, answer, test))
     return MetricSplits(declared_splits, test)
 
 
-def _declared(
+def _declared_splits(
     search: SearchPlan | None, answer: AnswerPlan | None, test: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     for metric in answer.outcomes if answer is not None else ():

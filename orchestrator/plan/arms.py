@@ -47,12 +47,12 @@ class ArmRequest:
     @property
     def name(self) -> str:
         """Name with the cell, e.g. `minus-gate[model.max_layers=20]`."""
-        return _name(self.label, self.cell)
+        return _arm_name(self.label, self.cell)
 
     @property
     def name_in_context(self) -> str:
         """Return the name without the values of contexts, which is the same in all contexts."""
-        return _name(
+        return _arm_name(
             self.label, {path: value for path, value in self.cell.items() if path not in self.context}
         )
 
@@ -72,7 +72,7 @@ class ArmRequest:
         return ("arms", self.label)
 
 
-def _name(label: str, cell: Mapping[str, Any]) -> str:
+def _arm_name(label: str, cell: Mapping[str, Any]) -> str:
     return f"{label}[{assignments(cell)}]" if cell else label
 
 
@@ -194,12 +194,12 @@ def resolve_by(
             field_path = base_faults | of_cells.setdefault(_cell_key(request), set())
             if request.is_baseline:
                 of_cells[_cell_key(request)].update(result)
-            _tell([fault for fault in result if fault not in field_path], request, faults)
+            _note_problems([fault for fault in result if fault not in field_path], request, faults)
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
             first = next((arm for arm in arms_by_name.values() if _same_context(arm.request, request)), None)
-            arms_by_name[request.name] = _compared(request, result, home, first, faults)
+            arms_by_name[request.name] = _checked_arm(request, result, home, first, faults)
     return list(arms_by_name.values())
 
 
@@ -211,7 +211,7 @@ def _cell_key(request: ArmRequest) -> str:
     return repr(sorted(request.cell.items()))
 
 
-def _compared(
+def _checked_arm(
     request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
@@ -228,12 +228,12 @@ def _compared(
             return CheckedArm(request, system, (), "")
         # Compare with the first cell: no cell may have the values in the spec's baseline.
         return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
-    _refuse_what_is_there(request, home, system, faults)
-    reference = _name(BASELINE, request.cell)
+    _refuse_baseline_values(request, home, system, faults)
+    reference = _arm_name(BASELINE, request.cell)
     return CheckedArm(request, system, changes, reference)
 
 
-def _refuse_what_is_there(
+def _refuse_baseline_values(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
     """Note fields that an arm sets to the baseline's value, unless it also changes the model or task."""
@@ -265,7 +265,7 @@ def _changed(
     right = True
     for path, value in _names_first(sets):
         if path in {"task.name", "model.name"}:
-            settings = _renamed(settings, path.split(".")[0], value)
+            settings = _settings_of_component(settings, path.split(".")[0], value)
         try:
             settings = with_value(settings, path, value)
         except ValueError as error:
@@ -281,7 +281,7 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(sets.items(), key=lambda item: item[0] not in {"task.name", "model.name"})
 
 
-def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
+def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
         shared_names = field_names(root, name)
@@ -290,7 +290,7 @@ def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any
     return {**settings, root: {key: value for key, value in settings[root].items() if key in shared_names}}
 
 
-def _tell(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
+def _note_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
     sets = request.cell if request.is_baseline else request.changes
     for problem in problems:
         under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]

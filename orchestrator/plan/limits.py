@@ -48,13 +48,13 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
 
 def rows_per_step(system: System) -> int:
     """Return the number of examples per step if all examples have the maximum length."""
-    return system.train.batch_rows(_longest(system))
+    return system.train.batch_rows(_longest_sequence(system))
 
 
 def rows_at_once(system: System) -> int:
     """Return the number of examples per forward pass if all examples have the maximum length."""
-    return system.train.part_rows(_longest(system))
+    return system.train.part_rows(_longest_sequence(system))
 
 
-def _longest(system: System) -> int:
+def _longest_sequence(system: System) -> int:
     return max(system.shape.length_max, system.shape.answer_length_max or 0)

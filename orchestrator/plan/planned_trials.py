@@ -51,18 +51,20 @@ def planned_trials(
     cells = [*product(range(search.repeats if search is not None else 1), arms)]
     if search is not None:
         for repeat, arm in cells:
-            yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
+            yield from _search_trials(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
         identities = [
-            (_found(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
+            (_winner_identity(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
             for repeat, arm in cells
         ]
         for (repeat, arm), (identity, pairs) in zip(cells, identities, strict=True):
             yield from _confirmed(arm, repeat, identity, pairs)
         if search is not None and confirm.cross:
-            yield from _crossed(arms, search, confirm, limits)
+            yield from _cross_trials(arms, search, confirm, limits)
         for (repeat, arm), (cell_identity, pairs) in zip(cells, identities, strict=True):
-            yield from _reread(arm, repeat, cell_identity, pairs, posthoc_overrides(arm, posthoc))
+            yield from _reevaluation_trials(
+                arm, repeat, cell_identity, pairs, posthoc_overrides(arm, posthoc)
+            )
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -152,7 +154,7 @@ def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[
     ]
 
 
-def _searched(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
+def _search_trials(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
     for number in range(num_searched(arm, search, trial_number, repeat)):
         yield search_trial(arm, search, repeat, number)
 
@@ -182,7 +184,7 @@ def _confirmed(
         yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
 
 
-def _crossed(
+def _cross_trials(
     arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
 ) -> Iterator[PlannedTrial]:
     """Yield the trials of every arm with the winners of the arms that it is compared with."""
@@ -190,16 +192,16 @@ def _crossed(
     for repeat, arm in product(range(search.repeats), arms):
         other_arms = [reference for first, reference in pairs if first.name == arm.name]
         other_arms += [first for first, reference in pairs if reference.name == arm.name]
-        own_identity = _found(arm, search, repeat, limits, confirm)
+        own_identity = _winner_identity(arm, search, repeat, limits, confirm)
         combinations = product(other_arms, confirm_pairs(confirm, search, repeat))
         for number, (other_arm, (rank, seed)) in enumerate(combinations):
-            identity_parts = [other_arm.digest, _found(other_arm, search, repeat, limits, confirm)]
+            identity_parts = [other_arm.digest, _winner_identity(other_arm, search, repeat, limits, confirm)]
             name = digest(arm.digest, own_identity, CROSS, identity_parts, seed)
             trial = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
             yield replace(trial, settings_of=other_arm.name)
 
 
-def _reread(
+def _reevaluation_trials(
     arm: Arm,
     repeat: int,
     identity: Identity,
@@ -226,7 +228,7 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     }
 
 
-def _found(
+def _winner_identity(
     arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None, confirm: ConfirmPlan
 ) -> Identity:
     """Return the settings that determine the winner and its data, except for the arm's content."""

@@ -47,7 +47,7 @@ OnProgress = Callable[[str], None]
 """Callback for progress messages: a plan of thousands of arms takes minutes."""
 
 
-def _nobody(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     pass
 
 
@@ -55,7 +55,7 @@ def plan(
     source: Spec | SpecFile,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _nobody,
+    on_progress: OnProgress = _ignore_progress,
     probe: Probe | None = None,
 ) -> Plan:
     """Return the plan of `source`: checked arms, cost estimates, and all trials with ids.
@@ -80,13 +80,13 @@ def plan(
     _check_seeds(spec, resolved, faults)
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
-    proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
-    arms = _together(arms, resolved, spec, trainable, faults)
+    proofs, arms = _check_arms(spec, trainable, resolved, on_progress, faults)
+    arms = _add_first_points(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = sweep_limits(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
-    prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
+    prices = _estimate_arms(trainable, resolved, trials, on_progress, calibrate=calibrate)
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
@@ -162,7 +162,7 @@ def _check(
     check_same(arms, faults)
 
 
-def _proved(
+def _check_arms(
     spec: Spec,
     trainable: TrainableForPlan,
     resolved: Sequence[CheckedArm[Any]],
@@ -182,7 +182,7 @@ def _proved(
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
-            searched_space = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
+            searched_space = _search_space(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
         arms.append(_arm(arm, searched_space, trainable.path, removed_components(spec)))
     return proofs, arms
@@ -201,7 +201,7 @@ def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnP
         raise AssertionError("a fault was added") from error
 
 
-def _prices(
+def _estimate_arms(
     trainable: TrainableForPlan,
     arms: Sequence[CheckedArm[Any]],
     trials: Sequence[PlannedTrial],
@@ -216,7 +216,7 @@ def _prices(
     return tuple(prices)
 
 
-def _searched(
+def _search_space(
     arm: CheckedArm[Any],
     spec: Spec,
     search: Search,
@@ -241,7 +241,7 @@ def _searched(
     return space
 
 
-def _together(
+def _add_first_points(
     arms: list[Arm],
     resolved: Sequence[CheckedArm[Any]],
     spec: Spec,
@@ -272,7 +272,7 @@ def plan_file(
     profile: str | None = None,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _nobody,
+    on_progress: OnProgress = _ignore_progress,
     probe: Probe | None = None,
     best_params_of: Found | None = None,
     spread_of: SpreadOf | None = None,

@@ -56,7 +56,7 @@ def power(
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
     if stated is not None:
-        spread, source = _known(stated)
+        spread, source = _spread_and_source(stated)
     else:
         spread, source = _published(confirm, answer, published, baseline or {})
     chance_text = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
@@ -67,11 +67,11 @@ def power(
         sentence = (
             f"With {amount_text}, a difference {quantity_text} of {effect:.2g} standard deviations over "
             f"{unit}s is {chance_text}; "
-            f"{_needed(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
+            f"{_seeds_text(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
         )
         return Power(seeds, family, sentence, effect)
     margin = (
-        f"; {_needed(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
+        f"; {_seeds_text(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
         if answer.margin is not None
         else ""
     )
@@ -95,14 +95,14 @@ def _moderated(seeds: int, answer: AnswerPlan) -> str:
     return " Moderated variances find more than this."
 
 
-def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
+def _spread_and_source(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the spread of a spec and its source: a number, or the spread of another sweep."""
     if isinstance(stated, Mapping):
         return stated.get(FOUND), f"baseline of {stated[FROM]}"
     return stated, "stated"
 
 
-def _needed(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
+def _seeds_text(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
     needed = seeds_needed(effect, family, answer.level)
     return f"{'more than 1,000' if needed is None else needed} {unit}s would be needed"
 

@@ -80,13 +80,13 @@ def changed_splits(
     Fields that only affect training data, step counts or the form of examples are left out.
     """
     if type(old_settings) is not type(new_settings):
-        yield "name", _measured(new_settings, tests)
+        yield "name", _measured_splits(new_settings, tests)
         return
     old, new = (settled(task).model_dump(mode="json") for task in (old_settings, new_settings))
     alone = training_only(new_settings) | fields_of_form(new_settings)
     for field in [name for name in old if name not in alone]:
         mark = in_splits(type(new_settings), field)
-        names = _measured(new_settings, tests)
+        names = _measured_splits(new_settings, tests)
         if mark is not None:
             names = [name for name in names if mark.among([name])]
             if mark.read(old[field], names) == mark.read(new[field], names):
@@ -95,5 +95,5 @@ def changed_splits(
             yield field, names
 
 
-def _measured(task: Settings, tests: Sequence[str]) -> list[str]:
+def _measured_splits(task: Settings, tests: Sequence[str]) -> list[str]:
     return [info.name for info in splits(task) if info.role == "valid" or info.name in tests]

@@ -99,7 +99,7 @@ def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
             f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
             "restore it from a backup",
         )
-        return _parsed(folder, text, parse)
+        return _parse_plan(folder, text, parse)
     except OSError as error:
         raise StoreError(
             f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read "
@@ -107,7 +107,7 @@ def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
         ) from error
 
 
-def _parsed(folder: SweepFolder, text: bytes, parse: Callable[[bytes], Plan]) -> Plan:
+def _parse_plan(folder: SweepFolder, text: bytes, parse: Callable[[bytes], Plan]) -> Plan:
     try:
         return parse(text)
     except StoreError as error:

@@ -78,11 +78,11 @@ def type_words(parameter: inspect.Parameter) -> str:
     parts = _parts(parameter.annotation)
     plain = [part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN]
     return " or ".join(
-        sorted("None" if annotation is type(None) else _named(annotation) for annotation in plain)
+        sorted("None" if annotation is type(None) else _type_name(annotation) for annotation in plain)
     )
 
 
-def _named(part: Any) -> str:
+def _type_name(part: Any) -> str:
     return part.__name__ if inspect.isclass(part) and not typing.get_args(part) else str(part)
 
 

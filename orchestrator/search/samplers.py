@@ -231,21 +231,21 @@ def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
     seeded = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
-    sampler = _made(choice, SAMPLER, seeded)
+    sampler = _make_component(choice, SAMPLER, seeded)
     assert isinstance(sampler, BaseSampler), "what is made is of its kind"
     return sampler
 
 
 def make_stopper(choice: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
-    stopper = _made(choice, STOPPER, {})
+    stopper = _make_component(choice, STOPPER, {})
     assert isinstance(stopper, BasePruner), "what is made is of its kind"
     return stopper
 
 
-def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
+def _make_component(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
     keywords = {**_ALWAYS.get(choice.class_name, {}), **choice.keywords, **seeded}
-    for key, component_choice in _wrapped(choice, kind).items():
+    for key, component_choice in _wrapped_stoppers(choice, kind).items():
         keywords[key] = make_stopper(component_choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -257,7 +257,7 @@ def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int
     return component
 
 
-def _wrapped(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
+def _wrapped_stoppers(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
     """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
     known_parameters = _parameters(choice.class_name, kind)
     return {
@@ -279,7 +279,7 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
 def patience(stopper: ComponentChoice) -> StopperPatience:
     """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
     known_parameters = _parameters(stopper.class_name, STOPPER)
-    for wrapped in _wrapped(stopper, STOPPER).values():
+    for wrapped in _wrapped_stoppers(stopper, STOPPER).values():
         return patience(wrapped)  # wrapped and wrapping stopper must agree
 
     def number(keyword: str) -> int:
@@ -372,7 +372,8 @@ class NamedComponent:
             yield from _refused_stopper(keyword_path, value)
         elif takes is None or not can_be_written(takes):
             if takes is not None or not self._takes_any:
-                message = f"{self.label} has no keyword {keyword_path!r}. {hint(keyword_path, self._known())}"
+                advice = hint(keyword_path, self._known_keywords())
+                message = f"{self.label} has no keyword {keyword_path!r}. {advice}"
                 yield Refusal(keyword_path, message)
         elif not fits(value, takes):
             yield Refusal(keyword_path, f"{keyword_path} must be {type_words(takes)}, got {value!r}")
@@ -383,7 +384,7 @@ class NamedComponent:
     def _takes_any(self) -> bool:
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
-    def _known(self) -> list[str]:
+    def _known_keywords(self) -> list[str]:
         return sorted(
             self.written(key)
             for key, parameter in self.parameters.items()

@@ -43,7 +43,7 @@ def load(full_name: str) -> Space:
     Raises:
         BadName: If there is no such space.
     """
-    return _found(full_name)[1]
+    return _find_space(full_name)[1]
 
 
 def describe(full_name: str) -> str:
@@ -52,7 +52,7 @@ def describe(full_name: str) -> str:
     Raises:
         BadName: If there is no such space.
     """
-    module, space = _found(full_name)
+    module, space = _find_space(full_name)
     names_by_id = {id(space): name for name, space in variants(module).items()}
     variant = names_by_id.get(id(space), DEFAULT_VARIANT)
     variant_text = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
@@ -64,7 +64,7 @@ def origin(full_name: str) -> str:
     return _SPACES.origin(full_name.partition(".")[0])
 
 
-def _found(full_name: str) -> tuple[ModuleType, Space]:
+def _find_space(full_name: str) -> tuple[ModuleType, Space]:
     """Return the module and the space called `full_name`."""
     name = full_name.partition(".")[0]
     if name in names():
@@ -72,14 +72,14 @@ def _found(full_name: str) -> tuple[ModuleType, Space]:
         if full_name in (spaces_by_name := _full_names(name, variants(module))):
             return module, spaces_by_name[full_name]
     try:
-        return _of_module(full_name)
+        return _load_foreign(full_name)
     except UnknownName:
         if name not in names() and is_module_name(full_name):
             raise
     raise UnknownName(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
 
 
-def _of_module(full_name: str) -> tuple[ModuleType, Space]:
+def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:
     """Return a module of another package with its published space, or with the named variant."""
     if not is_module_name(full_name):
         raise UnknownName

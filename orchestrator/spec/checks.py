@@ -41,7 +41,7 @@ def _is_custom(spec: Spec) -> bool:
     return isinstance(spec, CustomSpec)
 
 
-def _searched(spec: Spec) -> dict[str, Dimension]:
+def _searched_dimensions(spec: Spec) -> dict[str, Dimension]:
     """Return all searched fields by path."""
     if spec.search is None:
         return {}
@@ -96,7 +96,7 @@ def _search(spec: Spec) -> Problems:
     search = spec.search
     if search is None:
         return
-    spaces, dimensions = _spaces(search), _searched(spec).values()
+    spaces, dimensions = _spaces(search), _searched_dimensions(spec).values()
     if not search.spaces and all(isinstance(dimension.domain, Fixed) for dimension in dimensions):
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     for place, (name, space) in enumerate(zip(search.spaces, spaces, strict=True)):
@@ -184,7 +184,7 @@ def _stop(spec: Spec) -> Problems:
         yield keys, "needs arms, whose difference to the baseline is decided"
 
 
-def _answer(spec: Spec) -> Problems:
+def _check_answer(spec: Spec) -> Problems:
     answer, confirm = spec.answer, spec.confirm
     if answer is None:
         return
@@ -299,7 +299,7 @@ def _published(spec: Spec) -> Problems:
 def _arms(spec: Spec) -> Problems:
     if BASELINE in spec.arms:
         yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
-    searched_dimensions = _searched(spec)
+    searched_dimensions = _searched_dimensions(spec)
     crossed = (("the grid", Paths(spec.grid)), ("contexts", Paths(spec.contexts)))
     for name, arm in spec.arms.items():
         earlier_paths = Paths()
@@ -344,7 +344,7 @@ def _conflicts_with_search(dimensions: Mapping[str, Dimension], path: str, value
 
 def _axes(spec: Spec) -> Problems:
     """Yield fields that are set by two of contexts, grid, posthoc and search."""
-    earlier_paths, searched_paths, posthoc = Paths(), Paths(_searched(spec)), Paths(spec.posthoc)
+    earlier_paths, searched_paths, posthoc = Paths(), Paths(_searched_dimensions(spec)), Paths(spec.posthoc)
     for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
         for path in axes:
             for other_path in earlier_paths.touching(path):
@@ -389,7 +389,7 @@ _RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (
     _nesting,
     _search,
     _confirm,
-    _answer,
+    _check_answer,
     _budget,
     _published,
     _arms,

@@ -71,7 +71,7 @@ def expand(document: Document) -> list[Problem]:
         for place, name in enumerate(listed_names if isinstance(listed_names, list) else ())
         if isinstance(name, str) and name not in component_section
     ]
-    if unknown or (request := _asked(document)) is None:
+    if unknown or (request := _requested_components(document)) is None:
         return unknown  # all other problems are reported as faults of the section
     names, way = request
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
@@ -88,7 +88,7 @@ def expand(document: Document) -> list[Problem]:
 
 def too_many(document: Document) -> Problem | None:
     """Return the problem that `document` requests too many arms; None if it does not."""
-    if (request := _asked(document)) is None:
+    if (request := _requested_components(document)) is None:
         return None
     names, way = request
     if (arms := _count(len(names), way)) <= MOST_ARMS:
@@ -101,7 +101,7 @@ def too_many(document: Document) -> Problem | None:
 
 def made(document: Document) -> frozenset[str]:
     """Return the names of the arms that `document` requests, whether or not it already contains them."""
-    if (request := _asked(document)) is None or too_many(document):
+    if (request := _requested_components(document)) is None or too_many(document):
         return frozenset()
     names, way = request
     return frozenset(arm_name(removed, names, way) for removed in chosen(names, way))
@@ -111,7 +111,7 @@ def _section(document: Document) -> Any:
     return document.data.get(COMBINE) if isinstance(document.data, dict) else None
 
 
-def _asked(document: Document) -> tuple[list[str], str] | None:
+def _requested_components(document: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
     section = _section(document)
     names, way = (section.get("of"), section.get("as")) if isinstance(section, Mapping) else (None, None)
@@ -171,7 +171,7 @@ def _add(
     if clash := _clash(components, removed):
         return [clash]
     arm: dict[str, Any] = {
-        "why": _why(components, removed, names, way),
+        "why": _describe_removal(components, removed, names, way),
         "set": {path: value for component in removed for path, value in components[component]["set"].items()},
     }
     if drop := list(
@@ -215,7 +215,9 @@ def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | N
     return None
 
 
-def _why(components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str) -> str:
+def _describe_removal(
+    components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str
+) -> str:
     reasons = "; ".join(f"{component}: {components[component].get('why')}" for component in removed)
     kept_names = [name for name in names if name not in removed]
     if way == "add-one-in" and len(kept_names) == 1:

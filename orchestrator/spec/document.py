@@ -148,7 +148,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     document = Document(None, Origin(file, 1 if lines else None))
     reader = _NodeReader(document, file, lines)
     try:
-        node = _composed(text)
+        node = _compose(text)
         document.data = reader.value(node, ()) if node is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -165,7 +165,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
 
 
 @lru_cache(maxsize=32)
-def _composed(text: str) -> yaml.Node | None:
+def _compose(text: str) -> yaml.Node | None:
     """Return the nodes of `text`; they are cached because a command reads a spec several times.
 
     The nodes must not be changed.
@@ -228,7 +228,7 @@ class _NodeReader:
                 case yaml.ScalarNode():
                     return self._scalar(node, keys, line_number)
                 case _:
-                    self.refuse(keys, f"tags are not read, got {_short(node.tag)}", line_number)
+                    self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line_number)
                     return None
         finally:
             self.open.discard(id(node))
@@ -239,7 +239,7 @@ class _NodeReader:
         first_lines: dict[Hashable, int] = {}
         for key_node, value_node in node.value:
             if _is_merge(key_node):
-                inherited |= self._inherited(value_node, keys, key_node.start_mark.line)
+                inherited |= self._merged_fields(value_node, keys, key_node.start_mark.line)
         for key_node, value_node in node.value:
             if _is_merge(key_node):
                 continue
@@ -263,7 +263,7 @@ class _NodeReader:
             first_lines[key] = line
         return {**inherited, **values}
 
-    def _inherited(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
+    def _merged_fields(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
         """Return the fields that a merge key (<<) adds to the mapping at `keys`; the first source wins."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         origins: dict[str, Any] = {}
@@ -278,7 +278,7 @@ class _NodeReader:
 
     def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
         if node.tag not in {scalars.NULL, scalars.BOOL, scalars.INT, scalars.FLOAT, scalars.STR}:
-            self.refuse(keys, f"tags are not read, got {_short(node.tag)}", line)
+            self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line)
             return None
         try:
             value = scalars.value_of(node.tag, node.value)
@@ -313,7 +313,7 @@ _REMEDIES: Final = {
 """Advice by part of a message of PyYAML; the first match is used."""
 
 
-def _short(tag: str) -> str:
+def _short_tag(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 

@@ -75,20 +75,20 @@ def described_as(words: str) -> WrapValidator:
         try:
             return validate(value)
         except (ValidationError, PydanticCustomError) as error:
-            max_length = _most(error)
+            max_length = _max_value(error)
             limit = words if max_length is None else f"at most {max_length:,}"
             raise refusal(f"must be {limit}, got {shown(value)}") from error
 
     return WrapValidator(reword)
 
 
-def _most(error: ValidationError | PydanticCustomError) -> int | None:
+def _max_value(error: ValidationError | PydanticCustomError) -> int | None:
     """Return the maximum value if exceeding it is the only error; else None."""
     details = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
     return int(details["ctx"]["le"]) if details is not None and details["type"] == "less_than_equal" else None
 
 
-def _listed(value: Any) -> Any:
+def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -106,7 +106,7 @@ def repetition(values: Iterable[Any]) -> str | None:
     return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
 
 
-def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if (problem := repetition(values)) is not None:
         raise refusal(problem)
     return values
@@ -148,25 +148,25 @@ def _whole_or_part(gpus: float) -> float:
 _Item = TypeVar("_Item")
 _UNIQUE: Final[dict[str, JsonValue]] = {"uniqueItems": True}
 
-Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed)]
-NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_listed)]
+Listed = Annotated[tuple[_Item, ...], BeforeValidator(_to_tuple)]
+NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_to_tuple)]
 Distinct = Annotated[
     tuple[_Item, ...],
     Field(json_schema_extra=_UNIQUE),
-    BeforeValidator(_listed),
-    AfterValidator(_differ),
+    BeforeValidator(_to_tuple),
+    AfterValidator(_require_distinct),
 ]
 NonEmptyDistinct = Annotated[
     tuple[_Item, ...],
     Field(min_length=1, json_schema_extra=_UNIQUE),
-    BeforeValidator(_listed),
-    AfterValidator(_differ),
+    BeforeValidator(_to_tuple),
+    AfterValidator(_require_distinct),
 ]
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S"), described_as("a text that is not empty")]
 
 
-def _stays_inside(pattern: str) -> str:
+def _require_inside(pattern: str) -> str:
     try:
         next(File("nowhere").glob(pattern), None)
         is_fit = ".." not in File(pattern).parts
@@ -180,7 +180,7 @@ def _stays_inside(pattern: str) -> str:
     return pattern
 
 
-Pattern = Annotated[Text, AfterValidator(_stays_inside)]
+Pattern = Annotated[Text, AfterValidator(_require_inside)]
 Name = Annotated[
     str,
     Field(pattern=NAME_PATTERN),
@@ -212,7 +212,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31), described_as("an integer from 0 to 
 MOST_SEEDS: Final = 10_000
 
 
-def _derived(value: Any) -> Any:
+def _expand_seeds(value: Any) -> Any:
     """Expand a number of seeds to a list; a smaller number always gives the beginning of the same list."""
     if not isinstance(value, int) or isinstance(value, bool):
         return value
@@ -232,10 +232,10 @@ Seeds = Annotated[
             "maximum": MOST_SEEDS,
         }
     ),
-    AfterValidator(_differ),
+    AfterValidator(_require_distinct),
     Field(min_length=1),
-    BeforeValidator(_listed),
-    BeforeValidator(_derived),
+    BeforeValidator(_to_tuple),
+    BeforeValidator(_expand_seeds),
 ]
 """Seeds, written as a list or as a number of seeds."""
 Number = Annotated[float, Field(allow_inf_nan=False), described_as("a number")]
@@ -371,7 +371,7 @@ def _comparison(formula: ParsedFormula) -> Constraint | None:
     """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            left_side, right_side = _side(left, formula), _side(right, formula)
+            left_side, right_side = _parse_side(left, formula), _parse_side(right, formula)
         case _:
             return None
     sign = _OPERATORS[type(op)]
@@ -382,13 +382,13 @@ def _comparison(formula: ParsedFormula) -> Constraint | None:
     return None
 
 
-def _side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
+def _parse_side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
     """Return one side of a comparison as a path or a number; None for anything else."""
     match tree:
         case ast.Name(id=name):
             return formula.fields[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            number = _side(operand, formula)
+            number = _parse_side(operand, formula)
             if number is None or isinstance(number, str):
                 return None
             return -number if isinstance(sign, ast.USub) else number
@@ -451,7 +451,7 @@ def _component(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def _named(component: Any) -> Any:
+def _expand_name(component: Any) -> Any:
     if not isinstance(component, Mapping):
         raise refusal(f"must be a mapping with a name, got {shown(component)}")
     if "name" in component and not isinstance(component["name"], str):
@@ -463,13 +463,13 @@ def _named(component: Any) -> Any:
 
 Named = Annotated[
     Mapping[str, Json],
-    BeforeValidator(_named),
+    BeforeValidator(_expand_name),
     Field(json_schema_extra={"required": ["name"]}),
 ]
 """Settings of a task or a model, with its `name`."""
 Component = Annotated[
     Mapping[str, Json],
-    BeforeValidator(_named),
+    BeforeValidator(_expand_name),
     BeforeValidator(_component),
     WithJsonSchema(
         {

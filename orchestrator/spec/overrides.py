@@ -122,7 +122,7 @@ def resolve(key: str, data: Any) -> Keys:
     kind: Any = field_paths.at((), spec_class(data))
     rest = f".{key}"
     while rest:
-        inside = _inside(data, keys)
+        inside = _value_at(data, keys)
         part, rest = _next(kind, inside, rest)
         kind = _kind_below(kind, inside, part, keys, data, last=not rest)
         keys = (*keys, part)
@@ -154,7 +154,7 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
     kind_of_part = field_paths.below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
     if kind_of_part is None and (names := field_paths.known(kind)):
-        likely = None if keys else _elsewhere(str(part), spec)
+        likely = None if keys else _path_elsewhere(str(part), spec)
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
         raise BadOverride(f"{at}is {shown(inside)}: select an item by a position like [0]")
@@ -167,7 +167,7 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
     return kind_of_part
 
 
-def _elsewhere(name: str, spec: Any) -> str | None:
+def _path_elsewhere(name: str, spec: Any) -> str | None:
     """Return the path that begins with `name` if its section was omitted; None if there is none.
 
     Examples: `baseline.train` for `train`, `baseline.train.lr` for `lr`, `search.sampler` for `sampler`.
@@ -176,7 +176,7 @@ def _elsewhere(name: str, spec: Any) -> str | None:
     for section in field_paths.known(kind):
         if name in field_paths.known(field_paths.below(kind, section)):
             return f"{section}.{name}"
-    baseline = _inside(spec, ("baseline",))
+    baseline = _value_at(spec, ("baseline",))
     parts = baseline if isinstance(baseline, dict) else {}
     if name in parts:
         return f"baseline.{name}"
@@ -184,7 +184,7 @@ def _elsewhere(name: str, spec: Any) -> str | None:
     return None if holder is None else f"baseline.{holder}.{name}"
 
 
-def _inside(data: Any, keys: Keys) -> Any:
+def _value_at(data: Any, keys: Keys) -> Any:
     """Return the value written at `keys`; None if there is none."""
     for key in keys:
         if isinstance(data, dict):

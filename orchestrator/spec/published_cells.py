@@ -64,18 +64,18 @@ def remove_stale_rows(document: Document, original: Document) -> None:
 
     @cache
     def same_training(arm: str) -> bool:
-        return _trained(arm, document.data) == _trained(arm, original.data)
+        return _training_settings(arm, document.data) == _training_settings(arm, original.data)
 
     def gone(row: Any) -> bool:
         stood = isinstance(row, dict) and repr(row) in known_rows
-        return stood and _gone(row, document.data, original.data, same_training)
+        return stood and _is_stale(row, document.data, original.data, same_training)
 
     kept_places = [place for place, row in enumerate(rows) if not gone(row)]
     document.left_out += len(rows) - len(kept_places)
     _keep(document, kept_places)
 
 
-def _gone(
+def _is_stale(
     row: Mapping[str, Any],
     new_document: Mapping[str, Any],
     old_document: Mapping[str, Any],
@@ -90,7 +90,7 @@ def _gone(
     return had_row and not (has and same_training(arm))
 
 
-def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def _training_settings(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training settings of an arm in `data`, without settings that affect no result."""
     arms, components = _mapping(data, "arms"), _mapping(data, "components")
     # An arm that is not written is created from components.

@@ -30,7 +30,7 @@ def json_schema() -> Schema:
     """Return the schema of a spec file; this loads every task and model, and torch with them."""
     definitions: Schema = {}
     _adopt("built-in", _built_in(), definitions)
-    _adopt("own", _own(), definitions)
+    _adopt("own", _custom_schema(), definitions)
     fields = definitions["built-in"]["properties"].items()
     return {
         "$schema": DIALECT,
@@ -56,7 +56,7 @@ def _description(field: Schema, definitions: Schema) -> str:
     return next((str(definitions[name]["description"]) for name in names if name in definitions), "")
 
 
-def _own() -> Schema:
+def _custom_schema() -> Schema:
     """Return the schema of a spec with a custom trainable, whose settings may have any value."""
     schema: Schema = CustomSpec.model_json_schema()
     _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
@@ -154,19 +154,23 @@ def _settings(definitions: Schema) -> Schema:
 def _adopt(name: str, schema: Schema, definitions: Schema) -> None:
     """Add `schema` to `definitions` as `name`, and its own definitions with `name` as prefix."""
     brought = schema.pop("$defs", {})
-    definitions[name] = _renamed(schema, name)
+    definitions[name] = _rename_references(schema, name)
     for inner, definition in brought.items():
-        definitions[f"{name}.{inner}"] = _renamed(definition, name)
+        definitions[f"{name}.{inner}"] = _rename_references(definition, name)
 
 
-def _renamed(schema: Any, name: str) -> Any:
+def _rename_references(schema: Any, name: str) -> Any:
     match schema:
         case {"$ref": str(target), **rest}:
-            return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_renamed(rest, name)}
+            return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_rename_references(rest, name)}
         case dict():
-            return {key: _renamed(value, name) for key, value in schema.items() if key != "discriminator"}
+            return {
+                key: _rename_references(value, name)
+                for key, value in schema.items()
+                if key != "discriminator"
+            }
         case list():
-            return [_renamed(item, name) for item in schema]
+            return [_rename_references(item, name) for item in schema]
         case _:
             return schema
 

@@ -32,10 +32,10 @@ def check(document: Document) -> list[Fault]:
     faults += [document.fault(*problem, oversized=True) for problem in problems if problem is not None]
     if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
-    written_values = list(_written(document.data))
+    written_values = list(_written_values(document.data))
     built_in_roots = {root for root in ROOTS if not _is_outside(root, written_values)}
     for keys, path, value in written_values:
-        if _is_number(value) and (limit := _most(path, built_in_roots)) is not None and value > limit:
+        if _is_number(value) and (limit := _max_number(path, built_in_roots)) is not None and value > limit:
             faults.append(document.fault(keys, beyond(limit, value), oversized=True))
     return faults
 
@@ -57,7 +57,7 @@ def is_absurd(value: Any) -> bool:
     return _is_number(value) and value > REFUSED_FROM
 
 
-def _most(path: str, built_in_names: set[str]) -> int | None:
+def _max_number(path: str, built_in_names: set[str]) -> int | None:
     """Return the largest valid number of the field `path`; None if it is unknown."""
     root, _, field = path.partition(".")
     if root not in built_in_names or not field or path.endswith("seed"):
@@ -91,10 +91,10 @@ def _is_outside(root: str, written_values: list[Written]) -> bool:
     return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in names)
 
 
-def _written(data: Mapping[str, Any]) -> Iterator[Written]:
+def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:
     """Yield every value for a field of the settings, from all places where a spec can have one."""
     for root in ROOTS:
-        yield from _at(data, ("baseline", root), root)
+        yield from _values_at(data, ("baseline", root), root)
     for section in ("arms", "components"):
         for name in _mapping(data, section):
             yield from _by_path(data, (section, name, "set"))
@@ -102,7 +102,7 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
         yield from _by_path(data, (section,))
     for path in _mapping(data, "search", "also"):
         for form in FORMS:
-            yield from _at(data, ("search", "also", path, form), path)
+            yield from _values_at(data, ("search", "also", path, form), path)
     points = _mapping(data, "search").get("first")
     for place, _ in enumerate(points if isinstance(points, list) else ()):
         yield from _by_path(data, ("search", "first", place))
@@ -111,21 +111,21 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
 def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
     """Yield the values in the mapping at `keys`, whose keys are paths of fields."""
     for path in _mapping(data, *keys):
-        yield from _at(data, (*keys, path), path)
+        yield from _values_at(data, (*keys, path), path)
 
 
-def _at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
     """Yield the values at `keys`: one for the field `path`, or several in mappings and lists."""
-    yield from _inside(_value(data, keys), keys, path)
+    yield from _values_inside(_value(data, keys), keys, path)
 
 
-def _inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _inside(inner, (*keys, key), f"{path}.{key}")
+            yield from _values_inside(inner, (*keys, key), f"{path}.{key}")
     elif isinstance(value, list):
         for place, inner in enumerate(value):
-            yield from _inside(inner, (*keys, place), path)
+            yield from _values_inside(inner, (*keys, place), path)
     else:
         yield keys, path, value
 

@@ -62,11 +62,11 @@ def decision_chances(paired: Paired, margin: float | None = None) -> tuple[Decis
     """
     assert paired.spread is not None, "without a spread nothing can be said of further units"
     numbers = [math.ceil(times * paired.n) for times in TIMES]
-    values = _continued(paired, max(numbers))
+    values = _simulate(paired, max(numbers))
     return tuple(
         DecisionChance(
             number,
-            float(_decided(values[:, : paired.n + number], paired, margin).mean()),
+            float(_get_verdict(values[:, : paired.n + number], paired, margin).mean()),
             smallest_effect(paired.n + number, paired.family, paired.level) / math.sqrt(2) * paired.spread,
         )
         for number in numbers
@@ -91,7 +91,7 @@ def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
     return squares + n * mean**2, squares + n * mean**2 / (1 + n * EFFECT_SPREAD**2)
 
 
-def _continued(paired: Paired, additional: int) -> "NDArray[np.float64]":
+def _simulate(paired: Paired, additional: int) -> "NDArray[np.float64]":
     """Return the present differences followed by simulated ones, one row per simulation."""
     import numpy as np
 
@@ -128,7 +128,7 @@ def _draws(
     )
 
 
-def _decided(values: "NDArray[np.float64]", paired: Paired, margin: float | None) -> "NDArray[np.bool_]":
+def _get_verdict(values: "NDArray[np.float64]", paired: Paired, margin: float | None) -> "NDArray[np.bool_]":
     """Return which rows of differences get a verdict from `statistics.verdicts`."""
     import numpy as np
 
@@ -137,13 +137,13 @@ def _decided(values: "NDArray[np.float64]", paired: Paired, margin: float | None
     deviations_used = np.maximum(values.std(1, ddof=1), paired.spread_least)
     half = critical(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
     is_larger = mean > half
-    decided: NDArray[np.bool_] = is_larger & _without_each(values, paired)
+    decided: NDArray[np.bool_] = is_larger & _survives_removal(values, paired)
     if margin is not None:
         decided |= ~is_larger & (mean + half < margin)
     return decided
 
 
-def _without_each(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.bool_]":
+def _survives_removal(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.bool_]":
     """Return which rows still have a difference after the removal of any single unit."""
     import numpy as np
 

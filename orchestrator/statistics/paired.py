@@ -153,7 +153,7 @@ def compare(
         step = (resolutions or {}).get(key[1], 0.0)
         least = least_spread(outcome_spreads, step)
         spread, own_prior = spreads.get(key), prior.get(key)
-        estimates[key] = _paired(values, spread, least, family=family, level=level, prior=own_prior)
+        estimates[key] = _make_paired(values, spread, least, family=family, level=level, prior=own_prior)
     return estimates
 
 
@@ -183,7 +183,7 @@ def least_spread(spreads: Iterable[float], step: float) -> float:
     return max(step / math.sqrt(6), MEDIAN_SHARE * median)
 
 
-def _paired(
+def _make_paired(
     by_seed: Mapping[int, float],
     spread: float | None,
     least: float,

@@ -41,10 +41,10 @@ def expected_best(values: Sequence[float], draws: Sequence[int], *, larger: bool
         raise ValueError(f"an expected best needs at least one value, got {values=}")
     sign = 1.0 if larger else -1.0
     ordered = sorted(sign * value for value in values)
-    return [_expected(ordered, number, sign) for number in draws]
+    return [_expected_best(ordered, number, sign) for number in draws]
 
 
-def _expected(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest:
+def _expected_best(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest:
     below = [(place / len(ordered)) ** draws for place in range(len(ordered) + 1)]
     mean = sum(value * (below[place + 1] - below[place]) for place, value in enumerate(ordered))
     ends = [_quantile(ordered, below, share) for share in (0.1, 0.9)]

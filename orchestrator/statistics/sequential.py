@@ -132,7 +132,7 @@ def look(
         for key, values_by_seed in values.items()
     }
     at_look, at_end = (
-        _compared(question, values_at_look, question.level * share) for share in (LOOK_SHARE, 1.0)
+        _compare_values(question, values_at_look, question.level * share) for share in (LOOK_SHARE, 1.0)
     )
     decided = {}
     for arm in undecided:
@@ -147,7 +147,7 @@ def look(
             continue
         estimates = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
         verdict_texts = {
-            name: _said(question, name, estimates[name], at_end[arm, name]) for name in estimates
+            name: _certain_verdict(question, name, estimates[name], at_end[arm, name]) for name in estimates
         }
         if len(verdict_texts) < len(question.outcomes) or not all(verdict_texts.values()):
             continue
@@ -156,7 +156,7 @@ def look(
     return decided
 
 
-def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> Verdict | None:
+def _certain_verdict(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> Verdict | None:
     """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
@@ -192,7 +192,7 @@ def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
     return min(1.0, chance)
 
 
-def _compared(question: Question, values: Values, level: float) -> dict[Key, Paired]:
+def _compare_values(question: Question, values: Values, level: float) -> dict[Key, Paired]:
     differences = {
         (arm, name): {
             seed: minus(value, values[reference, name][seed])

@@ -63,11 +63,11 @@ def verdict(
         unit: Word for an independent observation: seed or repeat.
     """
     if paired is not None and paired.missing:
-        return _at_any_value(paired, margin, better, unit)
+        return _verdict_at_any_value(paired, margin, better, unit)
     if paired is None or num_failed or paired.n < SEEDS_LEAST or paired.spread is None:
-        return _unusable(paired, num_failed, unit)
+        return _verdict_without_interval(paired, num_failed, unit)
     if paired.shown:
-        return _shown(paired, margin, better, unit)
+        return _verdict_of_interval(paired, margin, better, unit)
     assert paired.low is not None
     assert paired.high is not None
     if margin is not None and -margin < paired.low and paired.high < margin:
@@ -75,35 +75,39 @@ def verdict(
     return Verdict("undecided", "undecided")
 
 
-def _at_any_value(
+def _verdict_at_any_value(
     paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     """Return the verdict that holds for every value of the failed units."""
     kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
-    text = kind + _small(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+    text = (
+        kind + _small_effect_text(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+    )
     return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
 
-def _unusable(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
+def _verdict_without_interval(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
     """Return an undecided verdict with the reason why there is no interval."""
     if num_failed:
-        return _withheld(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
+        return _withhold(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
     if paired is None:
-        return _withheld(f"no pairs of {unit}s")
+        return _withhold(f"no pairs of {unit}s")
     if paired.n < SEEDS_LEAST:
-        return _withheld(f"fewer than {SEEDS_LEAST} {unit}s")
-    return _withheld("all values are the same, which tells nothing of chance")
+        return _withhold(f"fewer than {SEEDS_LEAST} {unit}s")
+    return _withhold("all values are the same, which tells nothing of chance")
 
 
-def _shown(paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str) -> Verdict:
+def _verdict_of_interval(
+    paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+) -> Verdict:
     seed = _decisive_seed(paired)
     if seed is None:
         kind = _direction(paired.mean, better)
-        return Verdict(kind, kind + _small(paired, margin))
-    return _withheld(f"it hangs on {unit} {seed}")
+        return Verdict(kind, kind + _small_effect_text(paired, margin))
+    return _withhold(f"it hangs on {unit} {seed}")
 
 
-def _withheld(reason: str) -> Verdict:
+def _withhold(reason: str) -> Verdict:
     return Verdict("undecided", f"undecided: {reason}", reason)
 
 
@@ -113,7 +117,7 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
     return "better" if (mean > 0) == (better == "max") else "worse"
 
 
-def _small(paired: Paired, margin: float | None) -> str:
+def _small_effect_text(paired: Paired, margin: float | None) -> str:
     """Return the addition for a difference that is real but below the margin; empty otherwise."""
     assert paired.low is not None
     assert paired.high is not None

@@ -85,7 +85,7 @@ def chaos(
         raise TypeError(f"spec must be what sweep_spec returned, or a path, got {spec!r}")
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
     sessions.timeout_s = timeout_s
-    return _survived(spec.plan, sessions, calm, kills, ignore)
+    return _check_survival(spec.plan, sessions, calm, kills, ignore)
 
 
 def _kills(kill_at: Any) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def _kills(kill_at: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(kills))
 
 
-def _survived(
+def _check_survival(
     plan: Plan,
     sessions: "Sessions",
     calm: ChaosSession,
@@ -210,24 +210,24 @@ class Sessions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self._end_process()
 
     def run(self, session: ChaosSession) -> None:
         """Run the session to its end, or until it kills itself. Raise AssertionError for any other end."""
-        process = self._begun()
+        process = self._start_process()
         try:
             self._run(process, session)
         except BaseException:
-            self._end()
+            self._end_process()
             raise
 
-    def _begun(self) -> "subprocess.Popen[str]":
+    def _start_process(self) -> "subprocess.Popen[str]":
         # The variable that pytest changes for every test is no reason for a restart.
         variables = {name: value for name, value in os.environ.items() if name != CURRENT_TEST}
         path = os.pathsep.join(filter(None, sys.path))
         surroundings = (variables, path, Path.cwd())
         if self._process is not None and self._surroundings != surroundings:
-            self._end()
+            self._end_process()
         if self._process is None:
             self._surroundings = surroundings
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
@@ -242,7 +242,7 @@ class Sessions:
             )
         return self._process
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         if (process := self._process) is None:
             return
         self._process = None
@@ -260,16 +260,16 @@ class Sessions:
         if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
                 f"the sweep must end within {self.timeout_s:g} s, and was killed: let it train less, or "
-                f"give chaos(..., timeout_s=...); it said:\n{self._heard(size_before)}"
+                f"give chaos(..., timeout_s=...); it said:\n{self._read_errors(size_before)}"
             )
         reply = process.stdout.readline()
         code = int(reply) if reply else process.wait()
         if not reply or code != (0 if session.kill_at is None else -signal.SIGKILL):
             raise AssertionError(
-                f"the sweep must run to its end, got exit code {code}:\n{self._heard(size_before)}"
+                f"the sweep must run to its end, got exit code {code}:\n{self._read_errors(size_before)}"
             )
 
-    def _heard(self, since: int) -> str:
+    def _read_errors(self, since: int) -> str:
         """Return the standard error from position `since`; the write position does not change."""
         size = os.fstat(self._said.fileno()).st_size
         return os.pread(self._said.fileno(), size - since, since).decode(errors="replace")

@@ -112,7 +112,7 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
         "trainable": original.get("trainable"),
         "baseline": _settings(spec, choice, arm),
         "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
-        "answer": _answer(original, choice) if "confirm" in original else None,
+        "answer": _restrict_answer(original, choice) if "confirm" in original else None,
         "posthoc": {
             path: values
             for path, values in original.get("posthoc", {}).items()
@@ -123,7 +123,7 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     return {key: value for key, value in content.items() if value not in ({}, None)}
 
 
-def _answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
+def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
     """Return the original `answer` section, restricted to metrics of the winner's confirm trials."""
     of_several = {"also", "pool", "variance"}
     answer = {

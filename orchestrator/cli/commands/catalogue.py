@@ -23,15 +23,15 @@ Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; w
 
 def models(name: Name = None, as_json: Json = False) -> None:
     """List the models, or show the settings of one."""
-    _show("models", name, as_json)
+    _print_catalog("models", name, as_json)
 
 
 def tasks(name: Name = None, as_json: Json = False) -> None:
     """List the tasks, or show the settings and splits of one."""
-    _show("tasks", name, as_json)
+    _print_catalog("tasks", name, as_json)
 
 
-def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
+def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
     from trainables import catalog
     from trainables.custom.extensions import BadName
 

@@ -40,7 +40,7 @@ def compare(
         emit_json([_json(comparison) for comparison in comparisons])
         return
     for comparison in comparisons:
-        _show(comparison)
+        _print_comparison(comparison)
     differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
     if any(difference is not None and difference.low is not None for difference in differences):
         say(NOTE)
@@ -75,7 +75,7 @@ def _json(comparison: "Comparison") -> dict[str, Any]:
     return {**asdict(comparison), "spec": spec}
 
 
-def _show(comparison: "Comparison") -> None:
+def _print_comparison(comparison: "Comparison") -> None:
     from orchestrator.report.writers.tables import as_rich
 
     for line in comparison.notices:

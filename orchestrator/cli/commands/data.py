@@ -72,7 +72,7 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
     path = _path(subject, split, root)
     sealed, _ = open_sealed(path)
     begin = time.monotonic()
-    data_of_split = _opened(subject, split, root, bars)
+    data_of_split = _open_split(subject, split, root, bars)
     state = f"built in {time.monotonic() - begin:.1f} s" if sealed is None else "exists"
     size = split_path(subject.config, split, root).stat().st_size
     content = f"{len(data_of_split):,} examples, {size:,} bytes, {data_of_split.content_hash}"
@@ -89,7 +89,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
         raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
-def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
+def _open_split(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
     from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
@@ -125,7 +125,7 @@ def show(
     with Bars() as bars:
         for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
-                dataset = None if info.streamed else _opened(subject, info.name, root, bars)
+                dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
                 views.append(shown(subject, info, dataset, examples))
     if as_json:
         emit_json([view_to_json(view) for view in views])

@@ -126,13 +126,13 @@ def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
 def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
     from orchestrator.ledger.sql.engine import require_answer
 
-    findings = [_reach("tracking", tracking, _ask_tracking)]
+    findings = [_check_connection("tracking", tracking, _ask_tracking)]
     if storage is not None:
-        findings.append(_reach("storage", storage, require_answer))
+        findings.append(_check_connection("storage", storage, require_answer))
     return findings
 
 
-def _reach(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
+def _check_connection(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
     try:
         reach(url)
     except (HaltsweepError, OSError, ValueError) as error:

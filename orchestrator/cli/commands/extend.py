@@ -241,7 +241,7 @@ def _extend_plan(
                 old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            never = {record.trial_id for record in trial_records if _unreadable(record)}
+            never = {record.trial_id for record in trial_records if _lacks_checkpoint(record)}
             extended_plan = extended(
                 old, new, {record.trial_id for record in trial_records}, extension, never
             )
@@ -259,7 +259,7 @@ def _extend_plan(
     return extended_plan
 
 
-def _unreadable(record: "Record") -> bool:
+def _lacks_checkpoint(record: "Record") -> bool:
     """Return whether the trial ended without a checkpoint that can be re-evaluated."""
     from orchestrator.trials import OutcomeKind
 

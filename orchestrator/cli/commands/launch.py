@@ -183,7 +183,7 @@ def resume(
     if given_driver is not None:
         _check_driver(given_driver, address, debug=debug)
     folder, sweep_plan, _ = found(name, runs_root(runs))
-    retries = _retry(folder, sweep_plan, retry or (), from_scratch=from_scratch)
+    retries = _select_retries(folder, sweep_plan, retry or (), from_scratch=from_scratch)
     if retry and retries is None:
         return
     chosen_driver = given_driver or Driver(read_setup(folder).driver)
@@ -206,7 +206,7 @@ def resume(
     )
 
 
-def _retry(
+def _select_retries(
     folder: SweepFolder, plan: "Plan", selectors: Sequence[str], *, from_scratch: bool
 ) -> "Retry | None":
     """Return the trials selected by `--retry`; None without `--retry`, or if no trial is left to run.
@@ -374,10 +374,10 @@ def _run(
                 )
                 finish = start(watch=listeners)
         except DataError as error:
-            raise StoreError(f"{error}; then {_go_on(folder)}") from error
+            raise StoreError(f"{error}; then {_next_step_text(folder)}") from error
         except SearchError as error:
-            raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        words = [] if interrupt.hurry.is_set() or not reports else _show(reports[0])
+            raise SearchError(f"{error}; correct it, then {_next_step_text(folder)}") from error
+        words = [] if interrupt.hurry.is_set() or not reports else _print_report(reports[0])
         _print_results(folder, finish, is_new_report=bool(reports))
         for line in words:
             say(line)
@@ -385,7 +385,7 @@ def _run(
         raise typer.Exit(finish.exit_code)
 
 
-def _go_on(folder: SweepFolder) -> str:
+def _next_step_text(folder: SweepFolder) -> str:
     return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
 
 
@@ -398,7 +398,7 @@ def _report(folder: SweepFolder) -> "Report":
         return write_report(sweep)
 
 
-def _show(report: "Report") -> list[str]:
+def _print_report(report: "Report") -> list[str]:
     """Print the headline tables, and return the verdicts as sentences."""
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts

@@ -170,7 +170,7 @@ def _print(rows: list[Row]) -> None:
             progress,
             "-" if row.failed is None else str(row.failed),
             age,
-            _short(row.why or row.question),
+            _shorten_question(row.why or row.question),
         )
         table.add_row(*map(Text, cells))
     out().print(table)
@@ -179,6 +179,6 @@ def _print(rows: list[Row]) -> None:
             say(f"{row.state}: {printable(row.name)}: {printable(row.why)}")
 
 
-def _short(text: str) -> str:
+def _shorten_question(text: str) -> str:
     line = printable(" ".join(text.split()))
     return line if len(line) <= QUESTION_CHARACTERS else f"{line[: QUESTION_CHARACTERS - 3]}..."

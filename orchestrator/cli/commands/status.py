@@ -76,10 +76,10 @@ def status(
 
         watch_sweep(name, runs_root(runs), storage)
     with garbage_collection_off():
-        _show(name, runs, storage, trials=trials, as_json=as_json)
+        _print_status(name, runs, storage, trials=trials, as_json=as_json)
 
 
-def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
+def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
     from orchestrator.cli.stored_sweep import opened
 
     every_trial = as_json or trials
@@ -104,7 +104,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "arms": [asdict(arm) | {"ended": arm.ended} for arm in progress],
                 "running": [asdict(arm) | {"rate": arm.rate} for arm in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
-                "trials": [_trial(record) for record in records],
+                "trials": [_trial_fields(record) for record in records],
             }
         )
         _exit_if_failed(state)
@@ -181,7 +181,7 @@ def _exit_if_failed(state: SweepState) -> None:
         raise typer.Exit(1)
 
 
-def _trial(record: Record) -> dict[str, object]:
+def _trial_fields(record: Record) -> dict[str, object]:
     return {
         "trial_id": record.trial_id,
         "arm": record.arm,

@@ -86,7 +86,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
     root = runs_root(runs)
     folder = find_sweep(name, root)
-    with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
+    with _wait_display(folder, tracking) as waiting:  # before the imports, which take seconds
         waiting.update("writing report and Parquet files first")
         from orchestrator.cli.stored_sweep import opened
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
@@ -104,7 +104,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     say(f"{sweep.plan.name}: {summary}")
 
 
-def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
+def _wait_display(folder: SweepFolder, uri: str | None) -> Waiting:
     location = "" if uri is None else f"; it is at {redact_url(uri)}"
     return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
 

@@ -57,7 +57,7 @@ def ui(
     uri = _uri(folder, root, tracking)
     _check_uri(uri)
     if urlsplit(uri).scheme in REMOTE:
-        page = _show(uri, folder)
+        page = _print_addresses(uri, folder)
         if browser and _can_browse():
             webbrowser.open(page)
         return
@@ -68,7 +68,7 @@ def ui(
     with suppress(sqlite3.Error):  # a read-only store is displayed unchanged
         follow_move(uri, artifacts)
     with ended_by_signals(), serving(uri, artifacts, port) as server:
-        page = _show(server.url, folder)
+        page = _print_addresses(server.url, folder)
         with _redirect(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
             if file is not None:
                 webbrowser.open(file.as_uri())
@@ -106,7 +106,7 @@ def _check_uri(uri: str) -> None:
         )
 
 
-def _show(server: str, folder: SweepFolder | None) -> str:
+def _print_addresses(server: str, folder: SweepFolder | None) -> str:
     """Print the addresses of one or all sweeps; return the address for the browser."""
     from orchestrator.tracking.mlflow.links import find_links, without_user
 

@@ -57,13 +57,13 @@ class Bars:
         if self._bars is not None:
             self._bar = self._bars.add_task(printable(name), total=None)
         try:
-            with watched_by(Watcher(self._show, complain)):
+            with watched_by(Watcher(self._show_step, complain)):
                 yield
         finally:
             if self._bars is not None and self._bar is not None:
                 self._bars.remove_task(self._bar)
 
-    def _show(self, step: str, done: int, total: int) -> None:
+    def _show_step(self, step: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
             self._bars.update(
                 self._bar, description=printable(f"{self._name}: {step}"), completed=done, total=total

@@ -146,7 +146,7 @@ class View:
             self._began = now
         self._snapshot = snapshot
         progress = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
-        time_left = self._left(snapshot, now)
+        time_left = self._time_left_text(snapshot, now)
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
             self._draw(progress + time_left + hint, *tables(arms, self._objective, snapshot.outlook))
@@ -156,7 +156,7 @@ class View:
             quiet = progress == self._last_text and now - self._last_at >= QUIET_S
             if quiet:
                 self._last_text = ""
-            self._say(progress, now, time_left + (_moving(snapshot) if quiet else ""))
+            self._print_if_new(progress, now, time_left + (_running_text(snapshot) if quiet else ""))
 
     def show_starting(self, step: str) -> None:
         """Display a step before or after the trials, e.g. the start of Ray or the report."""
@@ -187,7 +187,7 @@ class View:
         elif (
             done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._last_at >= PLAIN_EVERY_S
         ):
-            self._say(text, now)
+            self._print_if_new(text, now)
 
     def show_interrupt(self, interrupt: "SignalEffect") -> None:
         """Display the effect of Ctrl-C; called in another thread."""
@@ -215,7 +215,7 @@ class View:
         if self._live is not None:
             self._draw(text)
         elif now - self._last_at >= PLAIN_EVERY_S:
-            self._say(text, now)
+            self._print_if_new(text, now)
 
     def _draw(self, text: str, *below: "Table") -> None:
         """Draw the line above the tables, since the terminal cuts off the end of a tall display."""
@@ -225,13 +225,13 @@ class View:
         assert self._live is not None, "only a terminal is drawn on"
         self._live.update(Visible(Group(Text(text), *below)))
 
-    def _say(self, text: str, now: float, suffix: str = "") -> None:
+    def _print_if_new(self, text: str, now: float, suffix: str = "") -> None:
         """Print a line if `text` is new; a change of `suffix` alone prints nothing."""
         if text != self._last_text:
             say(f"[{duration(now - self._began)}] {text}{suffix}")
             self._last_text, self._last_at = text, now
 
-    def _left(self, snapshot: "Snapshot", now: float) -> str:
+    def _time_left_text(self, snapshot: "Snapshot", now: float) -> str:
         """Return the estimated time left, or when the wall-clock budget ends the sweep."""
         worked = sum(arm.seconds for arm in snapshot.arms)
         speed = self._pace.speed(worked, now, snapshot.running)
@@ -287,7 +287,7 @@ def may_end_early(plan: Plan) -> bool:
     )
 
 
-def _moving(snapshot: "Snapshot") -> str:
+def _running_text(snapshot: "Snapshot") -> str:
     """Return the progress of running trials, for a log in which no trial has ended for a long time."""
     running = snapshot.outlook.running
     trials = [trial for trial in running if silence(trial)] or running[:1]

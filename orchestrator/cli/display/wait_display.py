@@ -30,7 +30,7 @@ class Waiting:
         self._update = ("starting", time.monotonic())
         self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
+        self._thread = threading.Thread(target=self._refresh_until_end, name="waiting", daemon=True)
         self._status: Status | None = None
 
     def update(self, step: str) -> None:
@@ -50,7 +50,7 @@ class Waiting:
         if self._status is not None:
             self._status.stop()
 
-    def _look(self) -> None:
+    def _refresh_until_end(self) -> None:
         while not self._over.wait(LOOK_S):
             step, since = self._update
             now = time.monotonic()

@@ -27,14 +27,14 @@ def watch_sweep(
         # displayed.
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
-            throttled = ThrottledView(lambda: _look(sweep), view.show, lambda: None)
+            throttled = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
             while sweep.ledger.held():
                 began = time.monotonic()
                 throttled.changed()
                 sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))
 
 
-def _look(sweep: StoredSweep) -> Snapshot:
+def _read_snapshot(sweep: StoredSweep) -> Snapshot:
     overview = sweep.overview()
     return Snapshot(
         overview.progress(is_locked=True), 0.0, "", overview.outlook(is_locked=True, now=time.time())

@@ -100,7 +100,7 @@ class ExternalStore:
         """Yield complete checkpoints, newest first, downloading each on demand. Raise `StoreUnreachable`."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
-                yield self._fetched(trial.name, step)
+                yield self._fetch(trial.name, step)
             except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
                 _log.warning("checkpoint %s is skipped: %r", self.place(trial.name, step), error)
 
@@ -130,7 +130,7 @@ class ExternalStore:
         """
         if not flush:
             return None
-        checkpoint = local.write(self._here(trial.name), measurement, save, flush=False)
+        checkpoint = local.write(self._scratch_folder(trial.name), measurement, save, flush=False)
         try:
             self._upload(trial.name, checkpoint, patience_s)
         finally:
@@ -166,9 +166,9 @@ class ExternalStore:
         name = f".probe-{uuid.uuid4().hex}"
         try:
             path = self._path(name)
-            self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
-            content = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
-            self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
+            self._retry(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
+            content = self._retry(lambda: self.get(path), COMMAND_PATIENCE_S)
+            self._retry(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
@@ -183,7 +183,7 @@ class ExternalStore:
 
         The result is empty if the folder does not exist.
         """
-        return self._retried(lambda: self._entries(folder), patience_s)
+        return self._retry(lambda: self._entries(folder), patience_s)
 
     def put(self, path: str, content: bytes) -> None:
         """Write one file. Exceptions of the file system are not converted.
@@ -208,18 +208,18 @@ class ExternalStore:
 
     @property
     def _files(self) -> Any:
-        return self._connected()[0]
+        return self._connect()[0]
 
     def _path(self, *names: str) -> str:
         """Return a path in the file system of the store."""
-        return "/".join([self._retried(self._connected)[1], *names])
+        return "/".join([self._retry(self._connect)[1], *names])
 
-    def _connected(self) -> tuple[Any, str]:
+    def _connect(self) -> tuple[Any, str]:
         if self._connection is None:
             self._connection = file_system(self.uri)
         return self._connection
 
-    def _retried(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
+    def _retry(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
         standard = PATIENCE_S if self._patience_s is None else self._patience_s
         return retry_operation(action, standard if patience_s is None else patience_s, self.uri)
 
@@ -232,7 +232,7 @@ class ExternalStore:
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
 
-    def _here(self, trial_id: str) -> Path:
+    def _scratch_folder(self, trial_id: str) -> Path:
         if self._scratch is None:
             clear_abandoned()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
@@ -267,19 +267,19 @@ class ExternalStore:
         state = f"{STATE}-{uuid.uuid4().hex}"
         for path in sorted(file for file in checkpoint.state.rglob("*") if file.is_file()):
             name = path.relative_to(checkpoint.state).as_posix()
-            self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
+            self._retry(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
         manifest = {"state": state, "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8")}
-        self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
+        self._retry(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:
         self._make_folder(target.rpartition("/")[0])
         with source.open("rb") as file, self._files.open(target, "wb") as stream:
             shutil.copyfileobj(file, stream, length=1 << 20)
 
-    def _fetched(self, trial_id: str, step: int) -> Checkpoint:
+    def _fetch(self, trial_id: str, step: int) -> Checkpoint:
         source = self._path(trial_id, checkpoint_name(step))
-        target = self._here(trial_id) / checkpoint_name(step)
-        manifest = parse_json(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
+        target = self._scratch_folder(trial_id) / checkpoint_name(step)
+        manifest = parse_json(self._retry(lambda: self.get(f"{source}/{MANIFEST}")))
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
         for name in unseal_json(manifest["manifest"].encode())["files"]:
@@ -287,7 +287,7 @@ class ExternalStore:
             if not path.resolve().is_relative_to((target / STATE).resolve()):
                 raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._retried(partial(self._copy_down, f"{source}/{manifest['state']}/{name}", path))
+            self._retry(partial(self._copy_down, f"{source}/{manifest['state']}/{name}", path))
         (target / MANIFEST).write_text(manifest["manifest"], encoding="utf-8")
         return Checkpoint(target, step)
 
@@ -317,7 +317,7 @@ class ExternalStore:
                 if is_there():  # `rm` of some file systems skips paths that it cannot list
                     raise OSError(f"{folder} could not be deleted as a whole")
 
-        self._retried(delete, patience_s)
+        self._retry(delete, patience_s)
 
 
 CheckpointStore = FolderStore | ExternalStore

@@ -141,8 +141,8 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         return NodeReport(
             (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
         )
-    unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
-    faults = [unshared, _no_store(needs.store), _no_data(needs)]
+    unshared = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
+    faults = [unshared, _no_store(needs.store), _check_data(needs)]
     versions = _versions()
     differs = [
         f"{name} {versions.get(name)} instead of {version}"
@@ -164,7 +164,7 @@ def is_marker_readable(mark: Path, nonce: str) -> bool:
         return False
 
 
-def _unshared(mark: Path, nonce: str) -> str:
+def _check_shared_folder(mark: Path, nonce: str) -> str:
     folder = mark.parent
     if not is_marker_readable(mark, nonce):
         return f"it does not see the folder {folder} of the launching machine"
@@ -185,7 +185,7 @@ def _no_store(uri: str | None) -> str:
     return ""
 
 
-def _no_data(needs: NodeRequirements) -> str:
+def _check_data(needs: NodeRequirements) -> str:
     folder = Path(needs.data_dir)
     try:
         if needs.data is not None:

@@ -49,7 +49,7 @@ class FolderWatch:
     def _reason(self, *, replaced: bool) -> str:
         root = shlex.quote(str(self._root))
         resume = f"`haltsweep resume {root}`"
-        moved = self._moved_to()
+        moved = self._current_path()
         if moved is not None:
             event_text = f"it was moved to {moved}"
             remedy = f"move it back, then {resume}; all that was recorded before is in it"
@@ -62,7 +62,7 @@ class FolderWatch:
             f"the sweep was stopped; {remedy}{first}"
         )
 
-    def _moved_to(self) -> Path | None:
+    def _current_path(self) -> Path | None:
         """Return the current path of a moved folder; None if the system does not provide it."""
         with suppress(OSError):
             place = Path(f"/proc/self/fd/{self._handle}").readlink()

@@ -108,7 +108,7 @@ def run_sweep(
     _require(means, plan, folder, setup)
     origin = collect_provenance(plan, setup)
     clear_unstarted(folder, on_fenced)
-    with _withdrawn_if_unbegun(folder):
+    with _delete_if_unstarted(folder):
         if not folder.root.exists():
             refuse_foreign(folder, setup)
         publish(plan, folder, spec, origin, setup)
@@ -123,7 +123,7 @@ def run_sweep(
 
 
 @contextmanager
-def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
+def _delete_if_unstarted(folder: SweepFolder) -> Iterator[None]:
     """Delete the launched sweep if an error occurs in the context before its first trial."""
     is_new_parent = not folder.root.parent.exists()
     try:
@@ -238,7 +238,7 @@ def _session(
         opening(interrupts=heard, changed_code=changed_code, retry=requested_ids) as session,
     ):
         if retry is not None:
-            _retry(session, retry)
+            _retry_trials(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, options.watch.on_data, options.watch.building)
@@ -260,7 +260,7 @@ def _session(
     return session.finish
 
 
-def _retry(session: OpenSweep, retry: Retry) -> None:
+def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     store = store_at(session.setup.checkpoints)
 
     def can_be_read(trial_id: str, step: int) -> bool:

@@ -38,7 +38,7 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
     for removed_folder in unfinished_removals(root.root):
         finish_removal(removed_folder)
     with suppress(_Begun):
-        setup = _unbegun(root)
+        setup = _read_unstarted_setup(root)
         launcher = _launcher(root)
         if launcher is not None and not launcher.is_same_process(Holder.current()):
             _refuse_living(root, launcher, believed=on_fenced is None)
@@ -67,7 +67,7 @@ def undo_launch(folder: SweepFolder) -> bool:
     if launcher is None or not launcher.is_same_process(Holder.current()):
         return False
     with suppress(_Begun, HaltsweepError, OSError):
-        remove(root, _unbegun(root))
+        remove(root, _read_unstarted_setup(root))
         return True
     return False
 
@@ -85,7 +85,7 @@ class _Begun(Exception):
     """Raised if a sweep has begun, or only a person can decide about its files."""
 
 
-def _unbegun(root: SweepFolder) -> Setup:
+def _read_unstarted_setup(root: SweepFolder) -> Setup:
     """Return the setup of a sweep that has started no trial. Raise `_Begun` for any other sweep."""
     traces = (root.checkpoints, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):

@@ -130,13 +130,13 @@ class OpenSweep:
         counts = Counter(ends.values())
         # An infeasible trial is replaced by another trial.
         num_open = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
-        unanswered = _unanswered(self.plan, ends)
+        unanswered = _count_unanswered(self.plan, ends)
         self._finish = SweepResult(
             counts, num_open, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
         )
 
 
-def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
+def _count_unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
     """Return `SweepResult.unanswered`; `ends` contains final outcomes by trial id."""
     kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
     for trial in plan.trials:
@@ -193,7 +193,7 @@ def open_sweep(
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
-        origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
+        origin = _check_origin(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
         untracked, tracking_pid = "", None
@@ -217,7 +217,7 @@ def open_sweep(
             if ledger.begun and not interrupts.hurry.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
-            loss = _gone(error, presence)
+            loss = _loss_error(error, presence)
             if loss is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
@@ -229,7 +229,7 @@ def open_sweep(
             raise loss from error
         finally:
             if follower is not None:
-                untracked = _behind(follower, summary, interrupts, watch)
+                untracked = _update_followers(follower, summary, interrupts, watch)
                 if follower.detached:
                     tracking_pid = follower.pid
                 elif (untracked or follower.parquet_behind) and not interrupts.hurry.is_set():
@@ -244,7 +244,9 @@ def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | Non
         places.close()
 
 
-def _behind(follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners) -> str:
+def _update_followers(
+    follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners
+) -> str:
     """Bring MLflow and the Parquet files up to date; return why MLflow is behind, or an empty string."""
     if interrupts.hurry.is_set():
         follower.kill()
@@ -253,7 +255,7 @@ def _behind(follower: Follower, summary: ArmSummary | None, interrupts: Interrup
     return behind.error if behind is not None else ""
 
 
-def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
+def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
     """Return the error that reports a lost folder or ledger; None if `error` has another cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:
@@ -276,7 +278,7 @@ def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
     return ""
 
 
-def _taken_over(
+def _check_origin(
     plan: Plan,
     folder: SweepFolder,
     origin: Mapping[str, Any],
@@ -305,7 +307,7 @@ def _taken_over(
     shutil.rmtree(folder.scratch, ignore_errors=True)  # files of trials of a killed session
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
         clear_unfinished(file)  # files of a killed session: only the holder of the lease replaces them
-    return {**origin, "files": _asked_by(folder)}
+    return {**origin, "files": _session_digests(folder)}
 
 
 def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
@@ -332,7 +334,7 @@ def _refuse_other_code(
         raise
 
 
-def _asked_by(folder: SweepFolder) -> dict[str, str]:
+def _session_digests(folder: SweepFolder) -> dict[str, str]:
     """Return digests of the spec and plan of this session, for comparisons by readers of the ledger."""
     manifest = read_manifest(folder.root) or {}
     return {file.name: manifest[file.name] for file in (folder.spec, folder.plan) if file.name in manifest}

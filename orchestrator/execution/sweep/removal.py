@@ -71,7 +71,7 @@ def remove(
     if setup is not None:
         refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
     # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
-    with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
+    with _claim_sweep(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
             ExternalStore(setup.checkpoints).require_answer()  # check before any deletion
         if tracking_uri is not None and uid is not None:
@@ -152,7 +152,9 @@ def finish_removal(removed_folder: Path) -> None:
 
 
 @contextmanager
-def _claimed(folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None) -> Iterator[str | None]:
+def _claim_sweep(
+    folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None
+) -> Iterator[str | None]:
     """Hold the sweep inside the context; yield its uid in the ledger, or None without a ledger."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
     if (setup is None or setup.storage is None) and not folder.ledger.is_file():

@@ -57,11 +57,11 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
                 job = Job(record.settings, record.seed, "confirm", splits, data_dir)
                 outcome, last = _run(trials, job, Path(folder))
-            finding = _compared(record, outcome, last, names)
-            yield replace(finding, detail=finding.detail + _other_code(record, parts))
+            finding = _compare_outcome(record, outcome, last, names)
+            yield replace(finding, detail=finding.detail + _changed_code_clause(record, parts))
 
 
-def _other_code(record: Record, current_parts: Mapping[str, str]) -> str:
+def _changed_code_clause(record: Record, current_parts: Mapping[str, str]) -> str:
     """Return a clause with the parts of the code that changed since the trial; empty if none did."""
     then = record.provenance.get("code_parts") or {}
     changed_parts = [
@@ -82,7 +82,9 @@ def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measure
     return outcome, last
 
 
-def _compared(record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits) -> Finding:
+def _compare_outcome(
+    record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits
+) -> Finding:
     name = record.place
     if outcome.kind is not OutcomeKind.FINISHED or last is None:
         first = outcome.reason.partition("\n")[0]

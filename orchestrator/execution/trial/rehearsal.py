@@ -110,7 +110,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
         The first report of each arm.
     """
     if plan.trainable is None:
-        for arms in _alike(plan):
+        for arms in _group_equal_arms(plan):
             error = _one_step(plan, arms[0])
             for arm in arms:
                 yield FirstReport(arm.name, f"one training step must end well, got {error}" if error else "")
@@ -149,7 +149,7 @@ class _CustomArms:
                 self._unsteady.update(unsteady)
                 error = f"in a second run, {second_report.error}" if second_report.error else ""
                 first = replace(first, error=error, unsteady=tuple(sorted(unsteady)))
-            yield self._compared(arm, first, replies)
+            yield self._compare_with_reference(arm, first, replies)
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
         """Run `arm` until its first report and its checkpoint; return the later replies too."""
@@ -170,7 +170,7 @@ class _CustomArms:
         error = f"the first report must come, got {reason}" if reason else ""
         return FirstReport(arm.name, error, metrics), replies
 
-    def _compared(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
+    def _compare_with_reference(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
         """Return the first report of `arm` with the metrics that equal those of its reference."""
         if first.error or arm.reference not in self._references or not arm.changes or arm.control:
             return first
@@ -216,7 +216,7 @@ def _differing_names(metrics: Mapping[str, Any], reference_metrics: Mapping[str,
     return {name for name, value in metrics.items() if repr(reference_metrics.get(name)) != repr(value)}
 
 
-def _alike(plan: Plan) -> list[list[Arm]]:
+def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
     """Group arms whose rehearsals are identical, in order; a rehearsal uses no data."""
     arms_by_settings: dict[object, list[Arm]] = {}
     for arm in plan.arms:

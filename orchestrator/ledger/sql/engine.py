@@ -98,7 +98,7 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         file = database_file(parsed)
-        _refuse_other(file)
+        _refuse_non_file(file)
         refuse_network_file_system(file, mounts)
         engine = create_engine(
             parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
@@ -140,7 +140,7 @@ def require_answer(url: str) -> None:
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
-        _refuse_other(database_file(parsed), InputError)  # the user can name another place
+        _refuse_non_file(database_file(parsed), InputError)  # the user can name another place
     engine = connect(url)
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
@@ -177,7 +177,7 @@ def database_file(url: URL) -> Path:
         ) from error
 
 
-def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
+def _refuse_non_file(file: Path, error: type[HaltsweepError] = StoreError) -> None:
     """Raise `error` if `file` is a pipe, a device or similar: SQLite would report a disk error instead."""
     if kind := describe_non_file(file):
         raise error(
@@ -189,7 +189,7 @@ def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
     """Raise InputError if `file` is on a file system on which SQLite's locks are unreliable."""
     kind = _file_system(file, mounts)
-    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _with_device():
+    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _device_file_systems():
         raise InputError(
             f"a SQLite ledger must be on a local disk, and {str(file)!r} is on {kind}, where locks are not "
             "reliable; choose a local folder for the runs, or a PostgreSQL with --storage postgresql+psycopg://..."
@@ -336,7 +336,7 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _with_device() -> set[str]:
+def _device_file_systems() -> set[str]:
     """Return the file systems that this kernel mounts from block devices."""
     lines = KINDS.read_text().splitlines()
     return {line.strip() for line in lines if not line.startswith("nodev")}

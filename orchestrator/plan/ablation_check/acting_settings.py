@@ -51,7 +51,7 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
     """
     if first.train == second.train and first.task == second.task:
         return ()
-    steps = sorted({*_looked_at(first), *_looked_at(second)})
+    steps = sorted({*_compared_steps(first), *_compared_steps(second)})
     old, new = acting_settings(first, sweep, steps), acting_settings(second, sweep, steps)
     changes = {
         aspect: {name for name in new[aspect] if not _equal(old[aspect].get(name), new[aspect][name])}
@@ -158,7 +158,7 @@ def _compares(system: System, sweep: Sweep) -> bool:
     return compares(system.train.model_copy(update=values))
 
 
-def _looked_at(system: System) -> list[int]:
+def _compared_steps(system: System) -> list[int]:
     """Return the steps at which learning rates are compared, including those near turning points."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)

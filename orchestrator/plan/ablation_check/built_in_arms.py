@@ -66,7 +66,7 @@ def prove(
         reference_structure = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
         first = probe.measure(run, LEARNS)
-        texts = _found(arm, reference, probe, sweep)
+        texts = _find_evidence(arm, reference, probe, sweep)
         noted = tuple(_notes(arm, reference, texts, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
     except ValueError as error:
         faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
@@ -99,7 +99,9 @@ def prove(
     )
 
 
-def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep) -> tuple[str, ...]:
+def _find_evidence(
+    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep
+) -> tuple[str, ...]:
     """Return the differences between `arm` and `reference`; if there are none, those with drawn values."""
     if reference is None:
         return ()
@@ -160,8 +162,8 @@ def _notes(
     parts, full_cost = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and full_cost is not None and arm.system.train.auxiliary_weight:
         yield f"{full_cost} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
-    unreached_names = _unreached(reference, probe) if reference is not None else ()
-    if unreached := [name for name in _unreached(arm, probe) if name not in unreached_names]:
+    unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()
+    if unreached := [name for name in _weights_without_gradient(arm, probe) if name not in unreached_names]:
         remainder = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
         yield (
             f"no gradient reaches {', '.join(unreached[:NAMED])}{remainder} at any of the weights tried, "
@@ -169,7 +171,7 @@ def _notes(
         )
 
 
-def _unreached(arm: BuiltInArm, probe: Probe) -> list[str]:
+def _weights_without_gradient(arm: BuiltInArm, probe: Probe) -> list[str]:
     """Return the weights without a gradient."""
     narrow = probe.narrow(arm.system)
     parameter_names = list(probe.structure(narrow).shapes)

@@ -79,14 +79,14 @@ def look(
     assert trainable.build is not None, "there must be something to build"
     seed_generators(SEED)  # since `build` may draw random numbers
     begins("build(settings)")
-    model = _called(trainable.build, settings, "build")
+    model = _call_function(trainable.build, settings, "build")
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
     if trainable.example is None:
         return _built(model)
     seed_generators(SEED)
     begins("example(settings)")
-    example = _called(trainable.example, settings, "example")
+    example = _call_function(trainable.example, settings, "example")
     begins("the model of build(settings)")
     return _run(model, example)
 
@@ -124,7 +124,7 @@ def look_in_child(model_spec: tuple[str, Mapping[str, Any]], connection: Connect
         connection.send(fingerprint)
 
 
-def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
+def _call_function(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(copy.deepcopy(dict(settings)))  # the function may change its argument
     except (Exception, SystemExit) as error:  # user code may raise any exception
@@ -160,7 +160,7 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
     keyword_inputs = dict(example) if isinstance(example, Mapping) else {}
     try:
         with FlopCounterMode(display=False) as counter:
-            tensors = [_real(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
+            tensors = [_to_doubles(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
         total = sum((tensor.square().mean() for tensor in tensors), torch.zeros((), dtype=torch.float64))
         weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         grads = (
@@ -185,7 +185,7 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
     )
 
 
-def _real(value: "Tensor") -> "Tensor":
+def _to_doubles(value: "Tensor") -> "Tensor":
     """Return `value` as real doubles; integers and booleans are converted too."""
     import torch
 

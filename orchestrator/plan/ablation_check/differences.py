@@ -83,14 +83,18 @@ def differences(
             for training_pass in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
                 learn = [probe.measure(system, training_pass).gradient for system in (narrow, other_narrow)]
-                yield _unlike(probe, narrow, other_narrow, training_pass) if learn[0] != learn[1] else ()
+                yield (
+                    _measure_differences(probe, narrow, other_narrow, training_pass)
+                    if learn[0] != learn[1]
+                    else ()
+                )
     else:
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
-        for pair in _quick_first(probe, first_system, second):
-            yield _unlike(probe, *pair, first)
-            yield from _of_models(probe, *pair, longest)
+        for pair in _narrow_before_wide(probe, first_system, second):
+            yield _measure_differences(probe, *pair, first)
+            yield from _model_differences(probe, *pair, longest)
     if "task" in settings:
         yield ("task",)
 
@@ -128,11 +132,13 @@ def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -
     """
     longest = sweep.longest(first, second)
     return probe.same_model(first, second) or not any(
-        words for pair in _quick_first(probe, first, second) for words in _evaluations(probe, *pair, longest)
+        words
+        for pair in _narrow_before_wide(probe, first, second)
+        for words in _evaluations(probe, *pair, longest)
     )
 
 
-def _quick_first(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
+def _narrow_before_wide(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
     """Yield both systems with narrow models if their models are wide, then both unchanged."""
     quick = probe.narrow_pair(first, second)
     if quick[0] is not first:
@@ -140,12 +146,16 @@ def _quick_first(probe: Probe, first: System, second: System) -> Iterator[tuple[
     yield first, second
 
 
-def _of_models(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
+def _model_differences(
+    probe: Probe, first: System, second: System, longest: int
+) -> Iterator[tuple[str, ...]]:
     yield from _evaluations(probe, first, second, longest)
-    yield _unlike(probe, first, second, LEARNS)
-    yield _unlike(probe, first, second, LEARNS_MOVED)
+    yield _measure_differences(probe, first, second, LEARNS)
+    yield _measure_differences(probe, first, second, LEARNS_MOVED)
     if _are_small(probe, first, second):
-        yield from (_unlike(probe, first, second, training_pass) for training_pass in TRAINS_SMALL)
+        yield from (
+            _measure_differences(probe, first, second, training_pass) for training_pass in TRAINS_SMALL
+        )
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
@@ -153,7 +163,7 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
     training_passes = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
     training_passes += READS_OF_SMALL if _are_small(probe, first, second) else []
     for training_pass in training_passes:
-        yield _unlike(probe, first, second, training_pass, longest)
+        yield _measure_differences(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
@@ -161,7 +171,7 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
         yield ("layers",)
 
 
-def _unlike(
+def _measure_differences(
     probe: Probe, first: System, second: System, requested_pass: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
     old, new = (probe.measure(system, requested_pass, longest) for system in (first, second))
@@ -222,7 +232,7 @@ def evidence_at_searched_values(
         left_out: Paths of dimensions to skip.
     """
     for draw in draws(sweep.searched, left_out):
-        first_system, second_system = (_with(system.settings, draw) for system in (first, second))
+        first_system, second_system = (_system_with_draw(system.settings, draw) for system in (first, second))
         if first_system is None or second_system is None:
             continue
         with suppress(ValueError):  # the check of the search reports values that cannot be run
@@ -231,7 +241,7 @@ def evidence_at_searched_values(
     return ()
 
 
-def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
+def _system_with_draw(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
     assigned_settings = assigned(settings, draw)
     checked_settings = None if assigned_settings is None else checked(assigned_settings)
     return checked_settings if isinstance(checked_settings, System) else None

@@ -25,7 +25,9 @@ def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mappin
     if removed is None or not changes:
         return
     removed_words = _words(removed.group(1)) & _field_words(*settings)
-    touched = set[str]().union(*(_touched(change.path, change.before, change.after) for change in changes))
+    touched = set[str]().union(
+        *(_words_of_path(change.path, change.before, change.after) for change in changes)
+    )
     if removed_words and (
         not removed_words & touched or not _changes_field(removed.group(1), removed_words, changes)
     ):
@@ -41,7 +43,7 @@ def _changes_field(name: str, fields: set[str], changes: Sequence[Change]) -> bo
     return name not in fields or any(name in _words(change.path.rsplit(".", 1)[-1]) for change in changes)
 
 
-def _touched(path: str, *values: Any) -> set[str]:
+def _words_of_path(path: str, *values: Any) -> set[str]:
     words = _words(path)
     for value in values:
         if isinstance(value, Mapping):

@@ -77,9 +77,9 @@ class Measurements:
         different_names = [
             name
             for name, own_values in self.quantities.items()
-            if not _same(name, own_values, second.quantities[name])
+            if not _are_close(name, own_values, second.quantities[name])
         ]
-        if not self._learns_as(second):
+        if not self._has_equal_gradient(second):
             different_names.insert(
                 different_names.index("loss") + 1 if "loss" in different_names else 0, "gradient"
             )
@@ -87,7 +87,7 @@ class Measurements:
             different_names = [name for name in different_names if name != "costs"]
         return tuple(different_names)
 
-    def _learns_as(self, second: "Measurements") -> bool:
+    def _has_equal_gradient(self, second: "Measurements") -> bool:
         own_gradient, other_gradient = self.gradient or {}, second.gradient or {}
         limit = ROUNDING * max(self.norm, second.norm)
         return own_gradient.keys() == other_gradient.keys() and all(
@@ -97,7 +97,7 @@ class Measurements:
         )
 
 
-def _same(name: str, first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+def _are_close(name: str, first: tuple[float, ...], second: tuple[float, ...]) -> bool:
     if name in ("layers run", "depth"):
         return first == second
     return len(first) == len(second) and all(map(close, first, second))

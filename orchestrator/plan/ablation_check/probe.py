@@ -65,7 +65,7 @@ class Probe:
         All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
         factor = common_factor(widths(first), widths(second), NARROW)
-        quick = self._divided(first, factor), self._divided(second, factor)
+        quick = self._narrow_system(first, factor), self._narrow_system(second, factor)
         return quick if quick[0] is not first and quick[1] is not second else (first, second)
 
     def same_model(self, first: System, second: System) -> bool:
@@ -145,7 +145,7 @@ class Probe:
             self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
         return self._operations[key]
 
-    def _divided(self, system: System, factor: int) -> System:
+    def _narrow_system(self, system: System, factor: int) -> System:
         key = id(system), factor
         if key not in self._narrow:
             # A reference to the system is stored, so that its id is not reused.

@@ -56,7 +56,7 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
         if single_value_problem(dimension, arm_space.search):  # reported already
             continue
         try:
-            reason = _in_vain(arm_space, dimension, probe)
+            reason = _unaffected_aspect(arm_space, dimension, probe)
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
         if reason and arm.request.is_baseline:
@@ -75,10 +75,10 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """Return the arm at every end of `dimension`, without systems that cannot be built."""
-    return _at_ends(arm.system.settings, dimension, space)
+    return _systems_at_ends(arm.system.settings, dimension, space)
 
 
-def _in_vain(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
+def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
@@ -88,7 +88,7 @@ def _in_vain(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> s
     if len(variants) < 2:
         return None
     objectives, differing = [objective.metric for objective in arm_space.search.objectives], False
-    for first, *rest in chain([variants], filter(None, _beside_others(arm_space, dimension))):
+    for first, *rest in chain([variants], filter(None, _systems_at_other_ends(arm_space, dimension))):
         for other_system in reversed(rest):
             if not arm_space.arm.request.is_baseline:
                 # For other arms any effect suffices.
@@ -111,22 +111,22 @@ def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe
     counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
     for words in differences(probe, first, second, arm_space.sweep):
         words_found = set(words)
-        if "writing" in words_found and _written(first).isdisjoint(objectives):
+        if "writing" in words_found and _answer_metrics(first).isdisjoint(objectives):
             words_found.discard("writing")
         if words_found - WORK or (words_found and counts_work):
             return True
     return False
 
 
-def _beside_others(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
+def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(arm_space.space, [dimension.path]):
         settings = assigned(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
-            yield _at_ends(settings, dimension, arm_space.space)
+            yield _systems_at_ends(settings, dimension, arm_space.space)
 
 
-def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
+def _systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
     systems_at_ends = []
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)
@@ -137,7 +137,7 @@ def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) ->
     return systems_at_ends
 
 
-def _written(system: System) -> set[str]:
+def _answer_metrics(system: System) -> set[str]:
     """Return the names of all metrics of written answers."""
     batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
     return {f"{VALID}/{name}" for name in written(system, batch)}

@@ -58,17 +58,17 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
-    parts.append(Text(_proved(plan), "dim"))
+    parts.append(Text(_check_sentence(plan), "dim"))
     parts += [
         Rule("trials and estimated cost", style="dim"),
-        _price_table(plan),
+        _estimate_table(plan),
         Text(
             _totals(plan)
             + _repeats(plan)
             + _exhausted(plan)
-            + _repeated(plan)
-            + "".join(f"\n{line}" for line in _unlikely(plan))
-            + _published_nowhere(plan)
+            + _repeated_points_warning(plan)
+            + "".join(f"\n{line}" for line in _doubtful_settings(plan))
+            + _unmatched_published_warning(plan)
             + _means(plan)
             + _silence(plan)
         ),
@@ -83,7 +83,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     return tuple(parts)
 
 
-def _proved(plan: Plan) -> str:
+def _check_sentence(plan: Plan) -> str:
     """Return a sentence on how the ablation check compared the arms."""
     if plan.trainable is None:
         return (
@@ -209,7 +209,7 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
     yield from (f"warning: {note}" for note in proof.notes)
 
 
-def _price_table(plan: Plan) -> Table:
+def _estimate_table(plan: Plan) -> Table:
     timed = any(price.seconds_per_step is not None for price in plan.prices)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
@@ -219,7 +219,7 @@ def _price_table(plan: Plan) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for price in plan.prices:
-        table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
+        table.add_row(price.arm, *_estimate_cells(plan, price, timed=timed))
     totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in phases]
     seconds = [duration(_total_seconds(plan))] if timed else []
     disk = ["", "", bytes_amount(_disk(plan))] if columns_known else []
@@ -233,7 +233,7 @@ def _phases(plan: Plan) -> tuple[str, ...]:
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
 
-def _price_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
+def _estimate_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
     cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
     if plan.trainable is None:
         cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
@@ -248,7 +248,7 @@ def _span(least: float, greatest: float, to: str) -> str:
     return low if low == high else f"{low} {to} {high}"
 
 
-def _trained(price: ArmEstimate) -> int:
+def _num_trained(price: ArmEstimate) -> int:
     return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
@@ -256,7 +256,7 @@ def _steps(plan: Plan, price: ArmEstimate) -> int:
     """Return the optimizer steps of all training trials of an arm, if none stops early."""
     steps = lookup(plan.arm(price.arm).settings, "train.steps")
     assert steps is not MISSING
-    return _trained(price) * int(steps)
+    return _num_trained(price) * int(steps)
 
 
 def _seconds(plan: Plan, price: ArmEstimate) -> float:
@@ -269,7 +269,7 @@ def _total_seconds(plan: Plan) -> float:
 
 def _disk(plan: Plan) -> int:
     """Return the bytes of one checkpoint for every training trial."""
-    return sum(_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
+    return sum(_num_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
 
 
 def _silence(plan: Plan) -> str:
@@ -313,7 +313,7 @@ def _exhausted(plan: Plan) -> str:
     )
 
 
-def _repeated(plan: Plan) -> str:
+def _repeated_points_warning(plan: Plan) -> str:
     """Return a warning on searches that have more trials than distinct points."""
     counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     repeated = [
@@ -333,17 +333,17 @@ def _repeated(plan: Plan) -> str:
 def plan_warnings(plan: Plan) -> list[str]:
     """Return the warnings of a plan, for output that does not display the plan."""
     own_checks = plan.proofs if plan.trainable else ()
-    repeated = [line] if (line := _repeated(plan).strip()) else []
+    repeated = [line] if (line := _repeated_points_warning(plan).strip()) else []
     return [
         *repeated,
-        *_unlikely(plan),
+        *_doubtful_settings(plan),
         *(f"Warning: {arm_check.arm}: {note}." for arm_check in own_checks for note in arm_check.notes),
     ]
 
 
-def _unlikely(plan: Plan) -> list[str]:
+def _doubtful_settings(plan: Plan) -> list[str]:
     texts = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
-    return [*texts, *reversed_goal_warnings(plan), *_of_own_code(plan), *_placeholders(plan)]
+    return [*texts, *reversed_goal_warnings(plan), *_custom_code_warnings(plan), *_placeholders(plan)]
 
 
 def _placeholders(plan: Plan) -> Iterator[str]:
@@ -420,7 +420,7 @@ def _may_choose(space: Space, change: Change) -> bool:
     return not (isinstance(domain, Float) and domain.step is None) and contains(domain, change.after)
 
 
-def _of_own_code(plan: Plan) -> list[str]:
+def _custom_code_warnings(plan: Plan) -> list[str]:
     """Return warnings for settings that custom training code may misinterpret."""
     if not plan.trainable:
         return []
@@ -442,10 +442,10 @@ def _of_own_code(plan: Plan) -> list[str]:
             arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
         )
     ]
-    return texts_for_false + mismatches + _undeclared(plan) + _spawned(plan.trainable)
+    return texts_for_false + mismatches + _undeclared_metric_warnings(plan) + _thread_warnings(plan.trainable)
 
 
-def _spawned(trainable: str) -> list[str]:
+def _thread_warnings(trainable: str) -> list[str]:
     """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
     if not (started := started_threads(module)):
@@ -457,7 +457,7 @@ def _spawned(trainable: str) -> list[str]:
     return [message]
 
 
-def _undeclared(plan: Plan) -> list[str]:
+def _undeclared_metric_warnings(plan: Plan) -> list[str]:
     """Return warnings for used metrics that custom training code does not declare, if it declares any."""
     declared_names = {metric.name for metric in plan.metrics}
     if not declared_names:
@@ -478,7 +478,7 @@ def _undeclared(plan: Plan) -> list[str]:
     ]
 
 
-def _published_nowhere(plan: Plan) -> str:
+def _unmatched_published_warning(plan: Plan) -> str:
     """Return a warning on published values that no evaluation of the sweep corresponds to."""
     rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
     if not rows:

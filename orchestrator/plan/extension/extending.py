@@ -69,7 +69,7 @@ def extended(
     if refusals:
         lines = [f"  {line}" for line in refusals]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
-    return replace(new, trials=tuple(_together(old, new)), extended=(*old.extended, extension))
+    return replace(new, trials=tuple(_merge_trials(old, new)), extended=(*old.extended, extension))
 
 
 def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
         now = arms_by_name.get(arm.name)
         if now is None:
             yield f"arm {arm.name}: would not be there any more"
-        elif _essence(now) != _essence(arm):
+        elif _arm_identity(now) != _arm_identity(arm):
             yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
 
 
@@ -96,7 +96,7 @@ def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Itera
         yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
 
 
-def _essence(arm: Arm) -> tuple[Any, ...]:
+def _arm_identity(arm: Arm) -> tuple[Any, ...]:
     return arm.digest, arm.reference, [dict(params) for params in arm.first]
 
 
@@ -130,7 +130,7 @@ def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     )
 
 
-def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
+def _merge_trials(old: Plan, new: Plan) -> list[PlannedTrial]:
     """Return the trials sorted by phase, repeat and arm, with new trials numbered after existing ones."""
     trials_by_id = {trial.trial_id: trial for trial in old.trials}
     groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)

@@ -51,22 +51,24 @@ def refusal(change: Difference, progress: Begun) -> str:
         "name": lambda: "a sweep keeps its name",
         "trainable": lambda: "what ran must be what runs",
         "baseline": lambda: "the settings of every arm follow from it",
-        "arms": lambda: _of_arms(change, progress),
-        "components": lambda: _of_arms(change, progress),
-        "combine": lambda: _of_arms(change, progress) if inner != ["of"] else _more(change, progress),
-        "grid": lambda: _more(change, progress) if inner else _axes(),
-        "contexts": lambda: _more(change, progress) if inner else _axes(),
-        "search": lambda: _of_search(change, inner, progress),
-        "confirm": lambda: _of_confirm(change, inner, progress),
-        "answer": lambda: _of_answer(inner, progress),
-        "posthoc": lambda: _of_posthoc(change, inner),
-        "resources": lambda: _of_resources(inner),
-        "budget": lambda: _of_budget(change, inner, progress),
+        "arms": lambda: _refuse_arms(change, progress),
+        "components": lambda: _refuse_arms(change, progress),
+        "combine": lambda: (
+            _refuse_arms(change, progress) if inner != ["of"] else _refuse_list_change(change, progress)
+        ),
+        "grid": lambda: _refuse_list_change(change, progress) if inner else _axes(),
+        "contexts": lambda: _refuse_list_change(change, progress) if inner else _axes(),
+        "search": lambda: _refuse_search(change, inner, progress),
+        "confirm": lambda: _refuse_confirm(change, inner, progress),
+        "answer": lambda: _refuse_answer(inner, progress),
+        "posthoc": lambda: _refuse_posthoc(change, inner),
+        "resources": lambda: _refuse_resources(inner),
+        "budget": lambda: _refuse_budget(change, inner, progress),
     }
     return rules[section]()
 
 
-def _of_arms(change: Difference, progress: Begun) -> str:
+def _refuse_arms(change: Difference, progress: Begun) -> str:
     if change.after is ABSENT:
         return "an arm that was asked for stays"
     if change.before is not ABSENT:
@@ -74,18 +76,18 @@ def _of_arms(change: Difference, progress: Begun) -> str:
     return _no_looks("an arm", progress)
 
 
-def _more(change: Difference, progress: Begun) -> str:
+def _refuse_list_change(change: Difference, progress: Begun) -> str:
     """Return the refusal of a change to a list that may only grow, and whose values create arms."""
     if change.before is ABSENT:
         return _axes()
-    return _kept(change) or _no_looks("an arm", progress)
+    return _refuse_loss(change) or _no_looks("an arm", progress)
 
 
 def _axes() -> str:
     return "every arm would be another one"
 
 
-def _kept(change: Difference) -> str:
+def _refuse_loss(change: Difference) -> str:
     if change.after is ABSENT or any(item not in change.after for item in change.before):
         return "what was asked for stays"
     return ""
@@ -98,7 +100,7 @@ def _no_looks(subject: str, progress: Begun) -> str:
     return f"with stop: decided {subject} more {message}"
 
 
-def _of_search(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_search(change: Difference, inner: list[str], progress: Begun) -> str:
     if inner == ["repeats"]:
         fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
         return "what was asked for stays" if fewer else _no_looks("a repeat", progress)
@@ -114,7 +116,7 @@ def _of_search(change: Difference, inner: list[str], progress: Begun) -> str:
     return ""
 
 
-def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
     if change.after is ABSENT and not inner:
         return "what was asked for stays"
     if inner == ["seeds"]:
@@ -125,11 +127,11 @@ def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
     if not progress.confirmed or not inner:
         return ""
     if inner == ["splits"]:
-        return _of_splits(change, progress)
+        return _refuse_splits(change, progress)
     return "confirm trials have run by what it was"
 
 
-def _of_splits(change: Difference, progress: Begun) -> str:
+def _refuse_splits(change: Difference, progress: Begun) -> str:
     old_splits = [] if change.before is ABSENT else list(change.before)
     new_splits = [] if change.after is ABSENT else list(change.after)
     if new_splits[: len(old_splits)] != old_splits:
@@ -142,25 +144,25 @@ def _of_splits(change: Difference, progress: Begun) -> str:
     return ""
 
 
-def _of_answer(inner: list[str], progress: Begun) -> str:
+def _refuse_answer(inner: list[str], progress: Begun) -> str:
     if inner == ["spread"] or not progress.confirmed:
         return ""
     return "what decides the question must not be chosen after confirm trials were seen"
 
 
-def _of_posthoc(change: Difference, inner: list[str]) -> str:
+def _refuse_posthoc(change: Difference, inner: list[str]) -> str:
     if change.before is ABSENT:
         return ""
-    return _kept(change) if inner else "what was asked for stays"
+    return _refuse_loss(change) if inner else "what was asked for stays"
 
 
-def _of_resources(inner: list[str]) -> str:
+def _refuse_resources(inner: list[str]) -> str:
     if inner in (["retries"], ["checkpoint_seconds"]):
         return ""
     return "all trials must have had the same, and what they cost is counted by it"
 
 
-def _of_budget(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_budget(change: Difference, inner: list[str], progress: Begun) -> str:
     if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
         return "what may end a search decides what it finds" if progress.searched else ""
     if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):

@@ -33,7 +33,7 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
         ]
         if any(refusals):
             continue
-        if reason := _unread(spec, arms_with_value, path, values, probe):
+        if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
             faults.add(f"changes nothing that is read: {reason}; leave it out", "posthoc", path)
         else:
             _check_each(spec, arms_with_value, path, probe, faults)
@@ -46,7 +46,7 @@ def _check_value(
     (path, place), is_refused = at, False
     value = spec.posthoc[path][place]
     for arm in arms:
-        if reason := _unreadable(spec, arm, path, value, probe):
+        if reason := _refuse_value(spec, arm, path, value, probe):
             faults.add(f"{arm.name} {reason}", "posthoc", path, place, about=(path, place, reason))
             is_refused = True
     if not is_refused and all(_has_already(spec, arm, path, value) for arm in arms):
@@ -62,13 +62,13 @@ def _check_value(
 
 
 def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
-    if _searched(spec, arm, path):
+    if _is_searched(spec, arm, path):
         return False
     value_in_arm = lookup(arm.system.settings, path)
     return not isinstance(value_in_arm, list | dict) and same(value_in_arm, value)
 
 
-def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
+def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
     """Return why a checkpoint of `arm` cannot be evaluated with `value` at `path`; None if it can."""
     checked_system = checked(with_value(arm.system.settings, path, value))
     if isinstance(checked_system, list):
@@ -87,10 +87,10 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
             f"has other weights with {path} = {shown(value)}, "
             "so a trained checkpoint cannot be read with it: make it an arm"
         )
-    return _other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
+    return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
 
 
-def _other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
+def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
     """Return why a model trained with `first` cannot be evaluated on the splits of `second`.
 
     None if the model can be evaluated.
@@ -99,7 +99,7 @@ def _other_data(spec: Spec, first: System, second: System, setting: str) -> str 
     first_splits, has = ({split.name for split in splits(system.task)} for system in (first, second))
     if lost_splits := (first_splits - has).intersection(confirm_splits):
         return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
-    if _learned(first) != _learned(second):
+    if _learned_fields(first) != _learned_fields(second):
         return (
             f"learned from other data than {setting} gives, so that test samples may be among those it was "
             "trained on: make it an arm or a context"
@@ -107,7 +107,7 @@ def _other_data(spec: Spec, first: System, second: System, setting: str) -> str 
     return None
 
 
-def _learned(system: System) -> dict[str, Value]:
+def _learned_fields(system: System) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
     split_names = [info.name for info in splits(system.task) if info.role != "test"]
     idle = training_only(system.task)  # reported as settings without an effect
@@ -118,7 +118,7 @@ def _learned(system: System) -> dict[str, Value]:
     }
 
 
-def _unread(
+def _refuse_unused_values(
     spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value], probe: Probe
 ) -> str | None:
     """Return why no value of `path` affects any arm; None if some value does."""
@@ -127,9 +127,11 @@ def _unread(
         return "it changes nothing but what is trained on"
     if root == "train" and all(arm.system.shape.head != "sequence" for arm in arms):
         return "no arm writes answers token by token"
-    if any(_searched(spec, arm, path) for arm in arms):
+    if any(_is_searched(spec, arm, path) for arm in arms):
         return None
-    is_unread = all(_alike(spec, arm, path, (None, value), probe) for arm in arms for value in values)
+    is_unread = all(
+        _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
+    )
     return _idle_words(arms, root, field) if is_unread else None
 
 
@@ -148,11 +150,11 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
     values = spec.posthoc[path]
     for place, value in enumerate(values):
         earlier_values = [
-            *([] if any(_searched(spec, arm, path) for arm in arms) else [None]),
+            *([] if any(_is_searched(spec, arm, path) for arm in arms) else [None]),
             *values[:place],
         ]
         for earlier_value in earlier_values:
-            if all(_alike(spec, arm, path, (earlier_value, value), probe) for arm in arms):
+            if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
                 earlier_text = "what is trained" if earlier_value is None else shown(earlier_value)
                 faults.add(
                     f"must be read otherwise than {earlier_text}, got {shown(value)}, with which every arm "
@@ -162,14 +164,16 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
                 break
 
 
-def _searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
+def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
     """Return whether the search of `arm` draws the value at `path`."""
     return (
         spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
     )
 
 
-def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe) -> bool:
+def _gives_equal_results(
+    spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe
+) -> bool:
     """Return whether a checkpoint of `arm` gives the same results with both values.
 
     None denotes the value of the training. The results must be the same for all checked draws of the other
@@ -184,19 +188,19 @@ def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, V
         first, second = pair
         if not isinstance(first, System) or not isinstance(second, System):
             continue
-        if not _read_alike(spec, path.partition(".")[0], first, second, probe):
+        if not _reads_equally(spec, path.partition(".")[0], first, second, probe):
             return False
     return True
 
 
-def _read_alike(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
+def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
     """Return whether all results on the confirm splits are the same.
 
     The systems differ in the part `root`.
     """
     sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
     if root == "task":
-        return bool(_tested(first, sweep) == _tested(second, sweep))
+        return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":
         writings = [acting_settings(system, sweep)["writing"] for system in (first, second)]
         return first.shape.head != "sequence" or writings[0] == writings[1]
@@ -206,6 +210,6 @@ def _read_alike(spec: Spec, root: str, first: System, second: System, probe: Pro
         return False  # the ablation check refuses arms that cannot be run
 
 
-def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
+def _test_fields(system: System, sweep: Sweep) -> Mapping[str, Value]:
     """Return the task fields that change the test examples."""
     return task_acting(settled(system.task), sweep.tests)

@@ -77,7 +77,7 @@ def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
         for split, value in ((split, field_value.value) for split, field_value in row.values.items()):
             if low <= value <= high:
                 continue
-            range_text = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(metric)
+            range_text = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _range_text(metric)
             remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
             keys = ("published", place, "values", split)
             faults.add(f"must be {range_text} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
@@ -90,7 +90,7 @@ def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
                 )
 
 
-def _between(metric: Metric) -> str:
+def _range_text(metric: Metric) -> str:
     """Return the range of a metric in words."""
     if metric.low is None or metric.high is None:
         return f"at least {metric.low:g}" if metric.low is not None else f"at most {metric.high:g}"

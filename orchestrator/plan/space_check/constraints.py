@@ -43,7 +43,7 @@ def check_predicates(search: Search, faults: Faults) -> None:
 def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, for arms that have other faults."""
     for place, constraint in enumerate(search.constraints):
-        if problem := _unknown(constraint, arms):
+        if problem := _unknown_field(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
@@ -52,7 +52,7 @@ def _problem(rule: Rule, arms: ArmSpace) -> str | None:
 
     The check of draws reports constraints that never hold.
     """
-    if (problem := _unknown(rule, arms)) or not isinstance(rule, Constraint):
+    if (problem := _unknown_field(rule, arms)) or not isinstance(rule, Constraint):
         return problem
     if all(_always_holds(rule, arm, space) for arm, space in arms):
         return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
@@ -75,7 +75,7 @@ def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
     )
 
 
-def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
+def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
     fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
@@ -89,7 +89,7 @@ def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
         for searched_path in space.paths
     ):
         return f"{rule}: must have a field that the search varies, got none: it decides nothing"
-    return _no_numbers(rule, arms) if isinstance(rule, Constraint) else _undecidable(rule, arms)
+    return _why_not_numeric(rule, arms) if isinstance(rule, Constraint) else _why_undecidable(rule, arms)
 
 
 def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
@@ -104,7 +104,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
     return f". {hint(path, related(path, fields))}"
 
 
-def _undecidable(rule: Rule, arms: ArmSpace) -> str | None:
+def _why_undecidable(rule: Rule, arms: ArmSpace) -> str | None:
     """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
@@ -120,7 +120,7 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
     return (path for path, _ in leaves(arm.system.settings))
 
 
-def _no_numbers(constraint: Constraint, arms: ArmSpace) -> str | None:
+def _why_not_numeric(constraint: Constraint, arms: ArmSpace) -> str | None:
     kinds = [value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)]
     if constraint.op in ("==", "!=") and not any(map(_is_number, kinds)):
         return None

@@ -159,7 +159,7 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
     free = sorted(training_only(changing[0].system.task))
     return (
         "must not be searched: it changes the data that trials are measured on, and the best would be the "
-        f"easiest; list its values in contexts{_instead(free)}"
+        f"easiest; list its values in contexts{_searchable_task_fields(free)}"
     )
 
 
@@ -168,5 +168,5 @@ def _counts_validations(arm: BuiltInArm) -> bool:
     return arm.system.train.patience is not None or arm.system.train.halve_after is not None
 
 
-def _instead(fields: Sequence[str]) -> str:
+def _searchable_task_fields(fields: Sequence[str]) -> str:
     return f". Of a task may be searched: {', '.join(f'task.{field}' for field in fields)}" if fields else ""

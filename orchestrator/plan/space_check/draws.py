@@ -99,7 +99,7 @@ def check_draws(
             if settings_check.refusing is not None and _is_rejected(draw, settings, settings_check):
                 num_refused += 1
             else:
-                _tell_together(arm, draw, problem, drawing, faults)
+                _note_combination(arm, draw, problem, drawing, faults)
     if num_refused and settings_check.refusing is not None:
         rule = replace(settings_check.refusing, refused=num_refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))
@@ -147,7 +147,7 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
             if many <= max_count:
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
-            exact = _between(low, last, log=log)
+            exact = _spaced_values(low, last, log=log)
             lattice = {low + min(round((number - low) / step), many - 1) * step for number in exact}
             return (low, *sorted(lattice - {low, last}), last)
         case _:
@@ -156,7 +156,7 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
             past = UNEVEN if gap is None else 0.0
             inner = [
                 number
-                for number in _between(first, final, log=domain.log, past=past)
+                for number in _spaced_values(first, final, log=domain.log, past=past)
                 if first < number < final
             ]
             if gap is not None:
@@ -166,7 +166,9 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
             return (first, *inner, final)
 
 
-def _between(low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
+def _spaced_values(
+    low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0
+) -> list[float]:
     """Return evenly spaced values from `low`, shifted by the share `past` of the distance."""
     shares = [(place + past) / (count - 1) for place in range(count)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
@@ -241,13 +243,16 @@ class _Drawing:
         if prod(map(len, choices)) <= max_count:
             for values in product(*choices):
                 params_wanted = dict(zip(self.space.paths, values, strict=True))
-                if (params := self._existing(params_wanted)) is not None:
+                if (params := self._drop_missing_dimensions(params_wanted)) is not None:
                     yield params
             return
         pairs = list(combinations(dimensions, 2))
         for first, second in pairs:
             value_pairs = product(
-                *(_few(dimension.domain, max_count // (2 * len(pairs))) for dimension in (first, second))
+                *(
+                    _some_candidates(dimension.domain, max_count // (2 * len(pairs)))
+                    for dimension in (first, second)
+                )
             )
             for values in value_pairs:
                 params_wanted = dict(zip((first.path, second.path), values, strict=True))
@@ -272,12 +277,12 @@ class _Drawing:
     def _any_of(self, domain: Domain) -> Value:
         if isinstance(domain, Float) and domain.step is None:
             share = self._chance.random()
-            return _between(domain.low, domain.high, 2, log=domain.log, past=share)[0]
+            return _spaced_values(domain.low, domain.high, 2, log=domain.log, past=share)[0]
         if isinstance(domain, Int):
             return domain.low + domain.step * self._chance.randrange(count_values(domain))
         return self._chance.choice(finite_values(domain))
 
-    def _existing(self, assignment: Assignment) -> dict[str, Value] | None:
+    def _drop_missing_dimensions(self, assignment: Assignment) -> dict[str, Value] | None:
         """Return `assignment` without dimensions that do not exist; None for duplicates.
 
         Assignments that differ only in non-existing dimensions give the same draw.
@@ -311,7 +316,7 @@ class _Drawing:
             yield value, self.admits(params) and self.refusal(params) is None
 
 
-def _few(domain: Domain, pairs: int) -> Sequence[Value]:
+def _some_candidates(domain: Domain, pairs: int) -> Sequence[Value]:
     """Return candidates of a dimension, including its ends.
 
     Two dimensions have about `pairs` pairs of candidates.
@@ -359,7 +364,7 @@ def _is_whole(domain: Domain) -> bool:
     return not isinstance(domain, Float)
 
 
-def _tell_together(
+def _note_combination(
     arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
     """Note the values of `draw` that cannot be combined, once for all draws with the same problem."""

@@ -74,8 +74,8 @@ def check_first(search: Search, faults: Faults) -> None:
             if path not in common.paths:
                 suggestion = hint(path, common.paths)
                 faults.add(f"sets {path}, which the search does not vary. {suggestion}", *PLACE, place, path)
-            elif _taken(common[path].domain, value) is MISSING:
-                _tell_outside(common[path], value, (*PLACE, place), faults)
+            elif _drawable_value(common[path].domain, value) is MISSING:
+                _note_value_outside(common[path], value, (*PLACE, place), faults)
 
 
 def with_first_points(
@@ -99,7 +99,7 @@ def with_first_points(
         replace(arm, first=_points(checked, arm, search, settings_check, faults))
         for checked, arm in zip(resolved, arms, strict=True)
     ]
-    _tell_unused(search, arms_with_points, faults)
+    _note_unused_fields(search, arms_with_points, faults)
     return arms_with_points
 
 
@@ -110,7 +110,7 @@ def _points(
     points_found: list[dict[str, Value]] = []
     for place, point in enumerate(search.first):
         keys = (*PLACE, place)
-        full_point = _whole(checked_arm, arm, point, keys, faults)
+        full_point = _complete_point(checked_arm, arm, point, keys, faults)
         if full_point is None:
             continue
         if problem := _problem(checked_arm, arm, full_point, settings_check):
@@ -120,27 +120,29 @@ def _points(
     return tuple(points_found)
 
 
-def _whole(
+def _complete_point(
     checked_arm: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
 ) -> dict[str, Value] | None:
     """Return a value for every dimension that exists in `arm` at `point`; None if one is out of range."""
-    values_of_arm = _of_arm(checked_arm, point)
+    values_of_arm = _values_of_arm(checked_arm, point)
     params: dict[str, Value] = {}
     for dimension in arm.space.dimensions:
         if not exists(dimension, params, arm.settings):
             continue
         path, domain = dimension.path, dimension.domain
         value = values_of_arm[path] if path in values_of_arm else lookup(arm.settings, path)
-        domain_value = MISSING if value is MISSING else _taken(domain, value)
+        domain_value = MISSING if value is MISSING else _drawable_value(domain, value)
         if domain_value is MISSING:
             advice = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
-            _tell_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
+            _note_value_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
             return None
         params[path] = domain_value
     return params
 
 
-def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = "") -> None:
+def _note_value_outside(
+    dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = ""
+) -> None:
     requirement = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
     value_text = "none" if value is MISSING else shown(value)
     faults.add(
@@ -148,7 +150,7 @@ def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, 
     )
 
 
-def _of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+def _values_of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values that `point` has for the arm.
 
     For another sweep these are the best params of the arm with the same name, else of its baseline.
@@ -160,7 +162,7 @@ def _of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[s
     return next((values_of_arms[name] for name in names if name in values_of_arms), {})
 
 
-def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     """Return `value` as a sampler would draw it; `MISSING` if it never would."""
     if not contains(domain, value):
         return MISSING
@@ -168,18 +170,20 @@ def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each k
         case Choice(domain_values):
             return next(param_value for param_value in domain_values if same(param_value, value))
         case Powers():
-            return next(item for item in domain.values if _near(item, value))
+            return next(item for item in domain.values if _is_near(item, value))
         case Fixed(held):
             return held
         case Float(step=None):
             return float(value)
         case Float():
-            return next((param_value for param_value in values(domain) if _near(param_value, value)), MISSING)
+            return next(
+                (param_value for param_value in values(domain) if _is_near(param_value, value)), MISSING
+            )
         case _:
             return value
 
 
-def _near(first: Any, second: Any) -> bool:
+def _is_near(first: Any, second: Any) -> bool:
     return isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -198,7 +202,7 @@ def _problem(
     return None
 
 
-def _tell_unused(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
+def _note_unused_fields(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
     """Note fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():

@@ -23,7 +23,7 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
     metric_names = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
     measured_names = (*metric_names, *(metric.name for metric in work.metrics if not metric.split))
-    trained_names = _of_training(system.train)
+    trained_names = _training_metrics(system.train)
     if any(info.streamed for info in splits(system.task)):
         trained_names = tuple(name for name in trained_names if name != workload.EPOCH_SECONDS)
     return (*(f"{VALID}/{name}" for name in measured_names), *trained_names)
@@ -37,7 +37,7 @@ def written(system: System, batch: Batch) -> tuple[str, ...]:
     return tuple(scores(system.task, right, right))
 
 
-def _of_training(train: TrainConfig) -> tuple[str, ...]:
+def _training_metrics(train: TrainConfig) -> tuple[str, ...]:
     accumulator = Accumulator(device=torch.device("cpu"), scaled=train.precision == "fp16")
     tensor = torch.ones(())
     accumulator.add(

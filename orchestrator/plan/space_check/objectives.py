@@ -133,7 +133,7 @@ def _stands_still(
     try:
         # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with
-        values = _standing(moves, map(probe.narrow, drawn_systems), probe) and _standing(
+        values = _fixed_values(moves, map(probe.narrow, drawn_systems), probe) and _fixed_values(
             moves, drawn_systems, probe
         )
         sizes = _sizes(quantity, drawn_systems, probe)
@@ -157,7 +157,7 @@ def _sizes(quantity: Metric, systems: Sequence[System], probe: Probe) -> int:
     return len({probe.structure(system).flops_max for system in systems})
 
 
-def _standing(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
+def _fixed_values(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
     """Return the values of `quantity` in the systems; empty if it depends on the weights in one of them."""
     values = set[float]()
     for system in systems:

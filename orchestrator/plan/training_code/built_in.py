@@ -101,9 +101,9 @@ class BuiltIn:
         check_resampled(spec, arms, faults)
         check_built_in(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
-        check_answer(spec, metrics, self._reported(arms[0]), faults)
+        check_answer(spec, metrics, self._reported_metrics(arms[0]), faults)
 
-    def _reported(self, arm: BuiltInArm) -> tuple[str, ...]:
+    def _reported_metrics(self, arm: BuiltInArm) -> tuple[str, ...]:
         try:
             return self._probe.metrics(arm.system)
         except ValueError:

@@ -57,7 +57,9 @@ class CustomTrainable:
         self._seen: dict[str, Fingerprint] = {}
         self._seen_again: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
-        self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
+        self.settings_check = SettingsCheck(
+            self._check_settings, lambda _: None, self._settings_with_draw, self._refusing()
+        )
 
     def _refusing(self) -> Predicate | None:
         """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
@@ -67,7 +69,7 @@ class CustomTrainable:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """Return the valid arms, the baseline first."""
-        return resolve_by(self._checked, spec, faults, progress)
+        return resolve_by(self._check_settings, spec, faults, progress)
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """Return the declared metrics, which are the same for all arms."""
@@ -86,10 +88,10 @@ class CustomTrainable:
         """
         known_settings = arms[0].system.settings
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
-            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
+            plain = self._check_settings(spec.settings) if arms[0].request.cell else arms[0].system
             plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
             for path in dropped_fields(spec.settings, plain_settings, ""):
-                self._tell_no_field(
+                self._note_missing_field(
                     path, [field for field, _ in leaves(plain_settings)], in_baseline(path), faults
                 )
         else:  # without a Config, the spec file defines the fields
@@ -107,7 +109,7 @@ class CustomTrainable:
                 fields = known_settings if self._trainable.config is None else arm.system.settings
                 for path in self._no_fields(sets, value, fields, known_settings):
                     known_fields = [field for field, _ in leaves(fields)]
-                    self._tell_no_field(path, known_fields, arm.request.keys(sets), faults)
+                    self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
             self._check_kept(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
@@ -138,9 +140,11 @@ class CustomTrainable:
         if self._trainable.build is None:
             return None
         try:
-            arm_fingerprint = self._look(arm)
-            reference_fingerprint = self._look(reference) if reference is not None else arm_fingerprint
-            repeated = self._look_again(arm if reference is None else reference)
+            arm_fingerprint = self._fingerprint_of(arm)
+            reference_fingerprint = (
+                self._fingerprint_of(reference) if reference is not None else arm_fingerprint
+            )
+            repeated = self._second_fingerprint(arm if reference is None else reference)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
@@ -190,7 +194,7 @@ class CustomTrainable:
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
 
-    def _checked(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
+    def _check_settings(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
         config = self._trainable.config
         if config is None:
             return CustomSettings(dict(raw))
@@ -201,11 +205,11 @@ class CustomTrainable:
             return [described(config, (), details) for details in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
             return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
-        if faults := list(_unkept(values, f"config of {self.path}")):
+        if faults := list(_unstorable_values(values, f"config of {self.path}")):
             return faults
         return CustomSettings(values)
 
-    def _drawn(
+    def _settings_with_draw(
         self, settings: Mapping[str, Any], draw: Assignment
     ) -> CustomSettings | list[SettingFault] | None:
         """Return the settings with a draw, or all their faults; None if a path does not exist.
@@ -215,19 +219,19 @@ class CustomTrainable:
         """
         if (settings_of_draw := assigned(settings, draw)) is None:
             return None
-        checked_settings = self._checked(settings_of_draw)
+        checked_settings = self._check_settings(settings_of_draw)
         if isinstance(checked_settings, list):
             return checked_settings
         return (
-            list(self._made_otherwise(settings_of_draw, checked_settings.settings, draw)) or checked_settings
+            list(self._changed_draws(settings_of_draw, checked_settings.settings, draw)) or checked_settings
         )
 
-    def _made_otherwise(
+    def _changed_draws(
         self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
         """Yield faults for fields that the Config changes in the settings with a draw."""
         config = f"config of {self.path}"
-        for path in _differing(settings, parsed):
+        for path in _differing_paths(settings, parsed):
             written_value, parsed_value = lookup(settings, path), lookup(parsed, path)
             if path in draw and parsed_value is not MISSING:
                 yield SettingFault(
@@ -246,7 +250,7 @@ class CustomTrainable:
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
         """Note numbers that the Config changes, since the spec would state a value that is not trained."""
-        for path, field, written_value in _written(arm):
+        for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)
             if _is_other_number(written_value, kept_value):
                 faults.add(
@@ -257,7 +261,7 @@ class CustomTrainable:
                     about=("kept", field, written_value),
                 )
 
-    def _tell_no_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
+    def _note_missing_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
         faults.add(message, *keys, about=("no field", path, *keys))
 
@@ -283,7 +287,7 @@ class CustomTrainable:
         if self._trainable.config is not None:
             return
         for arm in arms:
-            for path, field, value in _written(arm):
+            for path, field, value in _written_fields(arm):
                 if fault := _text_in_place(lookup(spec.settings, field), value):
                     message = fault if field == path else f"{field} {fault}"
                     faults.add(message, *arm.request.keys(path), about=("kind", field, value))
@@ -292,22 +296,22 @@ class CustomTrainable:
                 if fault := _text_in_place(lookup(spec.settings, path), value):
                     faults.add(fault, "posthoc", path, place)
 
-    def _look(self, arm: Arm) -> Fingerprint:
+    def _fingerprint_of(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
-            self._seen[arm.name] = self._anew(arm, arm.system.settings)
+            self._seen[arm.name] = self._build_fingerprint(arm, arm.system.settings)
         return self._seen[arm.name]
 
-    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
+    def _build_fingerprint(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
         self._builder = self._builder or ModelBuilder(self._trainable)
         return self._builder.look(
             settings,
             lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
         )
 
-    def _look_again(self, arm: Arm) -> Fingerprint:
+    def _second_fingerprint(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
         if arm.name not in self._seen_again:
-            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+            self._seen_again[arm.name] = self._build_fingerprint(arm, arm.system.settings)
         return self._seen_again[arm.name]
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
@@ -325,7 +329,7 @@ class CustomTrainable:
                 faults.add(f"the baseline has no field {path}. {hint(path, field_names)}", "posthoc", path)
                 continue
             for place, value in enumerate(values):
-                checked_settings = self._checked(with_value(base, path, value))
+                checked_settings = self._check_settings(with_value(base, path, value))
                 if isinstance(checked_settings, list):
                     reasons = "; ".join(problem.message for problem in checked_settings)
                     faults.add(
@@ -338,7 +342,7 @@ class CustomTrainable:
                     )
 
 
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
+def _differing_paths(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for settings in (first, second) for path, _ in leaves(settings))
     return tuple(
@@ -346,7 +350,7 @@ def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str
     )
 
 
-def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
+def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
     """Yield faults for values that `config` returned and that cannot be stored as JSON."""
     if not isinstance(settings, Mapping):
         yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
@@ -390,7 +394,7 @@ def _text_in_place(first: Any, second: Any) -> str | None:
     return None
 
 
-def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
+def _written_fields(arm: Arm) -> Iterator[tuple[str, str, Any]]:
     """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
     for path, value in {**arm.request.cell, **arm.request.changes}.items():
         fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]

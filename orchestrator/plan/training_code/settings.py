@@ -83,7 +83,7 @@ class ReadPart:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """Return the system that `raw` describes, or all its faults."""
-    return _joined({root: _read(root, raw[root]) for root in ROOTS})
+    return _join_parts({root: _read(root, raw[root]) for root in ROOTS})
 
 
 def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -112,7 +112,7 @@ def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "train": train}
 
 
-def _joined(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
     """Return the system of the parts task, model and train, or all its faults."""
     if problems := [fault for part in parts_by_root.values() if isinstance(part, list) for fault in part]:
         return problems
@@ -172,15 +172,15 @@ def divided(system: System, factor: int) -> System:
     model = system.settings["model"]
     if factor == 1 or catalog.is_outside("models", model["name"]):
         return system
-    divided_system = checked({**system.settings, "model": _divided(model, factor)})
+    divided_system = checked({**system.settings, "model": _divide_widths(model, factor)})
     return divided_system if isinstance(divided_system, System) else system
 
 
-def _divided(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
+def _divide_widths(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
     divided_fields: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            divided_fields[name] = _divided(value, factor)
+            divided_fields[name] = _divide_widths(value, factor)
         elif name.endswith("width") and isinstance(value, int):
             divided_fields[name] = value // factor
         else:
@@ -201,31 +201,31 @@ def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     """
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     try:
         config = _config_class(root, raw)
     except BadName:  # a package uses the name of a built-in part
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     key = root, config, repr(raw)
     if (cached_part := _READ.get(key)) is not None:
         return cached_part
     try:
-        part = _read_anew(root, json.loads(json.dumps(raw)))
+        part = _parse_part(root, json.loads(json.dumps(raw)))
     except TypeError:  # settings that are not JSON are refused
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     if len(_READ) >= READ_MAX:
         _READ.pop(next(iter(_READ)), None)
     _READ[key] = part
     return part
 
 
-def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
+def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         settings = config.model_dump(mode="json")
         return _too_many(root, config) or ReadPart(config, settings)
     except BadName as error:
-        return [SettingFault(f"{root}.name", str(error) + _other_kind(root, raw.get("name")))]
+        return [SettingFault(f"{root}.name", str(error) + _confusion_remark(root, raw.get("name")))]
     except ValidationError as error:
         kind = _config_class(root, raw)
         return [described(kind, (root,), details) for details in error.errors(include_url=False)]
@@ -250,7 +250,7 @@ def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, in
             yield path, value
 
 
-def _other_kind(root: str, name: Any) -> str:
+def _confusion_remark(root: str, name: Any) -> str:
     """Return a remark if a task was named as a model or a model as a task; empty otherwise."""
     other_kind: catalog.Kind = "tasks" if root == "model" else "models"
     return f". {name!r} is a {other_kind.removesuffix('s')}" if name in catalog.names(other_kind) else ""
@@ -282,12 +282,12 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
         case "literal_error":
             suggestion = nearest(value, _QUOTED.findall(message)) if isinstance(value, str) else None
             question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
-            return SettingFault(path, f"{_must(message)}, got {shown(value)}{question}")
+            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}{question}")
         case _:
-            return SettingFault(path, f"{_must(message)}, got {shown(value)}")
+            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}")
 
 
-def _must(message: str) -> str:
+def _reword_must(message: str) -> str:
     return message.replace("Input should", "must")
 
 

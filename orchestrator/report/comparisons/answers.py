@@ -305,7 +305,7 @@ def _add_reason(
         return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
         return replace(verdict, text="undecided: no trial measured it")
-    if lacks := _never_measured(contrast.arms, metric, results):
+    if lacks := _arms_without_value(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
         return replace(verdict, text=f"undecided: {reason}", withheld=reason)
     return verdict
@@ -323,7 +323,7 @@ def _difference_range(contrast: Contrast, metric: str, results: SeedResults) -> 
     return fmean(low for low, _ in spans), fmean(high for _, high in spans)
 
 
-def _never_measured(arms: Iterable[str], metric: str, results: SeedResults) -> list[str]:
+def _arms_without_value(arms: Iterable[str], metric: str, results: SeedResults) -> list[str]:
     """Return those of `arms` that have finished seeds, but no value of the metric."""
     return [arm for arm in arms if results.finished_seeds(arm) and not results.by_seed(arm, metric)]
 
@@ -339,7 +339,7 @@ def _completion_text(
     of = len({*map(results.unit_of, every)}) or plan.num_units
     unit = results.unit
     scope_text = " in every context" if contrast.contexts else ""
-    measured_by_none = _never_measured(arms, metric, results) and results.all_values(metric)
+    measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
     if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
         return f"{len(finished_units)} of {amount(of, unit)} finished{scope_text}"
     measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]

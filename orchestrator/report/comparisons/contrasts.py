@@ -122,7 +122,7 @@ class Comparisons:
         family = max(self.answer.family, sum(map(len, differences_of_groups)))
         estimates: dict[Key, Paired] = {}
         for group, differences in zip(groups, differences_of_groups, strict=True):
-            estimates |= self._compared(group, differences, family)
+            estimates |= self._compare_group(group, differences, family)
         return estimates
 
     def alone(self, contrast: Contrast, metric: str) -> Paired | None:
@@ -130,16 +130,16 @@ class Comparisons:
         names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
         differences = _unit_differences(group, (metric,), self.results)
-        return self._compared(group, differences, 1).get((contrast.arm, metric))
+        return self._compare_group(group, differences, 1).get((contrast.arm, metric))
 
-    def _compared(
+    def _compare_group(
         self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
     ) -> dict[Key, Paired]:
         def compare_all(
             values_by_key: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
         ) -> dict[Key, Paired]:
             answer = replace(self.answer, moderated=moderated)
-            return _compared(group, values_by_key, self.results, family, answer)
+            return _compare_group(group, values_by_key, self.results, family, answer)
 
         estimates = compare_all(differences, moderated=self.answer.moderated)
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
@@ -179,7 +179,7 @@ def _unit_differences(
     }
 
 
-def _compared(
+def _compare_group(
     group: ContrastGroup,
     differences: Mapping[Key, Mapping[int, float]],
     results: SeedResults,

@@ -147,7 +147,8 @@ def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
 
 def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
     message = "; ".join(
-        f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(arm_shares))
+        f"{row}: "
+        + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest_items(arm_shares))
         for row, arm_shares in zip(rows, shares, strict=True)
     )
     return Panel(
@@ -161,7 +162,7 @@ def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], sha
     )
 
 
-def _likeliest(row: Sequence[float]) -> list[tuple[int, float]]:
+def _likeliest_items(row: Sequence[float]) -> list[tuple[int, float]]:
     return sorted(enumerate(row), key=lambda item: -item[1])[:3]
 
 

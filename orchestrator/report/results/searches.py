@@ -319,7 +319,7 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
         return ()
     objectives = plan.search.objectives
     bests = []
-    for arm, trials in _in_order(plan, finished_trials(plan, records)):
+    for arm, trials in _arms_in_order(plan, finished_trials(plan, records)):
         best = rank_trials(trials, partial(objective_values, plan), objectives)[0]
         values = dict(zip(map(counted_name, objectives), objective_values(plan, best), strict=True))
         reports = max(1, best.reports) if objectives[0].scope == "best" else 1
@@ -327,7 +327,9 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     return tuple(bests)
 
 
-def _in_order(plan: Plan, trials: Mapping[str, Sequence[Record]]) -> Iterator[tuple[str, Sequence[Record]]]:
+def _arms_in_order(
+    plan: Plan, trials: Mapping[str, Sequence[Record]]
+) -> Iterator[tuple[str, Sequence[Record]]]:
     """Yield arms that have trials, in the order of the plan."""
     yield from ((arm.name, arm_records) for arm in plan.arms if (arm_records := trials[arm.name]))
 
@@ -341,7 +343,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
         return {}
     return {
         arm: len(trials)
-        for arm, trials in _in_order(plan, finished_trials(plan, records))
+        for arm, trials in _arms_in_order(plan, finished_trials(plan, records))
         if len({canonical(dict(trial.assignment)) for trial in trials}) > 1
         and len({objective_values(plan, trial) for trial in trials}) == 1
     }

@@ -57,7 +57,7 @@ class SeedResults:
         Other seeds are left out, because their mean over ranks would include other trials than that of the
         reference.
         """
-        values_by_key = self._measured(arm, metric)
+        values_by_key = self._measured_values(arm, metric)
         failed_seeds = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED}
         counts_by_seed = Counter(seed for _, seed in values_by_key)
         return {
@@ -70,7 +70,7 @@ class SeedResults:
     def _ranks(self) -> set[int]:
         return {record.rank or 0 for record in self.records}
 
-    def _measured(self, arm: str, metric: str) -> ValuesBySeed:
+    def _measured_values(self, arm: str, metric: str) -> ValuesBySeed:
         values_by_key = {
             (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
             for record in self._by_arm.get(arm, ())
@@ -123,7 +123,7 @@ class SeedResults:
     def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
         """Return the values of all seeds of `arms`; by default of all arms."""
         arm_names = self._by_arm if arms is None else arms
-        return [value for arm in arm_names for value, _ in self._measured(arm, metric).values()]
+        return [value for arm in arm_names for value, _ in self._measured_values(arm, metric).values()]
 
     def finished_seeds(self, arm: str) -> set[int]:
         """Return the seeds of the arm in which every trial finished with every primary outcome."""
@@ -161,7 +161,7 @@ class SeedResults:
         These are the outcomes that some seed of the arm has. If no seed has any, they are those of other
         arms. An outcome that no seed of the arm has does not count as a failure.
         """
-        own_outcomes = [name for name in self.outcomes if self._measured(arm, name)]
+        own_outcomes = [name for name in self.outcomes if self._measured_values(arm, name)]
         return own_outcomes or [name for name in self.outcomes if self.all_values(name)]
 
     def costs_of(self, outcome: str) -> tuple[str, ...]:
@@ -178,7 +178,9 @@ class SeedResults:
         if not metric_info.high_from:
             return metric_info.span
         bound_metric = metric_name(split_and_quantity(metric)[0], metric_info.high_from)
-        bounds_by_arm = [(self._measured(arm, metric), self._measured(arm, bound_metric)) for arm in arms]
+        bounds_by_arm = [
+            (self._measured_values(arm, metric), self._measured_values(arm, bound_metric)) for arm in arms
+        ]
         if not all(values and values.keys() == bounds.keys() for values, bounds in bounds_by_arm):
             return metric_info.span
         return metric_info.span[0], max(high for _, bounds in bounds_by_arm for high, _ in bounds.values())

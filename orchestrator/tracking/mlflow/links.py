@@ -45,7 +45,7 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     base = server.rstrip("/")
     public = without_user(base)
     name = urllib.parse.urlencode({"experiment_name": sweep})
-    experiment_reply = _ask(base, f"experiments/get-by-name?{name}")
+    experiment_reply = _request(base, f"experiments/get-by-name?{name}")
     if experiment_reply is None:
         raise InputError(
             f"sweep {sweep!r} is not in the MLflow at {public}; `haltsweep sync {sweep}` puts it there"
@@ -87,12 +87,12 @@ def _runs(base: str, experiment: str, filter_: str) -> list[dict[str, Any]]:
         "max_results": MOST_RUNS,
         "order_by": ["attributes.start_time DESC"],
     }
-    reply = _ask(base, "runs/search", metadata) or {}
+    reply = _request(base, "runs/search", metadata) or {}
     runs: list[dict[str, Any]] = reply.get("runs", [])
     return runs
 
 
-def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def _request(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the server's answer; None for a resource that does not exist."""
     data = None if body is None else json.dumps(body).encode()
     place = without_user(base)

@@ -63,7 +63,7 @@ def compare(
         complete = is_final and desired_runs.runs[key].status != "RUNNING"
         damage = [text for kind, text in differing if kind == "wrong" or (complete and kind == "missing")]
         if damage:
-            findings.append(Finding(WHAT, "damaged", f"{name}: {_listed(damage)}", remedy))
+            findings.append(Finding(WHAT, "damaged", f"{name}: {_list_texts(damage)}", remedy))
         elif differing:
             behind += 1
     points = sum(len(history) for stored_run in stored_runs for history in stored_run.histories.values())
@@ -145,6 +145,6 @@ def _points(
             yield "unreported" if name in metric_names else "missing", f"{name} lacks {missing_text}"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _list_texts(texts: Sequence[str]) -> str:
     num_hidden = len(texts) - SHOWN
     return "; ".join(texts[:SHOWN]) + (f"; and {num_hidden} more" if num_hidden > 0 else "")

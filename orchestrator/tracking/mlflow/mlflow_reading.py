@@ -23,7 +23,7 @@ def read_runs(
     uri: str, experiment: str, ledger_uid: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> list[StoredRun] | None:
     """Return all runs of a ledger; None if database or experiment are missing. Raise `TrackingOutage`."""
-    with outages(uri), _readable(uri) as place:
+    with outages(uri), _readable_uri(uri) as place:
         if place is None:
             return None
         client = open_client(place, Path("unused"))
@@ -45,7 +45,7 @@ def read_runs(
 
 
 @contextmanager
-def _readable(uri: str) -> Iterator[str | None]:
+def _readable_uri(uri: str) -> Iterator[str | None]:
     """Yield a URI that is safe to open: of a copy of a database file, or None if the file is missing."""
     file = sqlite_file(uri)
     if file is None:

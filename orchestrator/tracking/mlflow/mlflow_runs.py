@@ -322,7 +322,7 @@ def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> It
     of_ledger = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
     while True:
         page = client.search_runs([experiment_id], of_ledger, max_results=PAGE, page_token=token)
-        yield from map(_stored, page)
+        yield from map(_to_stored, page)
         token = page.token
         if not token:
             return
@@ -411,7 +411,7 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _stored(run: Any) -> Stored:
+def _to_stored(run: Any) -> Stored:
     return Stored(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,

@@ -188,7 +188,7 @@ def test_experiments_round_trip(name: str) -> None:
 
 
 def test_a_batch_too_slow_to_time_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    monkeypatch.setattr(estimate, "_time_step", lambda learner, system, examples: 2.0 + 0.5 * examples)
     asked = spec(baseline={**baseline(), "train": {"steps": 5, "batch_size": 100}})
     assert planner.plan(asked, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 
