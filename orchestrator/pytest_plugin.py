@@ -27,7 +27,7 @@ import pytest
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
-    from orchestrator.testing.chaos import Sessions, Survived
+    from orchestrator.testing.chaos import ChaosResult, Sessions
     from orchestrator.testing.spec_under_test import Overrides, SpecUnderTest
 
 OPTION = "haltsweep"
@@ -107,7 +107,7 @@ def chaos(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     _chaos_sessions: "Sessions",
-) -> "Callable[..., Survived]":
+) -> "Callable[..., ChaosResult]":
     """Return a function `chaos(spec, kill_at=k)` that checks that a killed sweep can be resumed.
 
     It runs a small version of the sweep, kills it at event k of its ledger, resumes it, and fails unless the
@@ -128,7 +128,7 @@ def chaos(
         small: bool = True,
         ignore: Collection[str] = (),
         timeout_s: float | None = None,
-    ) -> "Survived":
+    ) -> "ChaosResult":
         from orchestrator.testing import chaos as of_specs
 
         nonlocal runs

@@ -47,21 +47,21 @@ USAGE_ERROR: type[Exception] = next(
 """Base class of Typer's errors for a command line, which Typer does not export."""
 
 
-class _Interrupted(HaltsweepError):
+class _UnhandledInterrupt(HaltsweepError):
     """Raised for a Ctrl-C that no command handled, since Typer would exit without a message."""
 
     exit_code = 130
 
 
 class _Commands(TyperGroup):
-    """Group of all commands, which converts KeyboardInterrupt to `_Interrupted`."""
+    """Group of all commands, which converts KeyboardInterrupt to `_UnhandledInterrupt`."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the selected command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise _Interrupted("interrupted") from None
+            raise _UnhandledInterrupt("interrupted") from None
 
 
 app = typer.Typer(
@@ -205,7 +205,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         raise
     except BaseException as error:
         if was_heard():
-            raise _Interrupted("interrupted") from None
+            raise _UnhandledInterrupt("interrupted") from None
         from trainables.custom.extensions import custom_code_error
 
         fault = custom_code_error(error)

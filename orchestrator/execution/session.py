@@ -29,7 +29,7 @@ class NoAttempt(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SchedulerTurn:
     """Instructions for a scheduler at one turn of its loop."""
 
     silent: Sequence[str]
@@ -102,13 +102,13 @@ class Session:
         """
         return self._record(key, replies), self.recorder.written()
 
-    def update(self, started: Sequence[str]) -> Turn:
+    def update(self, started: Sequence[str]) -> SchedulerTurn:
         """Update the session with the runs that workers have taken; must be called often."""
         self.check_stop()
         for key in started:
             if key in self._running:
                 self._reported_at.setdefault(key, self.clock())
-        return Turn(self._silent_runs(), bool(self.recorder.draining))
+        return SchedulerTurn(self._silent_runs(), bool(self.recorder.draining))
 
     def _record(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         attempt = self._running[key]

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from orchestrator.errors import Fault, StoreError
 from orchestrator.ledger import chain
-from orchestrator.ledger.chain import Break
+from orchestrator.ledger.chain import ChainBreak
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.sql.database import Database
 from orchestrator.ledger.sql.engine import DAMAGED
@@ -132,7 +132,7 @@ class Reader:
 
     def faults(self) -> list[Fault]:
         """Return the faults of the ledger, at most `MAX_FAULTS`."""
-        chain_breaks: list[Break] = []
+        chain_breaks: list[ChainBreak] = []
         try:
             chain_breaks.extend(self._all_breaks())
             chain_breaks.extend(self._database.run(_integrity, write=False))
@@ -140,7 +140,7 @@ class Reader:
             return [*map(self._fault, chain_breaks), Fault(str(error))]
         return [self._fault(chain_break) for chain_break in chain_breaks[:MAX_FAULTS]]
 
-    def _all_breaks(self) -> Iterator[Break]:
+    def _all_breaks(self) -> Iterator[ChainBreak]:
         row = self._database.run(self._read_sweep_row, write=False)
         if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
@@ -186,24 +186,24 @@ class Reader:
         row = connection.execute(query.with_for_update() if lock else query).mappings().all()
         return dict(row[0]) if len(row) == 1 else None
 
-    def _damage_error(self, chain_break: Break) -> StoreError:
+    def _damage_error(self, chain_break: ChainBreak) -> StoreError:
         return StoreError(
             f"the ledger at {self._where} must be as it was written: "
             f"{chain_break.place} {chain_break.what}; {DAMAGED}"
         )
 
-    def _fault(self, chain_break: Break) -> Fault:
+    def _fault(self, chain_break: ChainBreak) -> Fault:
         return Fault(chain_break.what, path=chain_break.place, file=self._where)
 
 
-def _row_break(name: str, row: Mapping[str, Any] | None) -> Break:
+def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
     fault = "is missing" if row is None else "is not as it was written"
-    return Break(f"the row of sweep {name!r}", fault)
+    return ChainBreak(f"the row of sweep {name!r}", fault)
 
 
-def _integrity(connection: Connection) -> list[Break]:
+def _integrity(connection: Connection) -> list[ChainBreak]:
     """Return the faults that SQLite's integrity check finds, for example in indexes."""
     if connection.dialect.name != "sqlite":
         return []
     lines = [str(line) for (line,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]
-    return [Break("the file", line) for line in lines if line != "ok"]
+    return [ChainBreak("the file", line) for line in lines if line != "ok"]

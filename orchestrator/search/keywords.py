@@ -33,7 +33,7 @@ def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     }
 
 
-class NotThere:
+class MissingAnnotation:
     """Placeholder type for an annotation with names that do not exist at run time."""
 
 
@@ -46,7 +46,7 @@ def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any
     try:
         return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["given"]
     except (NameError, AttributeError, TypeError, SyntaxError):
-        return NotThere
+        return MissingAnnotation
 
 
 def is_required(parameter: inspect.Parameter) -> bool:

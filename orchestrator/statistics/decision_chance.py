@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.statistics.paired import Paired, critical, deviation
+from orchestrator.statistics.paired import PairedEstimate, critical, deviation
 from orchestrator.statistics.power import smallest_effect
 from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
 
@@ -53,7 +53,7 @@ class DecisionChance:
     """Smallest difference that all units together detect 8 times in 10, in units of the outcome."""
 
 
-def decision_chances(paired: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
+def decision_chances(paired: PairedEstimate, margin: float | None = None) -> tuple[DecisionChance, ...]:
     """Return the decision chance for 0.5, 1 and 3 times as many additional units.
 
     Args:
@@ -91,7 +91,7 @@ def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
     return squares + n * mean**2, squares + n * mean**2 / (1 + n * EFFECT_SPREAD**2)
 
 
-def _simulate(paired: Paired, additional: int) -> "NDArray[np.float64]":
+def _simulate(paired: PairedEstimate, additional: int) -> "NDArray[np.float64]":
     """Return the present differences followed by simulated ones, one row per simulation."""
     import numpy as np
 
@@ -128,7 +128,9 @@ def _draws(
     )
 
 
-def _get_verdict(values: "NDArray[np.float64]", paired: Paired, margin: float | None) -> "NDArray[np.bool_]":
+def _get_verdict(
+    values: "NDArray[np.float64]", paired: PairedEstimate, margin: float | None
+) -> "NDArray[np.bool_]":
     """Return which rows of differences get a verdict from `statistics.verdicts`."""
     import numpy as np
 
@@ -143,7 +145,7 @@ def _get_verdict(values: "NDArray[np.float64]", paired: Paired, margin: float | 
     return decided
 
 
-def _survives_removal(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.bool_]":
+def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> "NDArray[np.bool_]":
     """Return which rows still have a difference after the removal of any single unit."""
     import numpy as np
 

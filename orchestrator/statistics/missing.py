@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired
+from orchestrator.statistics.paired import PairedEstimate
 from orchestrator.statistics.verdicts import SEEDS_LEAST, verdict
 
 MOST_MISSING = 8
@@ -26,13 +26,13 @@ Bounds = Mapping[int, tuple[float, float]]
 
 
 def verdict_despite_missing(
-    paired: Paired,
+    paired: PairedEstimate,
     bounds: Bounds,
-    compare_with: Callable[[Mapping[int, float]], Paired],
+    compare_with: Callable[[Mapping[int, float]], PairedEstimate],
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
-) -> Paired:
+) -> PairedEstimate:
     """Return the result that holds for every value of the missing units; `paired` if the verdict varies.
 
     Args:
@@ -48,7 +48,7 @@ def verdict_despite_missing(
     """
     if not bounds or len(bounds) > MOST_MISSING or paired.n < SEEDS_LEAST:
         return paired
-    at_bounds: list[Paired] = []
+    at_bounds: list[PairedEstimate] = []
     kind = None
     for values_by_unit in _combinations(bounds):
         estimate = compare_with(values_by_unit)

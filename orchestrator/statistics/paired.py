@@ -56,7 +56,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedEstimate:
     """Estimate, interval and p-value for the differences of one arm in one outcome."""
 
     by_seed: Mapping[int, float]
@@ -90,7 +90,7 @@ class Paired:
         return len(self.by_seed)
 
     @property
-    def without_chance(self) -> "Paired":
+    def without_chance(self) -> "PairedEstimate":
         """Return the difference without spread, interval and p, for seeds that say nothing about chance."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
@@ -124,7 +124,7 @@ def compare(
     level: float = LEVEL,
     resolutions: Mapping[str, float] | None = None,
     moderated: bool = False,
-) -> dict[Key, Paired]:
+) -> dict[Key, PairedEstimate]:
     """Return estimate, interval and p for the differences of all arms in all primary outcomes.
 
     Args:
@@ -191,14 +191,14 @@ def _make_paired(
     family: int,
     level: float,
     prior: Prior | None,
-) -> Paired:
+) -> PairedEstimate:
     mean = math.fsum(by_seed.values()) / len(by_seed)
     extra_freedom = prior.freedom if prior is not None else 0.0
     if prior is not None and spread is not None:
         spread = prior.moderate(spread, len(by_seed) - 1)
     used_spread = None if spread is None else max(spread, least)
     if not used_spread:
-        return Paired(by_seed, family, level, mean, None, None, None, None)
+        return PairedEstimate(by_seed, family, level, mean, None, None, None, None)
     n = len(by_seed)
     error = used_spread / math.sqrt(n)
     half = critical(n, family, level, extra_freedom) * error
@@ -207,7 +207,7 @@ def _make_paired(
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
     is_raised = spread is not None and used_spread > spread
     ends = mean - half, mean + half
-    return Paired(by_seed, family, level, mean, used_spread, *ends, p, is_raised, least, prior=prior)
+    return PairedEstimate(by_seed, family, level, mean, used_spread, *ends, p, is_raised, least, prior=prior)
 
 
 def minus(value: float, subtrahend: float) -> float:
@@ -240,7 +240,7 @@ def _p_alone(t: float, freedom: float) -> float:
     return float(2 * special.stdtr(freedom, -abs(t)))
 
 
-def p_without(paired: Paired, seed: int) -> float | None:
+def p_without(paired: PairedEstimate, seed: int) -> float | None:
     """Return the two-sided p of this comparison without one seed, not corrected for the family.
 
     Returns:

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, Paired, compare, critical, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, critical, minus, resolution
 from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
@@ -83,7 +83,7 @@ class EarlyVerdict:
     """Number of seeds that had run."""
     level: float
     """Level of the look, to which its intervals and p-values refer."""
-    found: Mapping[str, Paired]
+    found: Mapping[str, PairedEstimate]
     """Comparisons by outcome."""
     verdicts: Mapping[str, Verdict]
 
@@ -156,7 +156,9 @@ def look(
     return decided
 
 
-def _certain_verdict(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> Verdict | None:
+def _certain_verdict(
+    question: Question, outcome: str, at_look: PairedEstimate, at_end: PairedEstimate
+) -> Verdict | None:
     """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
@@ -172,7 +174,7 @@ def _certain_verdict(question: Question, outcome: str, at_look: Paired, at_end: 
     return Verdict("undecided", f"undecided: all {all_units} would hardly decide it")
 
 
-def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
+def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> float:
     """Return the probability that the interval after all `seeds` seeds excludes 0 or is within the margin.
 
     The mean of future seeds follows its posterior predictive distribution (Student's t, uniform prior of the
@@ -192,7 +194,7 @@ def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
     return min(1.0, chance)
 
 
-def _compare_values(question: Question, values: Values, level: float) -> dict[Key, Paired]:
+def _compare_values(question: Question, values: Values, level: float) -> dict[Key, PairedEstimate]:
     differences = {
         (arm, name): {
             seed: minus(value, values[reference, name][seed])

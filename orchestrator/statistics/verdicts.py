@@ -20,7 +20,7 @@ no collapsed run in 41% of cases (`no_collapse_probability`).
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired, p_without
+from orchestrator.statistics.paired import PairedEstimate, p_without
 from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def verdict(
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
@@ -76,7 +76,7 @@ def verdict(
 
 
 def _verdict_at_any_value(
-    paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+    paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     """Return the verdict that holds for every value of the failed units."""
     kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
@@ -86,7 +86,7 @@ def _verdict_at_any_value(
     return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
 
-def _verdict_without_interval(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
+def _verdict_without_interval(paired: PairedEstimate | None, num_failed: int, unit: str) -> Verdict:
     """Return an undecided verdict with the reason why there is no interval."""
     if num_failed:
         return _withhold(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
@@ -98,7 +98,7 @@ def _verdict_without_interval(paired: Paired | None, num_failed: int, unit: str)
 
 
 def _verdict_of_interval(
-    paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+    paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     seed = _decisive_seed(paired)
     if seed is None:
@@ -117,7 +117,7 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
     return "better" if (mean > 0) == (better == "max") else "worse"
 
 
-def _small_effect_text(paired: Paired, margin: float | None) -> str:
+def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
     """Return the addition for a difference that is real but below the margin; empty otherwise."""
     assert paired.low is not None
     assert paired.high is not None
@@ -125,7 +125,7 @@ def _small_effect_text(paired: Paired, margin: float | None) -> str:
     return f", by less than {margin:g}" if within else ""
 
 
-def _decisive_seed(paired: Paired) -> int | None:
+def _decisive_seed(paired: PairedEstimate) -> int | None:
     """Return the seed without which p is largest, if that p is too large; None otherwise."""
     if paired.n < ALONE_FROM:
         return None

@@ -37,7 +37,7 @@ Log = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Survived:
+class ChaosResult:
     """The results of a sweep that was killed and resumed."""
 
     events: int
@@ -56,7 +56,7 @@ def chaos(
     *,
     sessions: "Sessions",
     timeout_s: float = TIMEOUT_S,
-) -> Survived:
+) -> ChaosResult:
     """Run `spec` undisturbed, then kill it at event `kill_at` of its ledger, resume it and compare.
 
     If `kill_at` has several events, each is a separate run; the undisturbed sweep runs once. Params,
@@ -110,7 +110,7 @@ def _check_survival(
     calm: ChaosSession,
     kills: Collection[int],
     ignore: Collection[str],
-) -> Survived:
+) -> ChaosResult:
     __tracebackhide__ = True
     sessions.run(calm)
     expected = _events(plan, calm)
@@ -128,7 +128,7 @@ def _check_survival(
         sessions.run(replace(killed, kill_at=kill))
         sessions.run(killed)
         _check_same(plan, _log(_events(plan, killed), ignore), _log(expected, ignore), kill)
-    return Survived(len(expected), len(expected_outcomes), expected_outcomes)
+    return ChaosResult(len(expected), len(expected_outcomes), expected_outcomes)
 
 
 def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.display.console import complain, emit_json, out, say
-from orchestrator.cli.display.data_progress import Bars
+from orchestrator.cli.display.data_progress import ProgressBars
 from orchestrator.cli.locations import data_root
 from orchestrator.cli.options import Data, Json, Profile
 from orchestrator.errors import InputError, StoreError
@@ -48,7 +48,7 @@ def build(
     root = data_root(data)
     tasks = subjects(task_or_spec, changes or (), profile, split or ())
     _refuse_streamed(tasks, split or ())
-    with Bars() as bars:
+    with ProgressBars() as bars:
         for subject in tasks:
             for info in subject.splits:
                 if not info.streamed:
@@ -65,7 +65,7 @@ def _refuse_streamed(tasks: "list[Subject]", names: list[str] | tuple[str, ...])
                 )
 
 
-def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
+def _build(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> None:
     """Build one split and print a line about it."""
     from trainables.data.store import open_sealed, split_path
 
@@ -89,7 +89,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
         raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
-def _open_split(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
+def _open_split(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
     from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
@@ -122,7 +122,7 @@ def show(
     root = data_root(data)
     _check_figure(figure)
     views: list[SplitView] = []
-    with Bars() as bars:
+    with ProgressBars() as bars:
         for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
                 dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
@@ -166,7 +166,7 @@ def verify(
         raise InputError(
             f"DIR: the folder of datasets {root} does not exist. Build data first, or name another folder."
         )
-    with Bars() as bars, bars.part(str(root)):
+    with ProgressBars() as bars, bars.part(str(root)):
         files = list(inspect(root))
     removed, failures = [], []
     for file in files if remove else ():

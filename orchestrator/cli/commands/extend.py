@@ -22,7 +22,7 @@ from search_spaces.wording import amount, hint
 
 if TYPE_CHECKING:
     from orchestrator.ledger.store import OnFenced
-    from orchestrator.plan.extension.extension_rules import Begun
+    from orchestrator.plan.extension.extension_rules import RequestedWork
     from orchestrator.plan.types import Extension, Plan
     from orchestrator.spec.load import SpecFile
     from orchestrator.trials import Record
@@ -267,12 +267,12 @@ def _lacks_checkpoint(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
-    from orchestrator.plan.extension.extension_rules import Begun
+def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "RequestedWork":
+    from orchestrator.plan.extension.extension_rules import RequestedWork
 
     phases = {record.phase for record in trial_records}
     decides = plan.confirm is not None and plan.confirm.stop is not None
-    return Begun("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
+    return RequestedWork("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
 def _describe_extension(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.display.wait_display import WaitDisplay
 from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.errors import InputError
@@ -104,9 +104,9 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     say(f"{sweep.plan.name}: {summary}")
 
 
-def _wait_display(folder: SweepFolder, uri: str | None) -> Waiting:
+def _wait_display(folder: SweepFolder, uri: str | None) -> WaitDisplay:
     location = "" if uri is None else f"; it is at {redact_url(uri)}"
-    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
+    return WaitDisplay(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
 
 
 def write_while_running(

@@ -93,7 +93,7 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
 def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on all parts of a sweep, in the order of the checks."""
     from orchestrator.cli import sweep_checks
-    from orchestrator.cli.display.wait_display import Waiting
+    from orchestrator.cli.display.wait_display import WaitDisplay
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
     from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
@@ -106,7 +106,7 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
         plan = read_plan(folder)
     except StoreError:
         pass  # reported by the check of the files
-    with Waiting("Ctrl-C ends the check", "checking") as waiting:
+    with WaitDisplay("Ctrl-C ends the check", "checking") as waiting:
         try:
             with sweep_checks.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
                 faults = list(sweep_checks.check_ledger(ledger))

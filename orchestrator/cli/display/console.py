@@ -71,7 +71,7 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class Visible:
+class VisibleText:
     """Renderable whose texts contain no control characters, except those that Rich adds."""
 
     def __init__(self, inner: "RenderableType") -> None:
@@ -90,7 +90,7 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
 
     class EverythingVisible(RenderHook):
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-            return [Visible(renderable) for renderable in renderables]
+            return [VisibleText(renderable) for renderable in renderables]
 
     console = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
     console.push_render_hook(EverythingVisible())

@@ -18,7 +18,7 @@ PLAIN_EVERY_S = 10.0
 """Minimum seconds between two lines in a log."""
 
 
-class Bars:
+class ProgressBars:
     """Progress bars on standard error, one at a time, for data that are built or read."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,11 +6,11 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import Name, Visible, complain, drawn, out, say
+from orchestrator.cli.display.console import Name, VisibleText, complain, drawn, out, say
 from orchestrator.cli.display.data_progress import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.display.running_trials import (
     HOUR_S,
-    Pace,
+    WorkRate,
     roughly,
     running_table,
     seconds_left,
@@ -115,7 +115,7 @@ class View:
         self._began = clock()
         self._plan = plan
         self._hint = hint
-        self._pace = Pace()
+        self._pace = WorkRate()
         self._shorter = may_end_early(plan)
         self._snapshot: Snapshot | None = None
         self._tracking_since: float | None = None
@@ -223,7 +223,7 @@ class View:
         from rich.text import Text
 
         assert self._live is not None, "only a terminal is drawn on"
-        self._live.update(Visible(Group(Text(text), *below)))
+        self._live.update(VisibleText(Group(Text(text), *below)))
 
     def _print_if_new(self, text: str, now: float, suffix: str = "") -> None:
         """Print a line if `text` is new; a change of `suffix` alone prints nothing."""

@@ -101,7 +101,7 @@ def _value(trial: RunningTrial, *, with_metric: bool) -> str:
     return "" if trial.value is None else f"{trial.metric} " * with_metric + f"{trial.value:.4g}"
 
 
-class Pace:
+class WorkRate:
     """Estimate of the seconds of work per wall-clock second, since the first observed work."""
 
     def __init__(self) -> None:

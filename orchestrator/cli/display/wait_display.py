@@ -16,7 +16,7 @@ FIRST_S = 1.0
 """Seconds of waiting before a line is printed in a log, unless `first_s` overrides it."""
 
 
-class Waiting:
+class WaitDisplay:
     """Context that displays the latest `update` and its age while a command waits.
 
     Args:

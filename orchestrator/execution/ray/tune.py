@@ -84,7 +84,7 @@ class _Link:
         (self.unwritten.discard if allowed else self.unwritten.add)(run.trial_id)
 
 
-class _Drained(Exception):
+class _SessionDrained(Exception):
     """Raised to end Tune when the session drains and no remaining run has started."""
 
 
@@ -107,7 +107,7 @@ def run_session(
     _SESSIONS[key] = link = _Link(session, orders, slots, nodes)
     try:
         _tuner(key, scratch).fit()
-    except _Drained:
+    except _SessionDrained:
         pass
     except Exception as error:
         raise link.failure or error from error
@@ -236,7 +236,7 @@ class SessionScheduler(FIFOScheduler):
             if drained:
                 session.end_unstarted()
         if drained:
-            raise _Drained
+            raise _SessionDrained
         return None
 
 

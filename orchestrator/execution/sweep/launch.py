@@ -104,7 +104,7 @@ def run_sweep(
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
+    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
     origin = collect_provenance(plan, setup)
     clear_unstarted(folder, on_fenced)
@@ -174,7 +174,7 @@ def resume_sweep(
     refuse_copy(folder, setup)
     finish_extension(folder)
     _check(setup, folder, address)
-    means = _Means(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
+    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(
@@ -183,7 +183,7 @@ def resume_sweep(
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
+class _SessionParts:
     """Driver, callbacks and options of one session."""
 
     driver: Driver
@@ -196,7 +196,7 @@ class _Means:
     """See `Ledger.claim`."""
 
 
-def _require(options: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
+def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
     if options.address is None:
         require_local_resources(plan, options.driver, options.num_cpus)
@@ -224,7 +224,7 @@ def _session(
     folder: SweepFolder,
     setup: Setup,
     origin: Mapping[str, Any],
-    options: _Means,
+    options: _SessionParts,
     *,
     changed_code: bool = False,
     retry: Retry | None = None,
@@ -269,7 +269,7 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
 
 
-def _drive(session: OpenSweep, options: _Means, stop: threading.Event) -> None:
+def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) -> None:
     """Run the driver until the sweep is finished or drained."""
     view = ThrottledView(session.snapshot, options.watch.on_change, session.begin)
     view.show()
@@ -305,7 +305,7 @@ def _launch_folder(setup: Setup) -> Path:
     return Path.cwd() if setup.code is None else Path(setup.code)
 
 
-def _run_ray(session: OpenSweep, options: _Means, view: ThrottledView, stop: threading.Event) -> None:
+def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, stop: threading.Event) -> None:
     def check() -> None:
         session.check()
         view.catch_up()

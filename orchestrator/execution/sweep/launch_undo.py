@@ -37,7 +37,7 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
     root = SweepFolder(folder.root.resolve())
     for removed_folder in unfinished_removals(root.root):
         finish_removal(removed_folder)
-    with suppress(_Begun):
+    with suppress(_SweepStarted):
         setup = _read_unstarted_setup(root)
         launcher = _launcher(root)
         if launcher is not None and not launcher.is_same_process(Holder.current()):
@@ -66,7 +66,7 @@ def undo_launch(folder: SweepFolder) -> bool:
     launcher = _launcher(root)
     if launcher is None or not launcher.is_same_process(Holder.current()):
         return False
-    with suppress(_Begun, HaltsweepError, OSError):
+    with suppress(_SweepStarted, HaltsweepError, OSError):
         remove(root, _read_unstarted_setup(root))
         return True
     return False
@@ -81,23 +81,23 @@ def undo_launch_folder(folder: SweepFolder) -> None:
             finish_removal(rename_for_removal(root))
 
 
-class _Begun(Exception):
+class _SweepStarted(Exception):
     """Raised if a sweep has begun, or only a person can decide about its files."""
 
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
-    """Return the setup of a sweep that has started no trial. Raise `_Begun` for any other sweep."""
+    """Return the setup of a sweep that has started no trial. Raise `_SweepStarted` for any other sweep."""
     traces = (root.checkpoints, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
-        raise _Begun
+        raise _SweepStarted
     try:
         setup = read_setup(root)
         if setup.storage is not None or root.ledger.exists():
             with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
                 if ledger.begun or ledger.held():
-                    raise _Begun
+                    raise _SweepStarted
     except StoreError:
-        raise _Begun from None
+        raise _SweepStarted from None
     return setup
 
 

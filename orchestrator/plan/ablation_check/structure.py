@@ -51,7 +51,7 @@ class Structure:
         )
 
 
-class Built(Protocol):
+class BuiltModel(Protocol):
     """Modules and weights of a built model."""
 
     @property
@@ -63,7 +63,7 @@ class Built(Protocol):
         """Shape by qualified parameter name."""
 
 
-def tree_difference(first: Built, second: Built) -> tuple[str, ...]:
+def tree_difference(first: BuiltModel, second: BuiltModel) -> tuple[str, ...]:
     """Return the outermost modules that only `second` has, modules of another class, and reshaped weights."""
     only = [name for name in second.modules if name not in first.modules]
     added = set(only)

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.identity import digest
-from orchestrator.plan.extension.extension_rules import CAN, Begun, refusal
+from orchestrator.plan.extension.extension_rules import CAN, RequestedWork, refusal
 from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
@@ -18,7 +18,7 @@ PHASES = ("search", "confirm", "cross", "posthoc")
 
 
 def changes_allowed(
-    name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: Begun
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: RequestedWork
 ) -> tuple[Difference, ...]:
     """Return the differences between two specs.
 

@@ -24,7 +24,7 @@ _FREE = frozenset({"question", "published", "profiles", "on_error"})
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RequestedWork:
     """Progress of a sweep: kinds of trials that were requested."""
 
     searched: bool
@@ -42,7 +42,7 @@ class Begun:
         return self.confirmed and self.decides
 
 
-def refusal(change: Difference, progress: Begun) -> str:
+def refusal(change: Difference, progress: RequestedWork) -> str:
     """Return why a sweep cannot be extended by a change; empty if it can."""
     section, *inner = change.keys
     if section in _FREE or inner[-1:] == ["why"]:
@@ -68,7 +68,7 @@ def refusal(change: Difference, progress: Begun) -> str:
     return rules[section]()
 
 
-def _refuse_arms(change: Difference, progress: Begun) -> str:
+def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
     if change.after is ABSENT:
         return "an arm that was asked for stays"
     if change.before is not ABSENT:
@@ -76,7 +76,7 @@ def _refuse_arms(change: Difference, progress: Begun) -> str:
     return _no_looks("an arm", progress)
 
 
-def _refuse_list_change(change: Difference, progress: Begun) -> str:
+def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
     """Return the refusal of a change to a list that may only grow, and whose values create arms."""
     if change.before is ABSENT:
         return _axes()
@@ -93,14 +93,14 @@ def _refuse_loss(change: Difference) -> str:
     return ""
 
 
-def _no_looks(subject: str, progress: Begun) -> str:
+def _no_looks(subject: str, progress: RequestedWork) -> str:
     if not progress.looked:
         return ""
     message = "changes what was decided at looks at the seeds, and which seeds ran for it"
     return f"with stop: decided {subject} more {message}"
 
 
-def _refuse_search(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if inner == ["repeats"]:
         fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
         return "what was asked for stays" if fewer else _no_looks("a repeat", progress)
@@ -116,7 +116,7 @@ def _refuse_search(change: Difference, inner: list[str], progress: Begun) -> str
     return ""
 
 
-def _refuse_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_confirm(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if change.after is ABSENT and not inner:
         return "what was asked for stays"
     if inner == ["seeds"]:
@@ -131,7 +131,7 @@ def _refuse_confirm(change: Difference, inner: list[str], progress: Begun) -> st
     return "confirm trials have run by what it was"
 
 
-def _refuse_splits(change: Difference, progress: Begun) -> str:
+def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
     old_splits = [] if change.before is ABSENT else list(change.before)
     new_splits = [] if change.after is ABSENT else list(change.after)
     if new_splits[: len(old_splits)] != old_splits:
@@ -144,7 +144,7 @@ def _refuse_splits(change: Difference, progress: Begun) -> str:
     return ""
 
 
-def _refuse_answer(inner: list[str], progress: Begun) -> str:
+def _refuse_answer(inner: list[str], progress: RequestedWork) -> str:
     if inner == ["spread"] or not progress.confirmed:
         return ""
     return "what decides the question must not be chosen after confirm trials were seen"
@@ -162,7 +162,7 @@ def _refuse_resources(inner: list[str]) -> str:
     return "all trials must have had the same, and what they cost is counted by it"
 
 
-def _refuse_budget(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_budget(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
         return "what may end a search decides what it finds" if progress.searched else ""
     if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):

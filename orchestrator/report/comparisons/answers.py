@@ -36,7 +36,7 @@ from orchestrator.report.results.types import ArmVerdict, Coverage, Effect
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, decision_chances
 from orchestrator.statistics.missing import MOST_MISSING
-from orchestrator.statistics.paired import Key, Paired
+from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from orchestrator.trials import OutcomeKind
@@ -168,7 +168,7 @@ def make_verdict(
     contrast: Contrast,
     metric: str,
     *,
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     to_run: Mapping[str, set[int]],
 ) -> ArmVerdict:
     """Return the verdict on a contrast in a primary outcome.
@@ -347,7 +347,7 @@ def _completion_text(
     return f"{len(complete_units)} of {amount(of, unit)} measured it{scope_text}"
 
 
-def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
+def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
     return {
         (arm, metric): estimate
         for arm, verdict in early.items()

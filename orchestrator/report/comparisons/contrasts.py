@@ -13,7 +13,7 @@ from orchestrator.report.comparisons.failed_seeds import difference_bounds
 from orchestrator.report.results.seed_results import SeedResults, ValuesBySeed, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
-from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, minus, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Comparisons:
     to_run: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
-    def primary(self) -> dict[Key, Paired]:
+    def primary(self) -> dict[Key, PairedEstimate]:
         """Return estimates and tests by arm and outcome, corrected for the full family.
 
         Variances and resolutions differ between contexts, so bounds come from the same context. If seeds
@@ -120,12 +120,12 @@ class Comparisons:
             _unit_differences(group, self.answer.outcomes, self.results) for group in groups
         ]
         family = max(self.answer.family, sum(map(len, differences_of_groups)))
-        estimates: dict[Key, Paired] = {}
+        estimates: dict[Key, PairedEstimate] = {}
         for group, differences in zip(groups, differences_of_groups, strict=True):
             estimates |= self._compare_group(group, differences, family)
         return estimates
 
-    def alone(self, contrast: Contrast, metric: str) -> Paired | None:
+    def alone(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
         """Return the uncorrected test of one contrast; None without a difference."""
         names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
@@ -134,10 +134,10 @@ class Comparisons:
 
     def _compare_group(
         self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
-    ) -> dict[Key, Paired]:
+    ) -> dict[Key, PairedEstimate]:
         def compare_all(
             values_by_key: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
-        ) -> dict[Key, Paired]:
+        ) -> dict[Key, PairedEstimate]:
             answer = replace(self.answer, moderated=moderated)
             return _compare_group(group, values_by_key, self.results, family, answer)
 
@@ -157,13 +157,13 @@ class Comparisons:
 
 
 def _comparison_with_missing(
-    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, Paired]],
+    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, PairedEstimate]],
     differences: Mapping[Key, Mapping[int, float]],
     key: Key,
-) -> Callable[[Mapping[int, float]], Paired]:
+) -> Callable[[Mapping[int, float]], PairedEstimate]:
     """Return a function that tests `key` with given differences for its units without a value."""
 
-    def compare_with(baseline_values: Mapping[int, float]) -> Paired:
+    def compare_with(baseline_values: Mapping[int, float]) -> PairedEstimate:
         return compare_all({**differences, key: {**differences[key], **baseline_values}})[key]
 
     return compare_with
@@ -185,7 +185,7 @@ def _compare_group(
     results: SeedResults,
     family: int,
     answer: AnswerPlan,
-) -> dict[Key, Paired]:
+) -> dict[Key, PairedEstimate]:
     """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
     steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
     estimates = compare(

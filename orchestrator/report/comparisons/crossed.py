@@ -19,7 +19,7 @@ from orchestrator.report.results.number_formats import format_interval, format_p
 from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.statistics import paired_estimate, paired_win_share
 from orchestrator.report.results.types import CrossVerdict
-from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record
 from search_spaces.wording import amount
@@ -89,7 +89,7 @@ def _compared_names(arm: Arm, reference: Arm, *, at_own_settings: bool) -> NameP
 
 def _compare_pairs(
     pairs: Sequence[tuple[Arm, Arm]], answer: AnswerPlan, results: SeedResults, family: int
-) -> Mapping[Key, Paired]:
+) -> Mapping[Key, PairedEstimate]:
     sides = {
         _comparison_name(arm, at_own_settings=at_own_settings): _compared_names(
             arm, other_arm, at_own_settings=at_own_settings
@@ -119,7 +119,7 @@ def _make_verdict(
     metric: str,
     *,
     at_own_settings: bool,
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     family: int,
 ) -> CrossVerdict:
     arm, reference = pair

@@ -15,7 +15,7 @@ from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.seed_results import SeedResults, difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, paired_estimate
 from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, deviation, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def factorial_effects(
         for metric in answer.outcomes
         for cell in cells
     }
-    estimates: dict[Key, Paired] = {}
+    estimates: dict[Key, PairedEstimate] = {}
     for arms in plan.contexts:  # variances differ between contexts
         names = [arm.name for arm in arms]
         estimates |= compare(

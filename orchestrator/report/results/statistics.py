@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired, minus, same
+from orchestrator.statistics.paired import PairedEstimate, minus, same
 
 LEVEL = 0.95
 EXACT_SIGN_FLIPS_UP_TO = 14
@@ -46,7 +46,7 @@ def estimate(
     return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
 
 
-def paired_estimate(paired: Paired, span: tuple[float, float]) -> Estimate:
+def paired_estimate(paired: PairedEstimate, span: tuple[float, float]) -> Estimate:
     """Return an estimate with the interval of the family, cut off at `span`, the range of differences."""
     return clip_interval(Estimate(paired.n, paired.mean, paired.low, paired.high), span)
 
@@ -134,7 +134,7 @@ def win_share(
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
 
 
-def paired_win_share(paired: Paired, better: Literal["max", "min"] | None) -> WinShare:
+def paired_win_share(paired: PairedEstimate, better: Literal["max", "min"] | None) -> WinShare:
     """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
     return win_share(paired.by_seed.values(), better, has_interval=paired.low is not None)
 

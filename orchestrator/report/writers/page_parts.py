@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageFigure:
     """A figure as an element of the page."""
 
     name: str
@@ -30,7 +30,7 @@ class Part:
     texts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     """Important remarks, which are highlighted."""
-    panels: tuple[Picture, ...] = ()
+    panels: tuple[PageFigure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
     folded: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -66,13 +66,13 @@ class PageSection:
         return not (self.cards or any(part.shown for part in self.parts))
 
 
-def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
+def draw_pictures(panels: Iterable[Panel]) -> tuple[PageFigure, ...]:
     """Return the panels drawn as elements of a page."""
     from markupsafe import Markup
 
     # The markup is safe: matplotlib escapes user text in figures, and `inline_svg` escapes the label.
     return tuple(
-        Picture(panel.name, Markup(inline_svg(panel)), _full_title(panel))  # noqa: S704  # nosec B704
+        PageFigure(panel.name, Markup(inline_svg(panel)), _full_title(panel))  # noqa: S704  # nosec B704
         for panel in panels
     )
 

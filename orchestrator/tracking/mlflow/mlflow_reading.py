@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.files.sqlite_files import copy_database, sqlite_file, sqlite_url
-from orchestrator.tracking.mlflow.mlflow_runs import Stored, find_runs, open_client, outages
+from orchestrator.tracking.mlflow.mlflow_runs import StoredRunState, find_runs, open_client, outages
 from search_spaces.wording import amount
 
 
@@ -14,7 +14,7 @@ from search_spaces.wording import amount
 class StoredRun:
     """One run in MLflow with all of its points."""
 
-    run: Stored
+    run: StoredRunState
     histories: dict[str, list[tuple[int, float]]]
     """Step and value of every point of each metric, sorted by step."""
 

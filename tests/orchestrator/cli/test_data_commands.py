@@ -16,7 +16,7 @@ from matplotlib import image
 
 from orchestrator.cli.display import console
 from orchestrator.cli.display import data_progress as building
-from orchestrator.cli.display.data_progress import Bars
+from orchestrator.cli.display.data_progress import ProgressBars
 from orchestrator.cli.display.data_views import (
     LABELS_SHOWN,
     TEXT_SHOWN,
@@ -355,7 +355,7 @@ class TestBars:
     def test_nothing_is_told_of_short_work_and_little_of_long(self, capsys):
         console.err.cache_clear()
         clock = Clock()
-        with Bars(clock=clock) as bars, bars.part("listops/train"):
+        with ProgressBars(clock=clock) as bars, bars.part("listops/train"):
             for done in range(1, 41):
                 clock.now += 0.5
                 report("trees", done * 1000, 40_000)
@@ -365,7 +365,7 @@ class TestBars:
 
     def test_who_is_waited_for_is_told(self, capsys):
         console.err.cache_clear()
-        with Bars() as bars, bars.part("listops/train"):
+        with ProgressBars() as bars, bars.part("listops/train"):
             assert report_waiting("waiting for process 1 on here")
         assert capsys.readouterr().err == "waiting for process 1 on here\n"
 
@@ -375,7 +375,7 @@ class TestBars:
         with (tmp_path / "screen").open("w+") as file:
             terminal = Console(file=file, force_terminal=True, width=120, legacy_windows=False)
             monkeypatch.setattr(building, "err", lambda: terminal)
-            with Bars() as bars, bars.part("listops/[train]"):
+            with ProgressBars() as bars, bars.part("listops/[train]"):
                 report("trees", 1, 4)
                 bars._bars.refresh()
         screen = re.sub(r"\x1b.*?[mlKhA]", "", (tmp_path / "screen").read_text())

@@ -5,17 +5,17 @@ import random
 import pytest
 
 from orchestrator.statistics.missing import MOST_MISSING, verdict_despite_missing
-from orchestrator.statistics.paired import Paired, compare
+from orchestrator.statistics.paired import PairedEstimate, compare
 from orchestrator.statistics.verdicts import verdict
 
 CLEAR = (-0.51, -0.49, -0.52, -0.5, -0.48, -0.5, -0.53, -0.47)
 
 
-def compared(values: dict[int, float], family: int = 1) -> Paired:
+def compared(values: dict[int, float], family: int = 1) -> PairedEstimate:
     return compare({("arm", "x"): values}, family=family)["arm", "x"]
 
 
-def settle(values, bounds, family=1, **goal) -> Paired:
+def settle(values, bounds, family=1, **goal) -> PairedEstimate:
     known = dict(enumerate(values))
     return verdict_despite_missing(
         compared(known, family), bounds, lambda given: compared({**known, **given}, family), **goal

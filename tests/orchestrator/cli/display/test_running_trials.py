@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from orchestrator.cli.display import watch_display as watching
 from orchestrator.cli.display.console import Name
 from orchestrator.cli.display.progress import tables
-from orchestrator.cli.display.running_trials import SHOWN, Pace, roughly, running_table
+from orchestrator.cli.display.running_trials import SHOWN, WorkRate, roughly, running_table
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
 from orchestrator.ledger import events as log
@@ -85,7 +85,7 @@ def test_roughly(seconds, text):
 
 
 def test_a_pace_begins_with_the_first_work_seen_and_is_bounded_by_what_runs():
-    pace = Pace()
+    pace = WorkRate()
     assert pace.speed(100.0, 0.0, 2) is None  # of an earlier session
     assert pace.speed(100.0, 60.0, 2) is None  # loading
     assert pace.speed(110.0, 70.0, 2) is None  # the first report: what it took is not known

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli.display import console
 from orchestrator.cli.display import wait_display as waiting
-from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.display.wait_display import WaitDisplay
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     console.err.cache_clear()
 
 
-def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool) -> list[str]:
+def until_told(heard: list[str], doing: WaitDisplay, beginning: str, *, hangs: bool) -> list[str]:
     """What is heard that begins so. Gives up after a while: a machine may be busy."""
     until = time.monotonic() + 60
     number = 0
@@ -34,7 +34,7 @@ def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool)
 def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
+    with WaitDisplay("Ctrl-C ends it", "planning", first_s=0.02) as doing:
         beginning = "planning: 0 done" if hangs else "planning: "
         shown = until_told(heard, doing, beginning, hangs=hangs)
     assert shown, f"it was not told that {beginning}, but {heard}"
@@ -44,7 +44,7 @@ def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, 
 def test_a_short_wait_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(waiting, "complain", heard.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
+    with WaitDisplay("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
         doing.update("something")
         time.sleep(0.05)
     assert heard == []

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.execution.session import NoAttempt, Session, Turn
+from orchestrator.execution.session import NoAttempt, SchedulerTurn, Session
 from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.ledger.events import EventKind
@@ -199,7 +199,7 @@ def test_what_check_raises_ends_the_session(bench):
 
 def test_when_ray_ends_what_ran_is_lost_once_and_the_rest_goes_to_other_workers(bench):
     ran, waits = bench.next_attempt("a"), bench.next_attempt("b")
-    assert bench.session.update(["a"]) == Turn([], draining=False)
+    assert bench.session.update(["a"]) == SchedulerTurn([], draining=False)
     bench.session.record_all_deaths("Ray ended")
     assert bench.session.running == ()
     (lost,) = bench.log.of(EventKind.ENDED)
@@ -211,7 +211,7 @@ def test_when_ray_ends_what_ran_is_lost_once_and_the_rest_goes_to_other_workers(
 def test_a_ray_that_ends_while_draining_is_nobodys_loss(bench):
     bench.next_attempt("a")
     bench.stop.set()
-    assert bench.session.update(["a"]) == Turn([], draining=True)
+    assert bench.session.update(["a"]) == SchedulerTurn([], draining=True)
     bench.session.record_all_deaths("Ray ended")
     (ended,) = bench.log.of(EventKind.ENDED)
     assert ended.payload == {"kind": "stopped", "reason": "the sweep was asked to stop"}

@@ -8,7 +8,7 @@ from rich.console import Console
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from tests.orchestrator.plan.small import CONFIRM, one_arm, spec
@@ -126,7 +126,7 @@ def test_tasks_are_contexts_and_no_grid():
     assert not any("under contexts instead of grid" in line for line in plan_warnings(found))
 
 
-DONE = Begun(searched=True, confirmed=True, decides=False)
+DONE = RequestedWork(searched=True, confirmed=True, decides=False)
 
 
 def test_a_value_of_a_context_can_be_added_and_its_trials_come_beside():

@@ -9,7 +9,7 @@ from rich.console import Console
 from orchestrator.errors import PlanError
 from orchestrator.plan.display.render import render
 from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, full
@@ -71,7 +71,7 @@ def test_seeds_and_arms_may_be_added():
     old, new = (
         repeated_plan(1, seeds, others=others, cross=True) for seeds, others in (((1, 2), 1), ((1, 2, 3), 2))
     )
-    begun = Begun(searched=True, confirmed=True, decides=False)
+    begun = RequestedWork(searched=True, confirmed=True, decides=False)
     changes = changes_allowed("one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, begun)
     asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})

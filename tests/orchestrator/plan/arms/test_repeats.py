@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
@@ -99,7 +99,8 @@ def test_repeats_are_added_behind_those_there_are():
     old, new = repeated_plan(2), repeated_plan(4)
     before = {"search": {"trials_per_arm": 3, "repeats": 2}}
     after = {"search": {"trials_per_arm": 3, "repeats": 4}}
-    changes = changes_allowed("one", before, after, Begun(searched=True, confirmed=True, decides=False))
+    progress = RequestedWork(searched=True, confirmed=True, decides=False)
+    changes = changes_allowed("one", before, after, progress)
     asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old.confirm.seeds, {})
     made = extended(old, new, asked, extension)

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import CAN, Begun
+from orchestrator.plan.extension.extension_rules import CAN, RequestedWork
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, Extension
@@ -25,11 +25,11 @@ SPEC = {
     "resources": {"cpus": 1.0, "retries": 3},
     "budget": {"wall_clock_hours": 1.0},
 }
-FRESH = Begun(searched=False, confirmed=False, decides=False)
-SEARCHED = Begun(searched=True, confirmed=False, decides=False)
-DONE = Begun(searched=True, confirmed=True, decides=False)
-OWN = Begun(searched=True, confirmed=True, decides=False, own=True)
-LOOKING = Begun(searched=True, confirmed=True, decides=True)
+FRESH = RequestedWork(searched=False, confirmed=False, decides=False)
+SEARCHED = RequestedWork(searched=True, confirmed=False, decides=False)
+DONE = RequestedWork(searched=True, confirmed=True, decides=False)
+OWN = RequestedWork(searched=True, confirmed=True, decides=False, own=True)
+LOOKING = RequestedWork(searched=True, confirmed=True, decides=True)
 WIDE = {"why": "more", "set": {"model.width": 64}, "drop": []}
 
 
