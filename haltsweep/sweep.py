@@ -207,7 +207,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 def _write_report(folder: SweepFolder) -> "ArmSummary":
     """Write the report to the folder of the sweep; return its summary for MLflow."""
     from orchestrator.cli.commands.track import summarise_arms, write_report
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(str(folder.root), folder.root.parent) as sweep:
+    with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         return summarise_arms(write_report(sweep))

@@ -115,11 +115,11 @@ def provenance(
         code=code,
         code_parts=dict(code_parts),
         code_diff=code_diff,
-        packages=installed(),
+        packages=installed_distributions(),
     )
 
 
-def installed() -> tuple[str, ...]:
+def installed_distributions() -> tuple[str, ...]:
     """Return the distributions installed for this interpreter, as `name==version`."""
     installed_packages = {
         f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name

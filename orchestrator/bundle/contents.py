@@ -17,7 +17,7 @@ from orchestrator.ledger.sql.rows import from_row
 from orchestrator.plan.consistency import MOST_TRIALS
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import installed
+from orchestrator.provenance import installed_distributions
 
 FORMAT: Final = 1
 LIST: Final = "bundle.json"
@@ -46,7 +46,7 @@ SPEC: Final = "spec.yaml"
 DATA: Final = "data.json"
 
 
-def oversized(plan: Plan) -> str:
+def report_size_problem(plan: Plan) -> str:
     """Return the reason why the report of a plan would take too long to create; empty if it would not."""
     outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
     seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
@@ -78,7 +78,7 @@ def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
 
 def environment() -> bytes:
     """Return the installed distributions, one per line."""
-    return ("\n".join(installed()) + "\n").encode()
+    return ("\n".join(installed_distributions()) + "\n").encode()
 
 
 def code_digest() -> str:
@@ -130,7 +130,9 @@ def bounded(text: bytes) -> bytes:
     return text
 
 
-def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def differing_files(
+    folder: Path, names: Iterable[str], digests: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Yield names of files that are missing, added or changed, and the fault of each."""
     present_names = set(names) - {LIST}
     for name in sorted(present_names | set(digests)):
@@ -151,7 +153,7 @@ def read_plan(folder: Path) -> Plan:
         plan = from_json(bounded((folder / PLAN).read_bytes()))
     except ValueError as error:
         raise StoreError(f"{PLAN} is too large to be read: {error}; ask for the sweep's folder") from error
-    if refusal := oversized(plan):
+    if refusal := report_size_problem(plan):
         raise StoreError(refusal)
     if not plan.metrics and plan.trainable is None:
         raise StoreError(

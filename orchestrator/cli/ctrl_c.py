@@ -18,7 +18,7 @@ AGAIN_S = 0.05
 _INTERRUPTED = threading.Event()
 
 
-def hear() -> None:
+def handle_ctrl_c() -> None:
     """Handle Ctrl-C from now on, unless it is ignored or has another handler."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -26,7 +26,7 @@ def hear() -> None:
         sys.unraisablehook = _raise_again
 
 
-def was_heard() -> bool:
+def was_pressed() -> bool:
     """Return whether Ctrl-C was pressed since `hear`; later errors may be consequences of it."""
     return _INTERRUPTED.is_set()
 

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli.commands.listing import folders
-from orchestrator.cli.display.running_trials import roughly
+from orchestrator.cli.commands.listing import sweep_folders
+from orchestrator.cli.display.running_trials import format_rough_seconds
 from orchestrator.cli.locations import runs_root
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.json_values import to_json_values
@@ -48,8 +48,8 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
     if timed := _calibrated_seconds(plan):
         return (
-            f"About {roughly(timed / at_once)} on this machine{concurrency}, from timed steps, if no trial "
-            "stops early; without validation and re-evaluations."
+            f"About {format_rough_seconds(timed / at_once)} on this machine{concurrency}, from timed steps, "
+            "if no trial stops early; without validation and re-evaluations."
         )
     durations = _earlier_durations(plan, runs)
     seconds = {
@@ -65,8 +65,8 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     missing = [arm.name for arm in plan.arms if arm.name not in seconds]
     note = f" Without arms that no earlier sweep has run: {', '.join(missing)}." if missing else ""
     return (
-        f"About {roughly(sum(seconds.values()) / at_once)} on this machine{concurrency}, from the durations "
-        f"of {basis} on this kind of machine.{note}"
+        f"About {format_rough_seconds(sum(seconds.values()) / at_once)} on this machine{concurrency}, from "
+        f"the durations of {basis} on this kind of machine.{note}"
     )
 
 
@@ -133,7 +133,7 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
     from orchestrator.plan.serialise import read_plan
 
     this_machine, share = machine(), (plan.resources.cpus, plan.resources.gpus)
-    all_folders = folders(runs_root(runs))
+    all_folders = sweep_folders(runs_root(runs))
     for folder in sorted(
         all_folders, key=lambda folder_: (folder_.name != plan.name, -_launched_at(folder_))
     ):
@@ -156,10 +156,10 @@ def _launched_at(folder: SweepFolder) -> float:
 
 
 def _records(folder: SweepFolder) -> list[Record]:
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     try:
-        with opened(str(folder.root), folder.root.parent) as sweep:
+        with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
             return sweep.newest_records()
     except HaltsweepError:
         return []

@@ -15,11 +15,11 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         InputError: The sweep is missing, has no search, or is still searching.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.conductor.winners import Candidate, best_first
     from orchestrator.trials import OutcomeKind, num_ended
 
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         plan, records = sweep.plan, sweep.newest_records()
         resume = command("resume", sweep.folder)
     if plan.search is None:
@@ -61,12 +61,12 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
         InputError: Fewer than 3 seeds measured the metric, or all values are equal.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.results.summary import summarise
     from orchestrator.statistics.paired import deviation
     from orchestrator.statistics.verdicts import SEEDS_LEAST
 
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         report = summarise(sweep.plan, sweep.records())
     outcome = metric or next(iter(report.outcomes), "")
     cell = report.cell(report.arms[0], outcome)

@@ -33,12 +33,12 @@ from orchestrator.cli.commands import (
     ui,
     verify,
 )
-from orchestrator.cli.ctrl_c import hear, was_heard
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
-from orchestrator.garbage import look_seldom
+from orchestrator.garbage import collect_rarely
 from search_spaces.wording import visible
 
 USAGE_ERROR: type[Exception] = next(
@@ -81,7 +81,7 @@ def _print_version(show_version: bool) -> None:
     if show_version:
         from importlib import metadata
 
-        say(f"haltsweep {metadata.version('haltsweep')}")
+        print_line(f"haltsweep {metadata.version('haltsweep')}")
         raise typer.Exit
 
 
@@ -139,11 +139,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors of haltsweep become one message instead of a traceback."""
     is_main = arguments is None  # this process runs only the command
     if is_main:
-        hear()
+        handle_ctrl_c()
         os.umask(os.umask(0o077) | 0o002)  # never create files that all users can write
         _open_streams()
         faulthandler.enable()  # print the Python line if native code crashes the process
-        look_seldom()
+        collect_rarely()
     with redacted_stderr():
         _run(arguments)
 
@@ -170,19 +170,19 @@ def _run(arguments: Sequence[str] | None) -> None:
     except USAGE_ERROR as error:
         _print_usage_error(error)
     except typer.Abort:
-        complain("aborted")
+        print_error("aborted")
         sys.exit(1)
     except HaltsweepError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
         message = (
             f"the system refused: {error}; {disk_remedy(error)}, and try again; nothing recorded is lost"
         )
-        complain(message)
+        print_error(message)
         sys.exit(InputError.exit_code if error.errno == errno.ENAMETOOLONG else 1)
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_error("interrupted")
         sys.exit(130)
     sys.exit(code)
 
@@ -204,7 +204,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if was_heard():
+        if was_pressed():
             raise _UnhandledInterrupt("interrupted") from None
         from trainables.custom.extensions import custom_code_error
 

@@ -42,7 +42,7 @@ def omitted_results(source: "SpecFile") -> str:
     )
 
 
-def planned(
+def read_and_plan(
     path: Path,
     overrides: Sequence[str] = (),
     profile: str | None = None,

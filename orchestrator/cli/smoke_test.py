@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import InputError
 from search_spaces.wording import listed
 from trainables.custom.source_files import SCRIPT
@@ -39,13 +39,13 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
             failures.setdefault(report.error, []).append(report.arm)
         else:
             result = "; ".join(["ok", *_remarks(arms[report.arm], report)])
-            say(f"{plan.name}: smoke test of {report.arm}: {result}")
+            print_line(f"{plan.name}: smoke test of {report.arm}: {result}")
     for error, names in failures.items():
-        complain(f"{plan.name}: smoke test of {listed(names)}: {error}")
+        print_error(f"{plan.name}: smoke test of {listed(names)}: {error}")
     if warning := _test_data_warning(plan, metrics):
-        complain(f"{plan.name}: {warning}")
+        print_error(f"{plan.name}: {warning}")
     if failures:
-        complain(f"{plan.name}: nothing was written; correct this first")
+        print_error(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)
 
 

@@ -145,7 +145,7 @@ def found(
 
 
 @contextmanager
-def readable(url: str, folder: SweepFolder) -> Iterator[str]:
+def readable_url(url: str, folder: SweepFolder) -> Iterator[str]:
     """Yield a URL to read the ledger: of a temporary copy if the folder is not writable.
 
     SQLite must write next to a database to read it, so a copy allows reading on a read-only file system.
@@ -160,7 +160,7 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
 
 
 @contextmanager
-def opened(
+def open_stored_sweep(
     name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
 ) -> Iterator[StoredSweep]:
     """Open the sweep called `name` and yield it.
@@ -184,5 +184,5 @@ def opened(
             f"start it with `{command('resume', folder)}`; otherwise restore the ledger from a backup"
         )
     with ExitStack() as stack:
-        place = url if writes else stack.enter_context(readable(url, folder))
+        place = url if writes else stack.enter_context(readable_url(url, folder))
         yield StoredSweep(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)

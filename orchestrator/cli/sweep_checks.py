@@ -130,9 +130,9 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
 
 def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every file of every checkpoint."""
-    from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
+    from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, make_store
 
-    store, trials, sound = store_at(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
+    store, trials, sound = make_store(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
     try:
         for number, trial in enumerate(trials):
             on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
@@ -232,7 +232,7 @@ def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
 
 def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.display.tracking_status import tracked, tracking_store
+    from orchestrator.cli.display.tracking_status import read_tracking_status, tracking_store
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
@@ -251,7 +251,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
     last_seq, held = sweep.ledger.last_seq(), sweep.ledger.held()
-    state = tracked(sweep.folder, uri, last_seq)
+    state = read_tracking_status(sweep.folder, uri, last_seq)
     settled = not (held or state.active or state.behind)
     try:
         stored_runs = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
@@ -301,7 +301,7 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
 @contextmanager
 def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
-    from orchestrator.cli.stored_sweep import readable
+    from orchestrator.cli.stored_sweep import readable_url
     from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger
@@ -310,5 +310,5 @@ def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledge
     if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(f"the ledger {folder.ledger} is missing or empty; restore it from a backup")
     connect(url).dispose()  # fail for an invalid file before copying it
-    with readable(url, folder) as place, Ledger.open(place, name) as ledger:
+    with readable_url(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

@@ -17,7 +17,7 @@ from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.conductor.report_judge import ReportJudge
-from orchestrator.conductor.rounds import Rounds, measured
+from orchestrator.conductor.rounds import Rounds, metrics_for_look
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress, trial_of
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
@@ -397,7 +397,7 @@ class Conductor:
                 self._skip_if_over(arm_state)
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             metrics = state.last.metrics if state.last is not None else None
-            self._confirmed[planned.arm, planned.seed] = measured(outcome.kind, metrics)
+            self._confirmed[planned.arm, planned.seed] = metrics_for_look(outcome.kind, metrics)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
             if outcome.kind is OutcomeKind.FINISHED:
                 arm_state.push(posthoc)

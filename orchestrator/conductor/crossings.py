@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
-from orchestrator.plan.crossing import exchanged, shared_fields
+from orchestrator.plan.crossing import exchange_values, shared_fields
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Assignment
 
@@ -33,7 +33,7 @@ class Crossings:
         """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
         own_state, other_state = self._arm_states(planned_trial)
         shared_paths = shared_fields(own_state.arm, other_state.arm)
-        return exchanged(own_state.winners[0], other_state.winners[0], shared_paths)
+        return exchange_values(own_state.winners[0], other_state.winners[0], shared_paths)
 
     def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
         """Yield the waiting trials of which both searches have ended, after that of `arm_state` has.

@@ -29,7 +29,7 @@ class ReportJudge:
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
         return (
-            diverged(self._decisive, measurement)
+            stop_for_divergence(self._decisive, measurement)
             or self._stop_for_range(measurement)
             or self._without_objective(state, measurement)
         )
@@ -80,7 +80,7 @@ class ReportJudge:
         if plan is None or state.planned.phase != "search" or state.evaluated:
             return None
         state.evaluated = evaluates(measurement)
-        return lacking(plan.objectives, measurement)
+        return stop_for_missing_objectives(plan.objectives, measurement)
 
     def _stop_for_range(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with a value outside of its declared range; else None."""
@@ -107,7 +107,9 @@ def _range_text(low: float, high: float) -> str:
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first report is invalid; None if the trial continues."""
     objectives = plan.search.objectives if plan.search is not None else ()
-    return diverged(decisive(plan), measurement) or lacking(objectives, measurement)
+    return stop_for_divergence(decisive(plan), measurement) or stop_for_missing_objectives(
+        objectives, measurement
+    )
 
 
 def decisive(plan: Plan) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def decisive(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*objectives, *outcomes, TRAINING_LOSS]))
 
 
-def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
+def stop_for_divergence(names: Iterable[str], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial if a metric in `names` is not finite; None if all are finite."""
     for name in names:
         value = measurement.metrics.get(name, 0.0)
@@ -132,7 +134,7 @@ def evaluates(measurement: Measurement) -> bool:
     return not all(name.startswith(TRAINING) for name in measurement.metrics)
 
 
-def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
+def stop_for_missing_objectives(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
     reported_names = sorted(measurement.metrics)
     missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]

@@ -9,10 +9,10 @@ begins with its search. The clock is never read.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
-from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, look, looks
+from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, decide_arms, looks
 from orchestrator.trials import OutcomeKind, PlannedTrial, is_usable
 from search_spaces.wording import amount
 from trainables.metrics import look_up
@@ -84,7 +84,7 @@ class Rounds:
         for question in self._questions:
             values, failed_seeds = _values(question, self._drop_surplus_seeds(confirmations), self._unit_of)
             own_arms = [arm for arm in undecided if arm in question.references]
-            new |= look(question, values, first, own_arms, failed_seeds)
+            new |= decide_arms(question, values, first, own_arms, failed_seeds)
         self.decided |= new
         if all(arm in self.decided or arm in self._references for arm in self._compared_with):
             self._left.clear()
@@ -132,7 +132,7 @@ def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
     return len(values_of_seeds) > 1 and all(values == values_of_seeds[0] for values in values_of_seeds)
 
 
-def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
+def metrics_for_look(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
     """Return the metrics that an ended confirm trial contributes to a look; None if the trial failed."""
     if kind is not OutcomeKind.FINISHED or metrics is None:
         return None
@@ -149,7 +149,9 @@ def _questions(plan: Plan) -> Iterator[Question]:
 def _question(plan: Plan, references: Mapping[str, str]) -> Question:
     answer = plan.answer
     assert answer is not None, "a plan with looks must have primary outcomes"
-    goals = {name: better(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes}
+    goals = {
+        name: better_direction(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes
+    }
     assert plan.confirm is not None, "a plan with looks must confirm"
     return Question(
         references,

@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
+from orchestrator.tracking.inputs import Input, data_read, split_digest_set, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -139,7 +139,9 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
             digest for record in records if record.attempts and (digest := data_read(record).get(split))
         )
         other_digests = {
-            digest: count for digest, count in digest_counts.items() if not apart(digest) <= apart(now)
+            digest: count
+            for digest, count in digest_counts.items()
+            if not split_digest_set(digest) <= split_digest_set(now)
         }
         if other_digests:
             digests_text = ", ".join(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply
-from orchestrator.execution.checkpoints.checkpoint_stores import store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import make_store
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
@@ -161,7 +161,7 @@ class DebuggedSlot:
         """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""
         self._stop = stop
         self._answer = Instruction()
-        store = store_at(orders.store)
+        store = make_store(orders.store)
         self._harness = Harness(
             orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
         )

@@ -31,7 +31,7 @@ _named: set[str] = set()
 """Digests of the addresses that were named in this process."""
 
 
-def remember(*addresses: str | None) -> None:
+def record_addresses(*addresses: str | None) -> None:
     """Record that the user has named the addresses, so that later commands may log in there."""
     for address in addresses:
         if address is None or not _scheme(address) or (digest := _digest(address)) in _recorded_names():

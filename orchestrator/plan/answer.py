@@ -32,7 +32,7 @@ SEEN = (
 """Warning for a task whose valid split contains test examples."""
 
 
-def better(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
+def better_direction(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
     """Return which values of `metric` are good.
 
     Args:

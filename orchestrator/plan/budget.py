@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from orchestrator.plan.display.format import amount
+from orchestrator.plan.display.format import format_amount
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
 from orchestrator.plan.types import Arm, ArmEstimate, ArmLimits, Limits, Plan, SearchPlan
@@ -81,8 +81,8 @@ def check_afforded(
     for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
         if limit is not None and costs and limit < min(costs):
             faults.add(
-                f"must be at least the FLOPs of one trial, {amount(min(costs))} in the arm that needs least, "
-                f"got {shown(limit)}: it would be used up by the first one",
+                f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
+                f"needs least, got {shown(limit)}: it would be used up by the first one",
                 "budget",
                 *keys,
             )
@@ -130,7 +130,10 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         ("budget.each_arm.flops", arm_limits.flops, one_search, "the search of no arm trains with more than"),
     ):
         if limit is not None and limit >= most_used:
-            yield (f"Warning: {name} of {amount(limit)} ends nothing, for {noun} {amount(most_used)}.")
+            yield (
+                f"Warning: {name} of {format_amount(limit)} ends nothing, for {noun} "
+                f"{format_amount(most_used)}."
+            )
 
 
 def _varies(arm: Arm) -> bool:
@@ -173,4 +176,4 @@ def _hours(hours: float) -> str:
 
 def _amounts(hours: float | None, flops: float | None, devices: str) -> list[str]:
     amounts = [f"{_hours(hours)} of work times {devices}s"] if hours is not None else []
-    return [*amounts, *([f"{amount(flops)} FLOPs of training"] if flops is not None else [])]
+    return [*amounts, *([f"{format_amount(flops)} FLOPs of training"] if flops is not None else [])]

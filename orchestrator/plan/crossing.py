@@ -48,7 +48,7 @@ def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:
     return tuple(path for path in searched_fields(arm) if path in other_fields)
 
 
-def exchanged(
+def exchange_values(
     arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared_paths: Sequence[str]
 ) -> dict[str, Value]:
     """Return the winner of an arm with the values of another arm in the fields `shared`.

@@ -12,7 +12,7 @@ MOST_FLOPS = 1e27
 """Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
-def too_large(system: System, count: Callable[[System], int]) -> str | None:
+def size_problem(system: System, count: Callable[[System], int]) -> str | None:
     """Return why no machine could train `system`; None if one could.
 
     Args:

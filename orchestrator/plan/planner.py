@@ -27,7 +27,7 @@ from orchestrator.plan.space_check.first import Found, check_first, with_first_p
 from orchestrator.plan.space_check.spaces import ArmSpace, arm_space, check_grid
 from orchestrator.plan.training_code.built_in import BuiltIn
 from orchestrator.plan.training_code.custom import CustomTrainable
-from orchestrator.plan.training_code.settings import written
+from orchestrator.plan.training_code.settings import to_stored_settings
 from orchestrator.plan.training_code.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import removed_components
@@ -311,7 +311,9 @@ def _arm(
     trainable: str | None,
     removed_components: Mapping[str, tuple[str, ...]],
 ) -> Arm:
-    settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
+    settings = (
+        resolved.system.settings if trainable is not None else to_stored_settings(resolved.system.settings)
+    )
     identity_parts: list[Any] = [] if trainable is None else [trainable]
     is_control = resolved.request.control
     # The trials of a control are not those of the baseline.

@@ -18,9 +18,9 @@ from orchestrator.search.samplers import (
     NamedComponent,
     Refusal,
     SamplerRefused,
+    load_component,
     make_sampler,
     make_stopper,
-    named,
 )
 from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
@@ -47,7 +47,7 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
     Raises:
         SamplerRefused: If the sampler cannot be used.
     """
-    component = named(component_spec, SAMPLER)
+    component = load_component(component_spec, SAMPLER)
     choice = component.chosen(component_spec)
     if choice.is_grid:
         return
@@ -78,7 +78,7 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If the stopper cannot be used.
     """
-    component = named(component_spec, STOPPER)
+    component = load_component(component_spec, STOPPER)
     choice = component.chosen(component_spec)
     low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
@@ -137,7 +137,7 @@ def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     Raises:
         ValueError: If another instance draws other values, since resuming a search needs equal values.
     """
-    if "n_startup_trials" in named({"name": choice.class_name}, SAMPLER).parameters:
+    if "n_startup_trials" in load_component({"name": choice.class_name}, SAMPLER).parameters:
         choice = replace(choice, keywords={**choice.keywords, "n_startup_trials": 1})
 
     trials = _REPEATED_TRIALS if choice.is_from_outside else _TRIED_TRIALS

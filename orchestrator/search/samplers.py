@@ -216,7 +216,7 @@ def chosen_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(component_spec, SAMPLER).chosen(component_spec)
+    return load_component(component_spec, SAMPLER).chosen(component_spec)
 
 
 def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
@@ -225,7 +225,7 @@ def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(component_spec, STOPPER).chosen(component_spec)
+    return load_component(component_spec, STOPPER).chosen(component_spec)
 
 
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
@@ -405,7 +405,7 @@ def _refused_stopper(keyword_path: str, value: Any) -> Iterator[Refusal]:
         yield from (Refusal(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.refusals)
 
 
-def named(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
+def load_component(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
     """Return the class that `component_spec` names.
 
     Raises:

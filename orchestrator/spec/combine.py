@@ -26,7 +26,7 @@ _SHORT: Final = 64
 Problem = tuple[Keys, str]
 
 
-def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
+def removed_sets(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
     """Yield every set of components that an arm removes, in the order of the arms."""
     sizes = {
         "leave-one-out": [1],
@@ -51,7 +51,7 @@ def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     if spec.combine is None:
         return {}
     names, way = spec.combine.of, spec.combine.way
-    return {arm_name(removed, names, way): removed for removed in chosen(names, way)}
+    return {arm_name(removed, names, way): removed for removed in removed_sets(names, way)}
 
 
 def expand(document: Document) -> list[Problem]:
@@ -81,7 +81,7 @@ def expand(document: Document) -> list[Problem]:
         return []
     return [
         problem
-        for removed in chosen(names, way)
+        for removed in removed_sets(names, way)
         for problem in _add(document, component_section, removed, names, way)
     ]
 
@@ -99,12 +99,12 @@ def too_many(document: Document) -> Problem | None:
     return (COMBINE, "of"), f"{limit_text}; name fewer components, or choose another way"
 
 
-def made(document: Document) -> frozenset[str]:
+def requested_names(document: Document) -> frozenset[str]:
     """Return the names of the arms that `document` requests, whether or not it already contains them."""
     if (request := _requested_components(document)) is None or too_many(document):
         return frozenset()
     names, way = request
-    return frozenset(arm_name(removed, names, way) for removed in chosen(names, way))
+    return frozenset(arm_name(removed, names, way) for removed in removed_sets(names, way))
 
 
 def _section(document: Document) -> Any:
@@ -120,13 +120,13 @@ def _requested_components(document: Document) -> tuple[list[str], str] | None:
     return names, way
 
 
-def unused(expanded: Document, original: Document) -> Iterator[Problem]:
+def unused_components(expanded: Document, original: Document) -> Iterator[Problem]:
     """Yield components that are in no combination, either in `found` or in the file as `original`.
 
     The file is included because profiles and overrides may combine fewer components.
     """
     named_components = {
-        component for document in (expanded, original) for component in combined(document.data)
+        component for document in (expanded, original) for component in combined_components(document.data)
     }
     components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
     for name in components if named_components and isinstance(components, Mapping) else ():
@@ -137,7 +137,7 @@ def unused(expanded: Document, original: Document) -> Iterator[Problem]:
             )
 
 
-def combined(data: Any) -> Sequence[str]:
+def combined_components(data: Any) -> Sequence[str]:
     """Return the names of the components under `combine` in the spec `data`."""
     section = data.get(COMBINE) if isinstance(data, dict) else None
     names = section.get("of") if isinstance(section, Mapping) else None

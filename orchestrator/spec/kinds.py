@@ -92,7 +92,7 @@ def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def repetition(values: Iterable[Any]) -> str | None:
+def repetition_message(values: Iterable[Any]) -> str | None:
     """Return the error message for a list that contains a value twice; None if it does not."""
     seen_values: set[Hashable] = set()
     double = []
@@ -107,7 +107,7 @@ def repetition(values: Iterable[Any]) -> str | None:
 
 
 def _require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if (problem := repetition(values)) is not None:
+    if (problem := repetition_message(values)) is not None:
         raise refusal(problem)
     return values
 

@@ -13,7 +13,7 @@ from orchestrator.files.redact import escape_unstorable, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
-from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
+from orchestrator.spec.overrides import BadOverride, apply, displayed_name, parse, profile_overrides
 from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
@@ -54,17 +54,17 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     changed_document = _changed(written_document, overrides, profile)
     # Secrets are reported first and alone, because the message of any other fault may quote them.
     if secret := find_secrets(written_document) or find_secrets(changed_document):
-        raise SpecError(in_order(secret))
+        raise SpecError(sort_faults(secret))
     _, known_faults = validate(copy.deepcopy(written_document))
     spec, faults = validate(changed_document)
     if not faults:
         faults += [
             changed_document.fault(keys, message)
-            for keys, message in combine.unused(changed_document, written_document)
+            for keys, message in combine.unused_components(changed_document, written_document)
         ]
     faults += _profile_faults(written_document, profile, [*known_faults, *faults])
     if faults or spec is None:
-        raise SpecError(in_order(faults))
+        raise SpecError(sort_faults(faults))
     return SpecFile(spec.model_copy(update={"profiles": {}}), changed_document)
 
 
@@ -127,7 +127,7 @@ def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
         try:
             apply(document, [parse(text)])
         except BadOverride as error:
-            document.faults.append(Fault(str(error), file=said(text), oversized=error.oversized))
+            document.faults.append(Fault(str(error), file=displayed_name(text), oversized=error.oversized))
 
 
 def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
@@ -146,7 +146,7 @@ def _profile_faults(original: Document, profile: str | None, known_faults: Seque
     return messages
 
 
-def in_order(faults: Sequence[Fault]) -> list[Fault]:
+def sort_faults(faults: Sequence[Fault]) -> list[Fault]:
     """Return each fault once, ordered by line; faults without a line come last."""
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
@@ -179,9 +179,8 @@ def _sentence(kind: str, message: str, value: Any, keys: Keys, spec: type[Spec])
             return RETIRED[path]
         if len(keys) == 1 and keys[0] in ROOTS:
             return f"is not a known key here. Write it into baseline, as baseline.{keys[0]}"
-        return (
-            f"is not a known key. {hint(str(keys[-1]), field_paths.known(field_paths.at(keys[:-1], spec)))}"
-        )
+        known_keys = field_paths.known_keys(field_paths.type_at(keys[:-1], spec))
+        return f"is not a known key. {hint(str(keys[-1]), known_keys)}"
     requirements = {
         "model_type": "be a mapping",
         "dict_type": "be a mapping",

@@ -61,14 +61,14 @@ def parse(text: str) -> Override:
     if parts is None or not (key := parts[1].strip()):
         raise BadOverride(f"an override must be key=value, got {text!r}")
     value = parts[2]
-    value = read_text(value, said(text), lines=False)
+    value = read_text(value, displayed_name(text), lines=False)
     if value.faults:
         messages, oversized = zip(*((fault.message, fault.oversized) for fault in value.faults), strict=True)
         raise BadOverride("; ".join(messages), oversized=any(oversized))
-    return Override(key, value.data, Origin(said(text)))
+    return Override(key, value.data, Origin(displayed_name(text)))
 
 
-def said(text: str) -> str:
+def displayed_name(text: str) -> str:
     """Return the name of the override `text` for messages, with possible secrets in the value masked."""
     # Redact more text than is quoted, so that the quoted text does not end within an unmasked token.
     field, is_one, value = text[: 4 * MOST_SAID].partition("=")
@@ -119,7 +119,7 @@ def resolve(key: str, data: Any) -> Keys:
         BadOverride: If there is no such place.
     """
     keys: Keys = ()
-    kind: Any = field_paths.at((), spec_class(data))
+    kind: Any = field_paths.type_at((), spec_class(data))
     rest = f".{key}"
     while rest:
         inside = _value_at(data, keys)
@@ -151,9 +151,9 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
     """Return the type at `part`; raise `BadOverride` if there is no such place or no value to change."""
-    kind_of_part = field_paths.below(kind, part)
+    kind_of_part = field_paths.type_below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
-    if kind_of_part is None and (names := field_paths.known(kind)):
+    if kind_of_part is None and (names := field_paths.known_keys(kind)):
         likely = None if keys else _path_elsewhere(str(part), spec)
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
@@ -173,8 +173,8 @@ def _path_elsewhere(name: str, spec: Any) -> str | None:
     Examples: `baseline.train` for `train`, `baseline.train.lr` for `lr`, `search.sampler` for `sampler`.
     """
     kind = spec_class(spec)
-    for section in field_paths.known(kind):
-        if name in field_paths.known(field_paths.below(kind, section)):
+    for section in field_paths.known_keys(kind):
+        if name in field_paths.known_keys(field_paths.type_below(kind, section)):
             return f"{section}.{name}"
     baseline = _value_at(spec, ("baseline",))
     parts = baseline if isinstance(baseline, dict) else {}

@@ -36,7 +36,7 @@ def check(document: Document) -> list[Fault]:
     built_in_roots = {root for root in ROOTS if not _is_outside(root, written_values)}
     for keys, path, value in written_values:
         if _is_number(value) and (limit := _max_number(path, built_in_roots)) is not None and value > limit:
-            faults.append(document.fault(keys, beyond(limit, value), oversized=True))
+            faults.append(document.fault(keys, too_large_message(limit, value), oversized=True))
     return faults
 
 
@@ -47,7 +47,7 @@ def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
     return ("profiles",), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {many:,}"
 
 
-def beyond(limit: int, value: float) -> str:
+def too_large_message(limit: int, value: float) -> str:
     """Return the error message for a number larger than `limit`."""
     return f"must be at most {limit:,}, got {f'{value:,}' if isinstance(value, int) else f'{value:g}'}"
 

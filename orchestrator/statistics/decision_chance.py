@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.statistics.paired import PairedEstimate, critical, deviation
+from orchestrator.statistics.paired import PairedEstimate, deviation, half_width
 from orchestrator.statistics.power import smallest_effect
 from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
 
@@ -137,7 +137,7 @@ def _get_verdict(
     units = values.shape[1]
     mean = np.abs(values.mean(1))
     deviations_used = np.maximum(values.std(1, ddof=1), paired.spread_least)
-    half = critical(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
+    half = half_width(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
     is_larger = mean > half
     decided: NDArray[np.bool_] = is_larger & _survives_removal(values, paired)
     if margin is not None:
@@ -157,7 +157,9 @@ def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> 
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
     deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
     least = (
-        critical(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level)) * deviations_used / math.sqrt(units - 1)
+        half_width(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level))
+        * deviations_used
+        / math.sqrt(units - 1)
     )
     alone: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
     return alone

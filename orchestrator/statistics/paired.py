@@ -201,7 +201,7 @@ def _make_paired(
         return PairedEstimate(by_seed, family, level, mean, None, None, None, None)
     n = len(by_seed)
     error = used_spread / math.sqrt(n)
-    half = critical(n, family, level, extra_freedom) * error
+    half = half_width(n, family, level, extra_freedom) * error
     p = min(1.0, family * _p_alone(mean / error, n - 1 + extra_freedom))
     # If interval and p round differently, the interval decides, so that a report is consistent.
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
@@ -210,17 +210,17 @@ def _make_paired(
     return PairedEstimate(by_seed, family, level, mean, used_spread, *ends, p, is_raised, least, prior=prior)
 
 
-def minus(value: float, subtrahend: float) -> float:
+def subtract(value: float, subtrahend: float) -> float:
     """Return `value - other`; 0 if they differ only by rounding."""
-    return 0.0 if same((value, subtrahend)) else value - subtrahend
+    return 0.0 if are_equal((value, subtrahend)) else value - subtrahend
 
 
-def same(values: Collection[float]) -> bool:
+def are_equal(values: Collection[float]) -> bool:
     """Return whether the values differ only by rounding; raise ValueError if there are none."""
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
-def critical(n: int, family: int, level: float = LEVEL, extra_freedom: float = 0.0) -> float:
+def half_width(n: int, family: int, level: float = LEVEL, extra_freedom: float = 0.0) -> float:
     """Return the half-width of an interval of `n` seeds in standard errors.
 
     Args:

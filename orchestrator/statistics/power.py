@@ -10,7 +10,7 @@ from bisect import bisect_left
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.statistics.paired import LEVEL, critical
+from orchestrator.statistics.paired import LEVEL, half_width
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ def _power(effect: float, seeds: int, family: int, level: float) -> float:
     from scipy import special
 
     spreads = _spreads(seeds)
-    half, shift = critical(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
+    half, shift = half_width(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
     return float(np.mean(special.ndtr(shift - half) + special.ndtr(-shift - half)))
 
 

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, critical, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, half_width, resolution, subtract
 from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
@@ -109,7 +109,7 @@ def expected_seeds(effect: float, seeds: int, family: int, level: float) -> floa
     return seeds - sum(accumulate(decided, max))
 
 
-def look(
+def decide_arms(
     question: Question,
     values: Values,
     first: Sequence[int],
@@ -184,7 +184,7 @@ def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> flo
 
     if paired.spread is None or paired.n < SEEDS_LEAST:
         return 1.0
-    half = critical(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
+    half = half_width(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
     moves = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
     mean, distribution = abs(paired.mean), stats.t(paired.n - 1)
     chance = float(distribution.sf((half - mean) / moves) + distribution.cdf((-half - mean) / moves))
@@ -197,7 +197,7 @@ def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> flo
 def _compare_values(question: Question, values: Values, level: float) -> dict[Key, PairedEstimate]:
     differences = {
         (arm, name): {
-            seed: minus(value, values[reference, name][seed])
+            seed: subtract(value, values[reference, name][seed])
             for seed, value in values[arm, name].items()
             if seed in values[reference, name]
         }

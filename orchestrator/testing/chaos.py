@@ -171,12 +171,12 @@ def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
     A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
     combination once.
     """
-    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, named
+    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, load_component
 
     if sampler_spec["name"] == GRID:
         return {"name": "bruteforce"}
     kept_keywords = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
-    takes = named(sampler_spec, SAMPLER).parameters
+    takes = load_component(sampler_spec, SAMPLER).parameters
     return kept_keywords | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
 
 

@@ -34,14 +34,14 @@ def best(
     storage: Storage = None,
 ) -> None:
     """Print a runnable spec of the best config; its first lines state how it was chosen."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.results.winner import find_winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
         choice = find_winner(sweep.plan, records, report, arm, context)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.display.console import say
+from orchestrator.cli.display.console import print_line
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -36,9 +36,9 @@ def bundle(
 ) -> None:
     """Pack spec, plan, ledger, report, provenance and digests of a sweep into one archive without weights."""
     from orchestrator.bundle import archive
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")
         if target.exists():
             raise InputError(f"--to: {target} exists, and no file is overwritten. Give another --to.")
@@ -50,8 +50,8 @@ def bundle(
         with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
             files = _files(sweep, Path(place))
             archive.write(target, files)
-    say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
-    say(f"`haltsweep verify {target}` checks that the report follows from the ledger")
+    print_line(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
+    print_line(f"`haltsweep verify {target}` checks that the report follows from the ledger")
 
 
 def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
@@ -63,7 +63,7 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
     from orchestrator.files.file_digests import read_edition
 
     folder = sweep.folder
-    if refusal := contents.oversized(sweep.plan):
+    if refusal := contents.report_size_problem(sweep.plan):
         raise InputError(refusal)
     files: dict[str, bytes | Path] = {
         file.name: read_edition(file, "restore it from a backup")
@@ -146,7 +146,7 @@ def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         names = archive.unpack(path, folder)
         try:
             listing = contents.read_listing(folder)
-            changed_files = dict(contents.unlike(folder, names, listing["files"]))
+            changed_files = dict(contents.differing_files(folder, names, listing["files"]))
             for name, fault in changed_files.items():
                 yield Finding("files", "damaged", f"{name}: {fault}", "ask for the bundle again")
             if changed_files:

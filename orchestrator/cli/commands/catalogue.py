@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.options import Json
 from orchestrator.errors import InputError
 
@@ -77,9 +77,9 @@ def _print_settings(kind: "Kind", name: str) -> None:
     from trainables.custom.extensions import display_path
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
-    say(f"{name}: {_first_line(module.__doc__)}\n")
+    print_line(f"{name}: {_first_line(module.__doc__)}\n")
     if outside := catalog.outside_sources(kind, name):
-        say(f"from {display_path(module.__file__ or outside[0])}\n")
+        print_line(f"from {display_path(module.__file__ or outside[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
         _print_splits(module, config)
@@ -88,11 +88,11 @@ def _print_settings(kind: "Kind", name: str) -> None:
 def _print_splits(module: Any, config: Any) -> None:
     from pydantic import ValidationError
 
-    say("\nsplits, by default:")
+    print_line("\nsplits, by default:")
     try:
         default = config()
     except ValidationError:
-        say("none: it has settings without defaults")
+        print_line("none: it has settings without defaults")
         return
     _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
 
@@ -116,7 +116,7 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
             full_names = [name] if name else space_catalog.full_names()
             emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in full_names})
         elif name:
-            say(f"{name}: {space_catalog.describe(name)}\n")
+            print_line(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))
         else:
             names = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
@@ -146,7 +146,7 @@ def _print_dimensions(space: "Space") -> None:
         ),
     )
     for constraint in space.constraints:
-        say(f"only with {constraint}")
+        print_line(f"only with {constraint}")
 
 
 def _first_line(docstring: str | None) -> str:
@@ -156,7 +156,7 @@ def _first_line(docstring: str | None) -> str:
 def _print_list(summaries: dict[str, str]) -> None:
     width = max(map(len, summaries), default=0)
     for name, summary in summaries.items():
-        say(f"{name:<{width}}  {summary}")
+        print_line(f"{name:<{width}}  {summary}")
 
 
 def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.commands.launch import ChangedCode, DriverOption, resume
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
@@ -71,10 +71,10 @@ def extend(
     runs: Runs = None,
 ) -> None:
     """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     path, changes = _split_arguments(changes_or_spec or ())
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         folder, old, trial_records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
         path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
@@ -95,7 +95,7 @@ def extend(
         {record.trial_id for record in trial_records if record.outcome is not None and record.outcome.final},
     )
     if dry_run:
-        say("nothing was written")
+        print_line("nothing was written")
         return
     resume(str(folder.root), driver, address, changed_code=changed_code)
 
@@ -193,7 +193,7 @@ def _plan_extended_spec(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """Return the extended spec and its plan, as for a launch."""
-    from orchestrator.cli.planning import planned
+    from orchestrator.cli.planning import read_and_plan
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import add_to_path
 
@@ -201,7 +201,7 @@ def _plan_extended_spec(
     if (code := read_setup(folder).code) is not None:
         add_to_path(Path(code))
     spec = path or find_edition(folder.spec)
-    return planned(spec, changes, profile, runs=runs)
+    return read_and_plan(spec, changes, profile, runs=runs)
 
 
 def _extend_plan(
@@ -223,7 +223,7 @@ def _extend_plan(
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
     from orchestrator.ledger.store import Ledger
-    from orchestrator.plan.extension.extending import changes_allowed, extended
+    from orchestrator.plan.extension.extending import changes_allowed, extend_plan
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import load_spec, to_yaml
 
@@ -242,7 +242,7 @@ def _extend_plan(
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
             never = {record.trial_id for record in trial_records if _lacks_checkpoint(record)}
-            extended_plan = extended(
+            extended_plan = extend_plan(
                 old, new, {record.trial_id for record in trial_records}, extension, never
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
@@ -307,18 +307,20 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[
     """
     extension = extended_plan.extended[-1]
     for change in extension.changes:
-        say(change)
+        print_line(change)
     old_ids = {trial.trial_id for trial in old.trials}
     added = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
     by_phase = ", ".join(f"{count} {phase}" for phase, count in added.items())
-    say(
+    print_line(
         f"{extended_plan.name}: {amount(sum(added.values()), 'trial')} added to {len(old_ids):,}"
         + (f" ({by_phase})" if by_phase else "")
     )
     if open_ids := old_ids.difference(ended_ids):  # for example after a used-up budget was raised
-        say(f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too")
+        print_line(
+            f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too"
+        )
     if extension.seen and added["confirm"]:
-        complain(
+        print_error(
             "results of confirm trials were known before this extension: the report marks claims from both "
             "as exploratory"
         )
@@ -363,7 +365,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
         str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
     ]
     if differing:
-        complain(
+        print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
             + "; ".join(differing)
         )

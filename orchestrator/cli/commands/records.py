@@ -47,10 +47,10 @@ def records(
             "--format parquet: binary output cannot be displayed on a terminal. "
             f"Add > {name}.parquet, or use --format csv."
         )
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.tracking.flat_tables import measurements_table, trials_table
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         if measurements:
             table = measurements_table(sweep.ledger.events(), sweep.plan)
         else:

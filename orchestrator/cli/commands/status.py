@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.display.lease_messages import describe_silent_holder
 from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
 from orchestrator.cli.display.running_trials import time_left
@@ -80,10 +80,10 @@ def status(
 
 
 def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     every_trial = as_json or trials
-    with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
         records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
@@ -113,21 +113,21 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
     for part in tables(progress, objective, outlook):
         out().print(part)
     remaining = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    say(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
+    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
     for advice in _next_steps(sweep.folder, state, silence, spent, failing):
-        say(advice)
+        print_line(advice)
     if tracking is not None:
-        say(tracking.line(command("sync", sweep.folder), is_locked=held))
+        print_line(tracking.line(command("sync", sweep.folder), is_locked=held))
     for reason, count in overview.ended.skipped.items():
-        say(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
+        print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
     for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
-        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
+        print_line(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
         for verdict in _verdicts(sweep.folder, sum(arm.ended + arm.infeasible for arm in progress)):
-            say(verdict)
+            print_line(verdict)
     _print_failures(overview.ended, sum(arm.failed for arm in progress))
     if overview.ended.traced:
-        say(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
+        print_line(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
@@ -200,9 +200,11 @@ def _trial_fields(record: Record) -> dict[str, object]:
 
 def _print_failures(ended_totals: EndedTotals, count: int) -> None:
     for failure in ended_totals.failures:
-        say(f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}")
+        print_line(
+            f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
+        )
     if count > len(ended_totals.failures):
-        say(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
+        print_line(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

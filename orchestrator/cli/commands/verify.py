@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.commands import bundle
-from orchestrator.cli.display.console import emit_json, say
+from orchestrator.cli.display.console import emit_json, print_line
 from orchestrator.cli.locations import command, data_root, find_sweep, runs_root
 from orchestrator.cli.options import Data, Json, Runs, SweepName
 from orchestrator.errors import HaltsweepError, InputError, StoreError
@@ -64,7 +64,7 @@ def verify(
     for finding in parts:
         all_findings.append(finding)
         if not as_json:
-            say(_format_finding(finding))
+            print_line(_format_finding(finding))
     bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
         emit_json(
@@ -75,7 +75,7 @@ def verify(
             }
         )
     else:
-        say(f"{folder.name}: {_summary(bad)}")
+        print_line(f"{folder.name}: {_summary(bad)}")
     if bad:
         raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad) else 2)
 
@@ -182,4 +182,4 @@ def _repair_plan(folder: SweepFolder) -> None:
             "another version; restore plan.json from a backup"
         )
     write_atomically(folder.plan, text)
-    say(f"{folder.plan} was made again; `{command('verify', folder)}` follows")
+    print_line(f"{folder.plan} was made again; `{command('verify', folder)}` follows")

@@ -41,19 +41,19 @@ def err() -> "Console":
     return _console(width=None if sys.stderr.isatty() else PLAIN_WIDTH, stderr=True)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line of plain text to standard output, without wrapping."""
     out().print(visible(redact(text)), soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error or a warning, above a live display if both are on a terminal."""
     terminal = sys.stderr.isatty()
     console = out() if terminal and _DRAWN.is_set() else err()
     console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
 
 
-def drawn(*, begins: bool) -> None:
+def mark_live_display(*, begins: bool) -> None:
     """Record that a live display on standard output begins or ends."""
     (_DRAWN.set if begins else _DRAWN.clear)()
 

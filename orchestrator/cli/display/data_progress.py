@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import complain, err
+from orchestrator.cli.display.console import err, print_error
 from search_spaces.wording import printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ProgressBars:
         if self._bars is not None:
             self._bar = self._bars.add_task(printable(name), total=None)
         try:
-            with watched_by(Watcher(self._show_step, complain)):
+            with watched_by(Watcher(self._show_step, print_error)):
                 yield
         finally:
             if self._bars is not None and self._bar is not None:
@@ -73,7 +73,7 @@ class ProgressBars:
         if done == total:
             return
         if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
-            complain(f"{self._name}: {share(done, total)} of {total:,} {step}")
+            print_error(f"{self._name}: {share(done, total)} of {total:,} {step}")
             self._shown_at = now
 
 

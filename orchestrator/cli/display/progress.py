@@ -6,12 +6,19 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import Name, VisibleText, complain, drawn, out, say
+from orchestrator.cli.display.console import (
+    Name,
+    VisibleText,
+    mark_live_display,
+    out,
+    print_error,
+    print_line,
+)
 from orchestrator.cli.display.data_progress import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.display.running_trials import (
     HOUR_S,
     WorkRate,
-    roughly,
+    format_rough_seconds,
     running_table,
     seconds_left,
     silence,
@@ -131,12 +138,12 @@ class View:
 
             self._live = Live(console=out(), refresh_per_second=4, transient=True)
             self._live.start()
-            drawn(begins=True)
+            mark_live_display(begins=True)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self._live is not None:
-            drawn(begins=False)
+            mark_live_display(begins=False)
             self._live.stop()
 
     def show(self, snapshot: "Snapshot") -> None:
@@ -161,7 +168,7 @@ class View:
     def show_starting(self, step: str) -> None:
         """Display a step before or after the trials, e.g. the start of Ray or the report."""
         if self._live is None:
-            say(f"[{duration(self._clock() - self._began)}] {step}")
+            print_line(f"[{duration(self._clock() - self._began)}] {step}")
             return
         arms = self._snapshot.arms if self._snapshot is not None else ()
         self._draw(step, *([table(arms, self._objective)] if arms else []))
@@ -176,7 +183,7 @@ class View:
         if self._live is not None:
             self._draw(self._data)
         elif is_ready:
-            say(self._data)
+            print_line(self._data)
 
     def show_build(self, step: str, done: int, total: int) -> None:
         """Display the progress of the split being built; in a log only if the build takes long."""
@@ -191,15 +198,15 @@ class View:
 
     def show_interrupt(self, interrupt: "SignalEffect") -> None:
         """Display the effect of Ctrl-C; called in another thread."""
-        complain(HEARD[interrupt.name])
+        print_error(HEARD[interrupt.name])
 
     def show_outage(self, outage: "Outage | None") -> None:
         """Display that the ledger's database is unreachable or reachable again; called in any thread."""
         if outage is None:
-            complain("the ledger's database is back; what was reported meanwhile is written now")
+            print_error("the ledger's database is back; what was reported meanwhile is written now")
             return
         since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
-        complain(
+        print_error(
             f"the ledger's database has been away since {since} ({redact(outage.cause)}); trials that run go "
             f"on, and their reports are kept until it is back; at {until} the sweep ends, to be resumed"
         )
@@ -228,7 +235,7 @@ class View:
     def _print_if_new(self, text: str, now: float, suffix: str = "") -> None:
         """Print a line if `text` is new; a change of `suffix` alone prints nothing."""
         if text != self._last_text:
-            say(f"[{duration(now - self._began)}] {text}{suffix}")
+            print_line(f"[{duration(now - self._began)}] {text}{suffix}")
             self._last_text, self._last_at = text, now
 
     def _time_left_text(self, snapshot: "Snapshot", now: float) -> str:
@@ -242,7 +249,7 @@ class View:
             and hours is not None
             and (until := hours * HOUR_S - snapshot.held_open_s) < work_left_s
         ):
-            return f", the budget of {hours:g} h ends it in about {roughly(max(0.0, until))}"
+            return f", the budget of {hours:g} h ends it in about {format_rough_seconds(max(0.0, until))}"
         return time_left(snapshot.outlook, speed, shorter=self._shorter)
 
 
@@ -267,7 +274,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         trial = next(candidate for candidate in trials if candidate.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
-        complain(
+        print_error(
             f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
         )
 

@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import complain, err
+from orchestrator.cli.display.console import err, print_error
 from orchestrator.cli.display.data_progress import PLAIN_EVERY_S
 
 if TYPE_CHECKING:
@@ -62,4 +62,4 @@ class WaitDisplay:
                 self._status.update(Text(text))
             elif now - self._shown_at >= PLAIN_EVERY_S:
                 self._shown_at = now
-                complain(text)
+                print_error(text)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.display.progress import View
-from orchestrator.cli.stored_sweep import StoredSweep, opened
+from orchestrator.cli.stored_sweep import StoredSweep, open_stored_sweep
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
@@ -22,7 +22,7 @@ def watch_sweep(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Display the sweep `name` until no session holds it. Raise the errors of `opened`."""
-    with opened(name, runs, storage, outline=True) as sweep:
+    with open_stored_sweep(name, runs, storage, outline=True) as sweep:
         # The time for which sessions had the sweep open is not read, so the wall-clock budget is not
         # displayed.
         plan = replace(sweep.plan, wall_clock_hours=None)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.errors import InputError
-from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, make_store
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
@@ -41,7 +41,7 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
         and record.outcome is OutcomeKind.FINISHED
         and (record.arm, record.rank, record.seed) in late
     ]
-    faults = list(_faults(folder, store_at(uri), sources))
+    faults = list(_faults(folder, make_store(uri), sources))
     if faults:
         remainder = (
             [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []

@@ -324,7 +324,7 @@ CheckpointStore = FolderStore | ExternalStore
 """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
 
-def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
+def make_store(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
     """Return the store at `uri`, or the folder of the sweep if `uri` is None.
 
     Args:

@@ -12,7 +12,7 @@ import ray
 from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.nodes import Nodes, living_nodes
 from orchestrator.execution.ray.sent_code import runtime_environment
-from orchestrator.execution.ray.survey import no_cluster
+from orchestrator.execution.ray.survey import no_cluster_error
 from orchestrator.execution.slots import count_slots, require_room
 from orchestrator.spec.section import Resources
 
@@ -52,7 +52,7 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
                 try:
                     ray.init(address=order.address, runtime_env=environment, **QUIET)
                 except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise no_cluster(order.address, error) from error
+                    raise no_cluster_error(order.address, error) from error
         for name in ("ray.tune", "ray.air", "ray.train"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         yield

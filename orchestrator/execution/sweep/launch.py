@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.execution.checkpoints.checkpoint_checks import is_checkpoint_readable
-from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
 from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
     build_datasets,
@@ -46,7 +46,7 @@ from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned_folders import clear_abandoned
-from orchestrator.files.known_addresses import remember, require_known
+from orchestrator.files.known_addresses import record_addresses, require_known
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, require_locks
@@ -100,7 +100,7 @@ def run_sweep(
         ExecutorError: Ray ended.
         Withdrawn: An interrupt occurred before the first trial.
     """
-    remember(setup.storage, setup.tracking_uri)
+    record_addresses(setup.storage, setup.tracking_uri)
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
@@ -261,7 +261,7 @@ def _session(
 
 
 def _retry_trials(session: OpenSweep, retry: Retry) -> None:
-    store = store_at(session.setup.checkpoints)
+    store = make_store(session.setup.checkpoints)
 
     def can_be_read(trial_id: str, step: int) -> bool:
         return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)

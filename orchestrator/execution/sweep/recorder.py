@@ -15,7 +15,7 @@ from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Tri
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
-from orchestrator.execution.steady_clock import steady_clock
+from orchestrator.execution.steady_clock import make_steady_clock
 from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
@@ -84,7 +84,7 @@ class Recorder:
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = snapshot_key(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump with the system clock.
-        self._clock = clock = clock or steady_clock()
+        self._clock = clock = clock or make_steady_clock()
         self._hours = plan.wall_clock_hours
         self._extensions = len(plan.extended)
         self._retries = plan.resources.retries

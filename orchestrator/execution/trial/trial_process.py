@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.errors import InputError
-from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, make_store
 from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.worker import Harness
 from orchestrator.isolation.cache_folders import cache_folders
@@ -157,7 +157,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
         harness = Harness(
             order.workload,
             order.checkpoint_seconds,
-            store=store_at(order.store),
+            store=make_store(order.store),
             check=folder.check_writes,
         )
         folder.enter()

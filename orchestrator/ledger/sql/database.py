@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import StoreError
 from orchestrator.files.regular_files import file_identity
-from orchestrator.ledger.sql.engine import begin, database_file, explain
+from orchestrator.ledger.sql.engine import begin, database_file, explain_error
 from orchestrator.ledger.sql.outage import OnOutage, Patience, is_temporary
 
 T = TypeVar("T")
@@ -56,10 +56,10 @@ class Database:
                     result = work(connection)
             except DBAPIError as error:
                 if not is_temporary(error):
-                    raise explain(error, self._engine.url) from error
+                    raise explain_error(error, self._engine.url) from error
                 self._patience.failed(str(error.orig))
                 if not (patient and self._patience.wait(tries)):
-                    raise explain(error, self._engine.url, self._patience.since) from error
+                    raise explain_error(error, self._engine.url, self._patience.since) from error
                 tries += 1
             else:
                 self._patience.worked()

@@ -244,7 +244,7 @@ def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
         with begin(engine, write=write) as connection:
             yield connection
     except DBAPIError as error:
-        raise explain(error, engine.url) from error
+        raise explain_error(error, engine.url) from error
 
 
 def store_time(connection: Connection) -> float:
@@ -254,7 +254,7 @@ def store_time(connection: Connection) -> float:
     return time.time()
 
 
-def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
+def explain_error(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
     """Return the error with a message that states the cause and what to do.
 
     Args:

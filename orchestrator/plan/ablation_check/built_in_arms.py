@@ -12,7 +12,7 @@ from orchestrator.plan.ablation_check.differences import (
     differ,
     evidence,
     evidence_at_searched_values,
-    shows,
+    is_evidence,
 )
 from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
@@ -21,7 +21,7 @@ from orchestrator.plan.ablation_check.structure import tree_difference
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.limits import too_large
+from orchestrator.plan.limits import size_problem
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
@@ -42,7 +42,7 @@ ALLOWED = (
 )
 
 
-def prove(
+def check_built_in_arm(
     arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
 ) -> ArmCheck | None:
     """Build and run `arm` and its reference.
@@ -60,7 +60,7 @@ def prove(
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         structure = probe.structure(arm.system)
-        if (reason := too_large(arm.system, probe.parameters)) is not None:
+        if (reason := size_problem(arm.system, probe.parameters)) is not None:
             raise ValueError(reason)  # noqa: TRY301 - handled with the other errors below
         _require_training(arm.system)
         reference_structure = probe.structure(reference.system) if reference else structure
@@ -78,7 +78,7 @@ def prove(
             *place,
         )
         return None
-    if reference is not None and arm.changes and not shows(texts):
+    if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
             noted = (*noted, ALLOWED.format(reference=reference.name))
         else:
@@ -90,8 +90,8 @@ def prove(
         module_tree_removed=tree_difference(structure, reference_structure),
         flops_min=structure.flops_min,
         flops_max=structure.flops_max,
-        loss=rounded(first.loss),
-        gradient_norm=rounded(first.norm),
+        loss=round_portably(first.loss),
+        gradient_norm=round_portably(first.norm),
         functional_change=bool(FUNCTIONAL & set(texts)),
         evidence=texts,
         notes=noted,
@@ -106,7 +106,7 @@ def _find_evidence(
     if reference is None:
         return ()
     texts = evidence(probe, reference.system, arm.system, sweep)
-    if shows(texts):
+    if is_evidence(texts):
         return texts
     drop = arm.request.drop
     return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or texts
@@ -127,7 +127,7 @@ def _run_with(system: System, run: System) -> dict[str, Any]:
     return {path: value for path, value in leaves(run_fields, "model.") if original_fields.get(path) != value}
 
 
-def rounded(value: float) -> float:
+def round_portably(value: float) -> float:
     """Return `value` with the number of digits that is equal on every machine."""
     return float(f"{value:.{DIGITS}g}")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
-from orchestrator.plan.ablation_check.built_in_arms import rounded
+from orchestrator.plan.ablation_check.built_in_arms import round_portably
 from orchestrator.plan.types import ArmCheck
 from trainables.custom.extensions import describe_error
 from trainables.custom.generator_state import seed_generators
@@ -61,7 +61,7 @@ class Fingerprint:
         )
 
 
-def look(
+def fingerprint_model(
     trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
 ) -> Fingerprint:
     """Build the model of `settings`, run it on its example if there is one, and return its fingerprint.
@@ -113,11 +113,13 @@ class ModelBuilder:
         return message
 
 
-def look_in_child(model_spec: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
+def fingerprint_in_child(
+    model_spec: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles
+) -> None:
     """Build and run a model in this child process, and send its fingerprint."""
     path, settings = model_spec
     try:
-        fingerprint = look(load(path), settings, connection.send)
+        fingerprint = fingerprint_model(load(path), settings, connection.send)
     except ValueError as error:
         connection.send(ValueError(str(error)))
     else:
@@ -276,7 +278,7 @@ def compare_fingerprints(
         flops_min=arm_fingerprint.flops,
         flops_max=arm_fingerprint.flops,
         loss=None,
-        gradient_norm=None if norm is None or not isfinite(norm) else rounded(norm),
+        gradient_norm=None if norm is None or not isfinite(norm) else round_portably(norm),
         functional_change=has_reference and (are_equal["outputs"] or are_equal["gradient"]),
         evidence=tuple(name for name, differs in are_equal.items() if has_reference and differs),
         notes=(*not_finite, *nothing_proved),

@@ -16,7 +16,7 @@ from orchestrator.plan.ablation_check.acting_settings import Sweep, changed_aspe
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
-from orchestrator.plan.space_check.spaces import assigned, condition_values, ends
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, ends
 from orchestrator.plan.training_code.settings import System, checked
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
@@ -101,10 +101,10 @@ def differences(
 
 def differ(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
-    return any(shows(words) for words in differences(probe, first, second, sweep))
+    return any(is_evidence(words) for words in differences(probe, first, second, sweep))
 
 
-def shows(aspects: Iterable[str]) -> bool:
+def is_evidence(aspects: Iterable[str]) -> bool:
     """Return whether `aspects` contains more than weights and FLOPs."""
     return any(word not in UNSHOWN for word in aspects)
 
@@ -118,9 +118,9 @@ def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple
     texts: dict[str, None] = {}
     for words in differences(probe, first, second, sweep, FIRST if probe.faults_only else LEARNS):
         texts.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
-        if shows(words) and (probe.faults_only or FUNCTIONAL & texts.keys()):
+        if is_evidence(words) and (probe.faults_only or FUNCTIONAL & texts.keys()):
             break
-    task = "task" in changed_aspects(first, second, sweep) and shows(texts)
+    task = "task" in changed_aspects(first, second, sweep) and is_evidence(texts)
     return tuple(dict.fromkeys([*texts, *(["task"] if task else [])]))
 
 
@@ -236,12 +236,12 @@ def evidence_at_searched_values(
         if first_system is None or second_system is None:
             continue
         with suppress(ValueError):  # the check of the search reports values that cannot be run
-            if shows(texts := evidence(probe, first_system, second_system, sweep)):
+            if is_evidence(texts := evidence(probe, first_system, second_system, sweep)):
                 return texts
     return ()
 
 
 def _system_with_draw(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
-    assigned_settings = assigned(settings, draw)
+    assigned_settings = assign_params(settings, draw)
     checked_settings = None if assigned_settings is None else checked(assigned_settings)
     return checked_settings if isinstance(checked_settings, System) else None

@@ -171,7 +171,7 @@ def run(
     return output
 
 
-def counted(system: System, model: nn.Module, point: Weights) -> int:
+def count_flops(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), Flops() as operations:
         run(system, model, point, example_batch(system, READ_LENGTH), trains=False, gradients=False)

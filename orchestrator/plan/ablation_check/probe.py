@@ -11,13 +11,20 @@ import torch
 from torch import nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.passes import Measurements, Pass, counted, example_batch, measure, run
+from orchestrator.plan.ablation_check.passes import (
+    Measurements,
+    Pass,
+    count_flops,
+    example_batch,
+    measure,
+    run,
+)
 from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.display.format import bytes_amount
-from orchestrator.plan.limits import too_large
-from orchestrator.plan.space_check.metrics import reported
-from orchestrator.plan.training_code.settings import System, common_factor, divided, widths
+from orchestrator.plan.limits import size_problem
+from orchestrator.plan.space_check.metrics import reported_metrics
+from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
 from trainables import catalog
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import build_model, drawn_by_constructors
@@ -119,14 +126,14 @@ class Probe:
         Raises:
             ValueError: The system cannot be run, on this machine or on any.
         """
-        if (reason := too_large(system, self.parameters)) is not None:
+        if (reason := size_problem(system, self.parameters)) is not None:
             raise ValueError(reason)
         key = canonical([system.settings["task"], system.settings["train"], self._key(system)])
         if key not in self._metrics:
             narrow = self.narrow(system)
             with cpu_threads(1):
                 output = run(narrow, self._model(narrow), Weights.INITIAL, example_batch(narrow), trains=True)
-            self._metrics[key] = reported(system, example_batch(system), output)
+            self._metrics[key] = reported_metrics(system, example_batch(system), output)
         return self._metrics[key]
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
@@ -142,14 +149,14 @@ class Probe:
         """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
         key = self._key(system)
         if key not in self._operations:
-            self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
+            self._operations[key] = count_flops(system, self._model(system), Weights.RANDOM)
         return self._operations[key]
 
     def _narrow_system(self, system: System, factor: int) -> System:
         key = id(system), factor
         if key not in self._narrow:
             # A reference to the system is stored, so that its id is not reused.
-            self._narrow[key] = system, divided(system, factor)
+            self._narrow[key] = system, divide_widths_by(system, factor)
         return self._narrow[key][1]
 
     def _model(self, system: System) -> nn.Module:

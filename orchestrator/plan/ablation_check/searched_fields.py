@@ -16,9 +16,9 @@ from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
-from orchestrator.plan.space_check.metrics import VALID, written
+from orchestrator.plan.space_check.metrics import VALID, answer_metrics
 from orchestrator.plan.space_check.spaces import (
-    assigned,
+    assign_params,
     condition_values,
     dimension_keys,
     ends,
@@ -94,14 +94,14 @@ def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: P
                 # For other arms any effect suffices.
                 if differ(probe, first, other_system, arm_space.sweep):
                     return None
-            elif moves(arm_space, first, other_system, probe):
+            elif can_move_objective(arm_space, first, other_system, probe):
                 return None
             else:
                 differing |= differ(probe, first, other_system, arm_space.sweep)
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
-def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
+def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
     """Return whether some objective can differ between `first` and `second`.
 
     Raises:
@@ -121,7 +121,7 @@ def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe
 def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(arm_space.space, [dimension.path]):
-        settings = assigned(arm_space.arm.system.settings, draw)
+        settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
             yield _systems_at_ends(settings, dimension, arm_space.space)
 
@@ -140,7 +140,7 @@ def _systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: S
 def _answer_metrics(system: System) -> set[str]:
     """Return the names of all metrics of written answers."""
     batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
-    return {f"{VALID}/{name}" for name in written(system, batch)}
+    return {f"{VALID}/{name}" for name in answer_metrics(system, batch)}
 
 
 def _counts_work(name: str, metrics: Sequence[Metric]) -> bool:

@@ -16,19 +16,19 @@ from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.display.format import (
-    amount,
     bytes_amount,
     change_words,
     condition_words,
     count,
     domain_words,
     duration,
+    format_amount,
     signed,
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.readings.published_rows import name_of, read_nowhere
+from orchestrator.plan.readings.published_rows import name_of, rows_without_evaluation
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
 from orchestrator.plan.training_code.settings import differences
@@ -244,7 +244,7 @@ def _estimate_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]
 
 
 def _span(least: float, greatest: float, to: str) -> str:
-    low, high = amount(least), amount(greatest)
+    low, high = format_amount(least), format_amount(greatest)
     return low if low == high else f"{low} {to} {high}"
 
 
@@ -480,7 +480,7 @@ def _undeclared_metric_warnings(plan: Plan) -> list[str]:
 
 def _unmatched_published_warning(plan: Plan) -> str:
     """Return a warning on published values that no evaluation of the sweep corresponds to."""
-    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
+    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in rows_without_evaluation(plan)]
     if not rows:
         return ""
     remedy = (
@@ -506,9 +506,8 @@ def _totals(plan: Plan) -> str:
         return f"{trials} trials; what a step of {plan.trainable} costs is timed by `plan --calibrate`."
     flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
     disk = bytes_amount(_disk(plan))
-    summary = (
-        f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
-    )
+    work = f"{format_amount(flops)} FLOPs if no trial stops or halts early"
+    summary = f"{trials} trials; {work}; {disk} of checkpoints."
     if all(price.seconds_per_step is None for price in plan.prices):
         return summary
     return (

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.identity import digest
-from orchestrator.plan.extension.extension_rules import CAN, RequestedWork, refusal
+from orchestrator.plan.extension.extension_rules import CAN, RequestedWork, refuse_change
 from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
@@ -38,14 +38,16 @@ def changes_allowed(
             f"sweep with haltsweep resume {name}. {CAN}"
         )
     refusals = [
-        f"  {difference}\n    {reason}" for difference in changes if (reason := refusal(difference, progress))
+        f"  {difference}\n    {reason}"
+        for difference in changes
+        if (reason := refuse_change(difference, progress))
     ]
     if refusals:
         raise InputError("\n".join([f"{name} cannot be extended by this:", *refusals, CAN]))
     return changes
 
 
-def extended(
+def extend_plan(
     old: Plan, new: Plan, started_ids: Collection[str], extension: Extension, never: Collection[str] = ()
 ) -> Plan:
     """Return `new`, with every trial of `old` unchanged.

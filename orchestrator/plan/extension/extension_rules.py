@@ -42,7 +42,7 @@ class RequestedWork:
         return self.confirmed and self.decides
 
 
-def refusal(change: Difference, progress: RequestedWork) -> str:
+def refuse_change(change: Difference, progress: RequestedWork) -> str:
     """Return why a sweep cannot be extended by a change; empty if it can."""
     section, *inner = change.keys
     if section in _FREE or inner[-1:] == ["why"]:

@@ -7,7 +7,7 @@ from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.space_check.spaces import assign_params, common_space
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
 from search_spaces.algebra import without
@@ -181,7 +181,7 @@ def _gives_equal_results(
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
     for draw in ({}, *draws(space, [path])):
-        settings = assigned(arm.system.settings, draw)
+        settings = assign_params(arm.system.settings, draw)
         if settings is None:
             continue
         pair = [checked(settings if value is None else with_value(settings, path, value)) for value in values]

@@ -13,12 +13,12 @@ from search_spaces.paths import lookup
 Row = Mapping[str, Any]
 
 
-def of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
+def is_of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
     """Return whether `settings` match the grid cell of the row; rows of older plans match any settings."""
     return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
 
 
-def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
+def is_of_reevaluation(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
     row_reading = row.get("posthoc", {})
     return row_reading.keys() == overrides.keys() and all(
@@ -40,7 +40,7 @@ TRAIN = "train"
 """Name of training as a split of published values."""
 
 
-def read_nowhere(plan: Plan) -> Iterator[Row]:
+def rows_without_evaluation(plan: Plan) -> Iterator[Row]:
     """Yield rows on splits that no trial measures after its search.
 
     The report cannot display them.

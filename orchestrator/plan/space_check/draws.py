@@ -14,9 +14,9 @@ from math import prod
 from typing import Any
 
 from orchestrator.plan.arms import Checked, CheckedArm
-from orchestrator.plan.display.format import among
+from orchestrator.plan.display.format import quote_values
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assigned, condition_values, dimension_keys, ends
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
 from orchestrator.plan.training_code.settings import SettingFault
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
@@ -129,7 +129,7 @@ def check_draws(
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
     """Return whether the trainable's Config refuses `settings` with `draw`."""
-    settings_of_draw = assigned(settings, draw)
+    settings_of_draw = assign_params(settings, draw)
     return settings_of_draw is not None and isinstance(settings_check.checked(settings_of_draw), list)
 
 
@@ -342,12 +342,16 @@ def _check_alone(
             # Messages that differ only in the value after "got" are one fault.
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
     possible = [value for place, value in enumerate(values) if place not in reasons]
-    remedy = f". Possible are {among(possible, 'and')}" if possible and not isinstance(domain, Float) else ""
+    remedy = (
+        f". Possible are {quote_values(possible, 'and')}"
+        if possible and not isinstance(domain, Float)
+        else ""
+    )
     for kind, wrong in kinds.items():
         places = wrong
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
             places = [place for place in wrong if values[place] in extremes] or wrong[:1]
-        values_text = among([values[place] for place in places])
+        values_text = quote_values([values[place] for place in places])
         faults.add(
             f"{arm.name} cannot be trained with {dimension.path} = {values_text}: "
             f"{reasons[places[0]]}{remedy}",
@@ -378,5 +382,5 @@ def _note_combination(
     last = paths[-1]
     fitting = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
-    remedy = f". With {rest}, {last} may be {among(fitting)}" if fitting and rest else ""
+    remedy = f". With {rest}, {last} may be {quote_values(fitting)}" if fitting and rest else ""
     faults.add(f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}", "search", about=about)

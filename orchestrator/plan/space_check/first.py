@@ -14,7 +14,7 @@ from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.display.format import domain_words
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.space_check.draws import SettingsCheck
-from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.space_check.spaces import assign_params, common_space
 from orchestrator.plan.types import Arm
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
@@ -195,7 +195,7 @@ def _problem(
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
             return f"{arm.name} tries {words}: must satisfy {constraint}"
-    settings = assigned(checked_arm.system.settings, point)
+    settings = assign_params(checked_arm.system.settings, point)
     problems = settings_check.checked(settings) if settings is not None else []
     if isinstance(problems, list) and problems:
         return f"{arm.name} cannot be trained with {words}: {problems[0].message}"

@@ -19,9 +19,12 @@ from trainables.types import Batch, Output
 VALID = "valid"
 
 
-def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
+def reported_metrics(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
-    metric_names = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
+    metric_names = [
+        *evaluate(cast(Learner, _Replay(output, system.train)), [batch]),
+        *answer_metrics(system, batch),
+    ]
     measured_names = (*metric_names, *(metric.name for metric in work.metrics if not metric.split))
     trained_names = _training_metrics(system.train)
     if any(info.streamed for info in splits(system.task)):
@@ -29,7 +32,7 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     return (*(f"{VALID}/{name}" for name in measured_names), *trained_names)
 
 
-def written(system: System, batch: Batch) -> tuple[str, ...]:
+def answer_metrics(system: System, batch: Batch) -> tuple[str, ...]:
     """Return the names of the metrics of written answers, without their split."""
     if system.shape.head != "sequence":
         return ()

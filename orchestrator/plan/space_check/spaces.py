@@ -117,7 +117,7 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
 def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Return whether the arm's settings contain the field if its conditions hold."""
     condition_params = condition_values(dimension, space)
-    settings = assigned(arm.system.settings, condition_params)
+    settings = assign_params(arm.system.settings, condition_params)
     return settings is not None and lookup(settings, dimension.path) is not MISSING
 
 
@@ -189,7 +189,7 @@ def _has(value: Value, outer: str, condition: When) -> bool:
     return is_among(lookup({outer: value}, condition.path), condition.values)
 
 
-def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
+def assign_params(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
     """Return `settings` with the assignment; None if one of its paths does not exist."""
     try:
         return with_values(settings, assignment)

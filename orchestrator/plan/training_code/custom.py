@@ -16,7 +16,7 @@ from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
-from orchestrator.plan.space_check.spaces import assigned, related
+from orchestrator.plan.space_check.spaces import assign_params, related
 from orchestrator.plan.training_code.settings import SettingFault, described
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
@@ -217,7 +217,7 @@ class CustomTrainable:
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
         """
-        if (settings_of_draw := assigned(settings, draw)) is None:
+        if (settings_of_draw := assign_params(settings, draw)) is None:
             return None
         checked_settings = self._check_settings(settings_of_draw)
         if isinstance(checked_settings, list):

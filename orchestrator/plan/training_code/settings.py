@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.plan.types import Change
-from orchestrator.spec.field_paths import bare
+from orchestrator.spec.field_paths import bare_type
 from orchestrator.spec.retired import RETIRED
-from orchestrator.spec.sizes import beyond
+from orchestrator.spec.sizes import too_large_message
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
@@ -98,7 +98,7 @@ def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     return part.config if isinstance(part, ReadPart) else None
 
 
-def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `settings` in the form that a plan stores.
 
     Fields marked as `LATER` are stored only if they are not default.
@@ -162,7 +162,7 @@ def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | No
     return factor
 
 
-def divided(system: System, factor: int) -> System:
+def divide_widths_by(system: System, factor: int) -> System:
     """Return `system` with every width of its model divided by `factor`.
 
     A width is a vector size, and the effect of a setting is also visible with short vectors, at a fraction of
@@ -235,7 +235,7 @@ def _too_many(root: str, config: Settings) -> list[SettingFault]:
     if not _MAYBE_MORE.search(config.model_dump_json()):
         return []
     return [
-        SettingFault(path, beyond(MOST, value))
+        SettingFault(path, too_large_message(MOST, value))
         for path, value in _numbers(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]
@@ -302,7 +302,7 @@ def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str
     kind: Any = config
     for key in loc:
         field = kind.model_fields.get(str(key)) if _is_model(kind) else None
-        kind = None if field is None else bare(field.annotation)
+        kind = None if field is None else bare_type(field.annotation)
     return tuple(kind.model_fields) if _is_model(kind) else ()
 
 

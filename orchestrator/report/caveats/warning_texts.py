@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
-from orchestrator.plan.display.format import amount as quantity_words
+from orchestrator.plan.display.format import format_amount as quantity_words
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
-from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import answer_plan, better, metric_splits
+from orchestrator.conductor.rounds import decisions, metrics_for_look
+from orchestrator.plan.answer import answer_plan, better_direction, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.contrasts import (
     Comparisons,
@@ -130,7 +130,7 @@ def effects(
         is_complete = is_complete and not untested
         is_tested = claimed is not None and (is_complete or (claimed.missing > 0 and not untested))
         cell_estimate = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
-        goal = better(results.known(metric), metric, plan.search)
+        goal = better_direction(results.known(metric), metric, plan.search)
         units = claimed.by_seed.values() if claimed else values
         yield Effect(
             arm=arm,
@@ -373,7 +373,7 @@ def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: S
         looked=True,
         covers=covers,
         context=assignments(plan.arm(decision.arm).context),
-        wins=paired_win_share(estimate, better(results.known(metric), metric, plan.search)),
+        wins=paired_win_share(estimate, better_direction(results.known(metric), metric, plan.search)),
     )
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, ((decision.arm, reference),), metric, results)
@@ -427,7 +427,7 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
     for record in results.records:
         if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
             metrics = record.last.metrics if record.last is not None else None
-            confirmed[record.arm, record.seed] = measured(record.outcome, metrics)
+            confirmed[record.arm, record.seed] = metrics_for_look(record.outcome, metrics)
     return decisions(plan, confirmed)
 
 

@@ -19,7 +19,7 @@ from orchestrator.report.results.seed_results import SeedResults, difference_ran
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
-from orchestrator.statistics.paired import minus
+from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -239,7 +239,7 @@ def _difference(
         num_unpaired = len(first) + len(second) - 2 * len(common)
         rest = f", {num_unpaired} in one alone left out" if num_unpaired else ""
         unit = "seed" if all(len(seeds) == 1 for seeds in common) else "repeat"
-        return estimate([minus(second[seeds], first[seeds]) for seeds in common]), (
+        return estimate([subtract(second[seeds], first[seeds]) for seeds in common]), (
             f"paired, {amount(len(common), unit)}{rest}"
         )
     mean, low, high = welch_difference([*first.values()], [*second.values()])

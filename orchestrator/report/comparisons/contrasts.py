@@ -7,13 +7,13 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
 from orchestrator.report.results.seed_results import SeedResults, ValuesBySeed, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PairedSeeds:
 def outcome_goal(plan: Plan, answer: AnswerPlan, metric: str, results: SeedResults) -> dict[str, Any]:
     """Return the margin of an outcome and which values of it are good, as arguments of `verdict`."""
     margin = answer.margin if metric == answer.outcomes[0] else None
-    return {"margin": margin, "better": better(results.known(metric), metric, plan.search)}
+    return {"margin": margin, "better": better_direction(results.known(metric), metric, plan.search)}
 
 
 def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults) -> PairedSeeds:
@@ -89,7 +89,7 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedRes
         own_values, reference_values = results.by_seed(arm, metric), results.by_seed(reference, metric)
         shared_keys = [key for key in own_values if key in reference_values]
         differences: ValuesBySeed = {
-            key: (minus(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
+            key: (subtract(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
         }
         records += [(own_values[key][1], reference_values[key][1]) for key in shared_keys]
         sides.append(mean_by_seed(differences))

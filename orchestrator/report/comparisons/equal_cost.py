@@ -18,7 +18,7 @@ from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.seed_results import SeedResults, difference_range
 from orchestrator.report.results.statistics import Estimate, estimate
-from orchestrator.statistics.paired import minus
+from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
 
 Point = tuple[float, float]
@@ -141,10 +141,10 @@ def _equal_costs_of_arm(
             reached=len(seed_results.whole({*known_values})),
             seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
-                {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
+                {seed: subtract(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
             ),
             equal=_unit_estimate(
-                {seed: minus(known_values[seed], reference_points[seed][1]) for seed in shared_seeds},
+                {seed: subtract(known_values[seed], reference_points[seed][1]) for seed in shared_seeds},
                 seed_results,
                 span,
             )
@@ -186,7 +186,7 @@ def setting_effects(
                 pairs: Mapping[int, list[float]] = defaultdict(list)
                 for key in values_after:
                     if key in values_before:
-                        pairs[key[1]].append(minus(values_after[key][0], values_before[key][0]))
+                        pairs[key[1]].append(subtract(values_after[key][0], values_before[key][0]))
                 units = seed_results.by_unit(
                     {seed: fmean(differences) for seed, differences in pairs.items()}
                 )

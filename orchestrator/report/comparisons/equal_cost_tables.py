@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.plan.display.format import amount
+from orchestrator.plan.display.format import format_amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
 from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate
@@ -61,8 +61,8 @@ def _equal_cost_row(comparison: EqualCost, unit: str) -> tuple[str, ...]:
         comparison.arm,
         comparison.outcome,
         comparison.cost,
-        amount(comparison.own_cost),
-        amount(comparison.cost_of_reference),
+        format_amount(comparison.own_cost),
+        format_amount(comparison.cost_of_reference),
         comparison.path or "-",
         _format_with_seeds(comparison.as_trained, comparison.seeds),
         _format_equal_cost(comparison, unit),

@@ -8,7 +8,7 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.results.seed_results import SeedResults, mean_by_seed
 from orchestrator.spec.metric_splits import MetricSplits
-from orchestrator.statistics.paired import same
+from orchestrator.statistics.paired import are_equal
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from trainables.metrics import DIGEST, metric_name
 
@@ -129,11 +129,11 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     quantity, split = splits.quantity(metric), splits.split(metric)
     names = {name for name in results.names if splits.quantity(name) == quantity}
     every = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
-    if same(every):
+    if are_equal(every):
         return f"{metric} of {arm} is {every[0]:g} in every seed"
     bounds = mean_by_seed(results.by_seed(arm, metric_name(split, metric_info.high_from)))
     at_bound = metric_info.high_from and all(
-        seed in bounds and same((value, bounds[seed])) for seed, value in values.items()
+        seed in bounds and are_equal((value, bounds[seed])) for seed, value in values.items()
     )
     return (
         f"{metric} of {arm} is {metric_name(split, metric_info.high_from)} in every seed" if at_bound else ""

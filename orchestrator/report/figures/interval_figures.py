@@ -27,7 +27,7 @@ from orchestrator.report.results.number_formats import choose_text, format_inter
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.tables import role_note
-from orchestrator.statistics.paired import ROUNDING, minus
+from orchestrator.statistics.paired import ROUNDING, subtract
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -251,7 +251,9 @@ def _paired_differences(report: Report, arm: str, reference: str, metric: str) -
         return []
     reference_values = dict(reference_cell.by_unit)
     return [
-        minus(value, reference_values[unit]) for unit, value in own_cell.by_unit if unit in reference_values
+        subtract(value, reference_values[unit])
+        for unit, value in own_cell.by_unit
+        if unit in reference_values
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
-from orchestrator.tracking.inputs import apart, data_read
+from orchestrator.tracking.inputs import data_read, split_digest_set
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 
@@ -154,7 +154,10 @@ def data_versions(records: Sequence[Record]) -> str:
     differing = [
         f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"
         for split, counts in sorted(counts_by_split.items())
-        if any(_are_contradictory(apart(first), apart(second)) for first, second in combinations(counts, 2))
+        if any(
+            _are_contradictory(split_digest_set(first), split_digest_set(second))
+            for first, second in combinations(counts, 2)
+        )
     ]
     return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
 

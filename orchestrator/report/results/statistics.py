@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.statistics.paired import PairedEstimate, minus, same
+from orchestrator.statistics.paired import PairedEstimate, are_equal, subtract
 
 LEVEL = 0.95
 EXACT_SIGN_FLIPS_UP_TO = 14
@@ -39,7 +39,7 @@ def estimate(
     from scipy import special  # `stats`, which is based on it, takes several times as long to import
 
     n, mean = len(values), math.fsum(values) / len(values)
-    if n < 2 or same(values):
+    if n < 2 or are_equal(values):
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
@@ -150,8 +150,8 @@ def welch_difference(
     """
     if not first or not second:
         raise ValueError(f"both samples must have values, got {len(first)} and {len(second)}")
-    mean = minus(math.fsum(second) / len(second), math.fsum(first) / len(first))
-    if min(len(first), len(second)) < 2 or (same(first) and same(second)):
+    mean = subtract(math.fsum(second) / len(second), math.fsum(first) / len(first))
+    if min(len(first), len(second)) < 2 or (are_equal(first) and are_equal(second)):
         return mean, None, None
     parts = [_variance(values) / len(values) for values in (first, second)]
     error = math.fsum(parts)

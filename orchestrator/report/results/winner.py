@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.errors import InputError
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.searches import finished_trials, objective_values, rank_trials
 from orchestrator.report.results.types import Report
@@ -169,7 +169,7 @@ def _best_confirmed(
             groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
-    goal = better(report.quantity(metric), metric, plan.search)
+    goal = better_direction(report.quantity(metric), metric, plan.search)
     arms = list(dict.fromkeys(arm for arm, _ in groups))
     if goal is None and len(groups) > 1:
         raise InputError(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from orchestrator.plan.display.format import amount, count, duration, value_words
+from orchestrator.plan.display.format import count, duration, format_amount, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
@@ -231,7 +231,7 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
 
 
 def _format_range(ends: tuple[float, float]) -> str:
-    low, high = map(amount, ends)
+    low, high = map(format_amount, ends)
     return low if low == high else f"{low} to {high}"
 
 

@@ -53,7 +53,7 @@ class Server:
 
 
 @contextmanager
-def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
+def serve_store(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
     """Serve a store on the loopback address until the context ends.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.earlier_sweeps import read_best_params
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
@@ -43,7 +43,7 @@ def test_a_missing_sweep_is_refused_with_the_line_of_the_spec(folder, haltsweep)
 
 def drifts(arm, name="own"):
     """What the search of an arm tried: of a walk the largest drift ends highest."""
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         found = [each for each in sweep.records() if each.phase == "search" and each.arm == arm]
     return [each.assignment["drift"] for each in sorted(found, key=lambda each: each.number)]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.sequential import Question, look
+from orchestrator.statistics.sequential import Question, decide_arms
 from orchestrator.statistics.sequential import looks as look_at
 from tests.orchestrator.statistics import looks, studies
 
@@ -51,7 +51,7 @@ def test_the_look_of_a_sweep_decides_as_these_studies_do(margin):
         measured = {(arm, "x"): dict(enumerate(map(float, column))) for arm, column in named.items()}
         left, found = list(arms), {}
         for number in look_at(looks.SEEDS):
-            found |= look(asked, measured, range(number), left, {})
+            found |= decide_arms(asked, measured, range(number), left, {})
             left = [arm for arm in arms if arm not in found]
         for place, arm in enumerate(arms):
             seeds = found[arm].seeds if arm in found else looks.SEEDS

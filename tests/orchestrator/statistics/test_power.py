@@ -5,14 +5,14 @@ import math
 import pytest
 from scipy import stats
 
-from orchestrator.statistics.paired import critical
+from orchestrator.statistics.paired import half_width
 from orchestrator.statistics.power import chance, seeds_needed, smallest_effect
 from tests.orchestrator.statistics import studies
 
 
 @pytest.mark.parametrize(("effect", "seeds", "family"), [(0.5, 8, 4), (2.0, 8, 4), (1.0, 16, 1), (3.0, 4, 1)])
 def test_chance_is_that_of_the_non_central_t(effect: float, seeds: int, family: int) -> None:
-    half, shift = critical(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
+    half, shift = half_width(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
     theirs = stats.nct.sf(half, seeds - 1, shift) + stats.nct.cdf(-half, seeds - 1, shift)
     assert chance(effect, seeds, family) == pytest.approx(theirs, abs=1e-3)
 

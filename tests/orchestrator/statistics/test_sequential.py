@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.paired import compare
-from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, look, looks
+from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, decide_arms, looks
 
 SEEDS = tuple(range(101, 109))
 NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
@@ -24,7 +24,7 @@ def study(a=0.0, b=0.0, spread=0.1, outcome="test/score"):
 
 
 def ended(values, first, failed=None, asked=None):
-    return look(asked or question(), values, SEEDS[:first], ["a", "b"], failed or {})
+    return decide_arms(asked or question(), values, SEEDS[:first], ["a", "b"], failed or {})
 
 
 def decided(*study, **parts):
@@ -57,7 +57,7 @@ def test_a_look_is_stricter_than_the_end():
     assert not decided(values, 3)
     strict = question()
     loose = Question(strict.references, strict.outcomes, strict.better, None, 0.05 / LOOK_SHARE * 0.999, 2, 8)
-    assert set(look(loose, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
+    assert set(decide_arms(loose, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
 def test_no_difference_larger_than_the_margin_is_a_decision_too():
@@ -116,5 +116,5 @@ def test_arms_that_stopped_before_still_bound_the_spread_of_the_others():
     values["b", "test/score"] = dict(zip(SEEDS, 2.0 + 0.1 * NOISE[0] + 1e-6 * NOISE[2], strict=True))
     stopped = {key: dict(each) for key, each in values.items()}
     stopped["a", "test/score"] = {seed: values["a", "test/score"][seed] for seed in SEEDS[:3]}
-    found = look(question(), stopped, SEEDS[:5], ["b"], {})
+    found = decide_arms(question(), stopped, SEEDS[:5], ["b"], {})
     assert found["b"].found["test/score"].raised

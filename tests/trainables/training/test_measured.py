@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.space_check.metrics import reported
+from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
@@ -33,7 +33,7 @@ def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
     declared = declared_metrics([TASKS[head]["name"]], [head])
-    for name in reported(system, batch, output):
+    for name in reported_metrics(system, batch, output):
         known = look_up(declared, name)
         assert known in declared, f"{name} is declared nowhere"
         assert not known.split or name.startswith(f"{known.split}/")
@@ -47,7 +47,7 @@ def test_only_what_has_epochs_reports_how_long_they_last(task: str, expected: bo
     assert isinstance(system, System), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
-    assert (EPOCH_SECONDS in reported(system, batch, output)) == expected
+    assert (EPOCH_SECONDS in reported_metrics(system, batch, output)) == expected
 
 
 def test_the_most_wanted_come_first_and_each_once():

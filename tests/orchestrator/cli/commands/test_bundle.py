@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.bundle import archive, contents
 from orchestrator.cli.commands.bundle import report_files
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.execution.sweep.rerun import sample_trials
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
@@ -241,7 +241,7 @@ def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(halt
 
 
 def read_all(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         return sweep.records()
 
 

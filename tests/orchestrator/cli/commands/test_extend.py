@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator import read
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.ledger import events as log
@@ -114,7 +114,7 @@ LATE = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
 def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have(haltsweep, spec):
     assert haltsweep("launch", spec, *LATE, *INLINE).code == 0
     before = list(events("tiny"))
-    with opened("tiny", Path("runs")) as sweep:
+    with open_stored_sweep("tiny", Path("runs")) as sweep:
         checkpoints = {
             each.trial_id: sweep.folder.checkpoint(each.trial_id)
             for each in sweep.plan.trials
@@ -191,12 +191,12 @@ def steady(numbers):
 
 
 def folder_of(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         return sweep.folder
 
 
 def events(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         yield from [each for each in sweep.ledger.events() if each.kind is not EventKind.OPENED]
 
 

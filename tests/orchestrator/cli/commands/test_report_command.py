@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -65,7 +65,7 @@ def test_a_report_follows_a_sweep_until_nobody_runs_it(tmp_path, capsys):
             slept.append(seconds)
             next(steps)()
 
-        with opened("synthetic", folder.root.parent) as sweep:
+        with open_stored_sweep("synthetic", folder.root.parent) as sweep:
 
             def write():
                 written.append(write_report(sweep))
@@ -80,6 +80,6 @@ def test_a_report_follows_a_sweep_until_nobody_runs_it(tmp_path, capsys):
 
 def test_a_sweep_that_nobody_runs_is_written_once(tmp_path):
     folder = finished(tmp_path, PLAN)
-    with opened("synthetic", folder.root.parent) as sweep:
+    with open_stored_sweep("synthetic", folder.root.parent) as sweep:
         write_while_running(sweep, lambda: write_report(sweep), lambda _: pytest.fail("nothing to wait for"))
     assert (folder.report / "report.html").exists()

@@ -123,7 +123,7 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
                 os.kill(os.getpid(), signal.Signals[name])  # an impatient second one
                 ended.append(True)
 
-    monkeypatch.setattr(server, "serving", fake)
+    monkeypatch.setattr(server, "serve_store", fake)
     ui("gates", runs)
     assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
@@ -150,7 +150,7 @@ def test_a_browser_learns_the_address_from_a_file_that_others_cannot_read(
             seen.append((file, file.read_text(), file.stat().st_mode & 0o777))
             super().wait()
 
-    monkeypatch.setattr(server, "serving", fake)
+    monkeypatch.setattr(server, "serve_store", fake)
     ui("gates", runs)
     assert len(opened) == len(seen) == 1
     assert opened[0].startswith("file:///")

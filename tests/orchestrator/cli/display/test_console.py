@@ -22,8 +22,8 @@ def consoles(request, monkeypatch):
 
 
 def test_lines(capsys) -> None:
-    console.say(f"{HOSTILE}\n{HOSTILE}")
-    console.complain(HOSTILE)
+    console.print_line(f"{HOSTILE}\n{HOSTILE}")
+    console.print_error(HOSTILE)
     assert capsys.readouterr() == (f"{SHOWN}\n{SHOWN}\n", f"{SHOWN}\n")
 
 

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from orchestrator.cli.display import watch_display as watching
 from orchestrator.cli.display.console import Name
 from orchestrator.cli.display.progress import tables
-from orchestrator.cli.display.running_trials import SHOWN, WorkRate, roughly, running_table
+from orchestrator.cli.display.running_trials import SHOWN, WorkRate, format_rough_seconds, running_table
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
 from orchestrator.ledger import events as log
@@ -81,7 +81,7 @@ def test_only_the_first_running_trials_are_listed():
      (36_000, "10h"), (172_799, "48h"), (180_000, "2 days")],
 )  # fmt: skip
 def test_roughly(seconds, text):
-    assert roughly(seconds) == text
+    assert format_rough_seconds(seconds) == text
 
 
 def test_a_pace_begins_with_the_first_work_seen_and_is_bounded_by_what_runs():

@@ -9,7 +9,7 @@ from orchestrator.execution.checkpoints import worker_checkpoints
 from orchestrator.execution.checkpoints.checkpoint_checks import MOST_NAMED, require_checkpoints
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
-from orchestrator.plan.extension.extending import extended
+from orchestrator.plan.extension.extending import extend_plan
 from orchestrator.plan.types import Extension
 from orchestrator.trials import OutcomeKind
 from tests.support.specs.plans import make_plan
@@ -25,7 +25,7 @@ def sweep(tmp_path):
     known = records(history(old), old)
     new = replace(old, confirm=replace(old.confirm, splits=("test", "long")))
     added = Extension(1.0, "haltsweep extend", "", ("confirm.splits",), (), (), {})
-    plan = extended(old, new, {each.trial_id for each in known}, added)
+    plan = extend_plan(old, new, {each.trial_id for each in known}, added)
     folder = SweepFolder(tmp_path / "synthetic")
     confirmed = [each for each in known if each.phase == "confirm"]
     for each in confirmed:

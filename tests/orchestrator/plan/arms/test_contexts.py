@@ -7,7 +7,7 @@ from rich.console import Console
 
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.display.render import plan_warnings, render
-from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
 from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
@@ -135,7 +135,7 @@ def test_a_value_of_a_context_can_be_added_and_its_trials_come_beside():
     assert change.path == "contexts.task.train_length_max"
     old, new = plan(before), plan(after)
     extension = Extension(0.0, "x", "0", ("x",), tuple(a.name for a in old.arms), old.confirm.seeds, {})
-    found = extended(old, new, {trial.trial_id for trial in old.trials}, extension)
+    found = extend_plan(old, new, {trial.trial_id for trial in old.trials}, extension)
     assert {trial.trial_id for trial in old.trials} <= {trial.trial_id for trial in found.trials}
     assert len(found.trials) - len(old.trials) == 2 * len(CONFIRM["seeds"])
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.display.render import render
-from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
 from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
@@ -75,7 +75,7 @@ def test_seeds_and_arms_may_be_added():
     changes = changes_allowed("one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, begun)
     asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})
-    made = extended(old, new, asked, extension)
+    made = extend_plan(old, new, asked, extension)
     known = {trial.trial_id: trial for trial in made.trials}
     assert all(known[trial.trial_id] == trial for trial in old.trials)
     added = Counter(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
 from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
@@ -103,7 +103,7 @@ def test_repeats_are_added_behind_those_there_are():
     changes = changes_allowed("one", before, after, progress)
     asked = [trial.trial_id for trial in old.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old.confirm.seeds, {})
-    made = extended(old, new, asked, extension)
+    made = extend_plan(old, new, asked, extension)
     known = {trial.trial_id: trial for trial in made.trials}
     assert all(known[trial.trial_id] == trial for trial in old.trials)
     added = Counter((trial.phase, trial.repeat) for trial in made.trials if trial.trial_id not in {*asked})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
 from orchestrator.plan.extension.extension_rules import CAN, RequestedWork
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
@@ -147,7 +147,7 @@ def test_trials_keep_ids_and_numbers_and_new_ones_come_behind():
     old = by_content(make_plan(1, best=2, seeds=(1, 2), posthoc=THRESHOLDS))
     new = by_content(make_plan(2, best=2, seeds=(1, 2, 3), posthoc=({"model.shift": 0.1}, *THRESHOLDS)))
     asked = {trial.trial_id for trial in old.trials}
-    found = extended(old, new, asked, added(old))
+    found = extend_plan(old, new, asked, added(old))
     by_id = {trial.trial_id: trial for trial in found.trials}
     assert {trial.trial_id: by_id[trial.trial_id] for trial in old.trials} == {
         trial.trial_id: trial for trial in old.trials
@@ -172,15 +172,15 @@ def test_an_arm_or_a_trial_that_would_be_lost_is_refused():
     old = make_plan(2)
     asked = {trial.trial_id for trial in old.trials}
     with pytest.raises(InputError, match="arm arm-1: would not be there any more"):
-        extended(old, make_plan(1), asked, added(old))
+        extend_plan(old, make_plan(1), asked, added(old))
     other = replace(old, arms=(replace(old.arms[0], digest="other"), old.arms[1]))
     with pytest.raises(InputError, match="arm arm-0: would have other settings, ranges, first points"):
-        extended(old, other, asked, added(old))
+        extend_plan(old, other, asked, added(old))
     ids = {old.trials[0].trial_id: "0000"}
     moved = tuple(replace(trial, trial_id=ids.get(trial.trial_id, trial.trial_id)) for trial in old.trials)
     with pytest.raises(InputError, match=r"trial arm-0/search/0 \(\w+\): would be another one, or none"):
-        extended(old, replace(old, trials=moved), asked, added(old))
-    found = extended(old, replace(old, trials=moved), set(), added(old))
+        extend_plan(old, replace(old, trials=moved), asked, added(old))
+    found = extend_plan(old, replace(old, trials=moved), set(), added(old))
     assert {trial.trial_id for trial in found.trials} == {each.trial_id for each in moved}
 
 
@@ -198,7 +198,7 @@ def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for(
     (first,) = (trial for trial in old.trials if trial.phase == "posthoc" and trial.seed == 1)
     asked = {confirms[0].trial_id, confirms[1].trial_id, first.trial_id}
     new = with_splits(by_content(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long")
-    found = extended(old, new, asked, added(old), {confirms[1].trial_id})
+    found = extend_plan(old, new, asked, added(old), {confirms[1].trial_id})
     assert [(each.seed, dict(each.overrides), each.late_splits) for each in late(found)] == [
         (1, {}, ("long",)),
         (1, {"model.shift": 0.5}, ("long",)),
@@ -208,7 +208,7 @@ def test_splits_are_read_by_trials_of_their_own_where_the_others_were_asked_for(
     assert "late_splits" not in to_json(old), "other plans are the bytes they were"
     everything = {trial.trial_id for trial in found.trials}
     more = with_splits(new, "test", "long", "longer")
-    newer = extended(found, more, everything, added(found))
+    newer = extend_plan(found, more, everything, added(found))
     assert [each for each in late(newer) if each.late_splits == ("long",)] == late(found)
     again = [each for each in late(newer) if each.late_splits == ("longer",)]
     assert len(again) == 4 + 4, "every confirm trial and every reading of one, those of splits aside"
@@ -222,4 +222,4 @@ def test_a_first_split_must_not_change_what_decides():
     new = replace(old, answer=AnswerPlan(("long/score",), None, 0.05, 1))
     asked = {trial.trial_id for trial in old.trials}
     with pytest.raises(InputError, match="the primary outcome: nothing -> long/score, after confirm trials"):
-        extended(old, new, asked, added(old))
+        extend_plan(old, new, asked, added(old))

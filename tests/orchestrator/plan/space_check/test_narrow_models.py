@@ -8,7 +8,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.plan.ablation_check.acting_settings import Sweep
-from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS, differ, evidence, shows
+from orchestrator.plan.ablation_check.differences import (
+    LEARNS,
+    LEARNS_MOVED,
+    READS,
+    differ,
+    evidence,
+    is_evidence,
+)
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.training_code.settings import System, checked
 from trainables.assembly import build_model
@@ -53,7 +60,7 @@ def seen() -> Probe:
 @pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
 def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int], seen: Probe) -> None:
     assert not differ(seen, system(), system(**written), Sweep())
-    assert not shows(evidence(seen, system(), system(**written), Sweep()))
+    assert not is_evidence(evidence(seen, system(), system(**written), Sweep()))
 
 
 def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_are(

@@ -38,7 +38,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_the_server_and_its_children_end(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, SERVES + more + LISTENS)
     monkeypatch.setattr(server, "END_S", 0.5)
-    with server.serving("sqlite:///x.db", tmp_path, None) as running:
+    with server.serve_store("sqlite:///x.db", tmp_path, None) as running:
         leader = psutil.Process(running.process.pid)
         family = [leader, *leader.children(recursive=True)]
         assert len(family) == (2 if more else 1)
@@ -52,7 +52,7 @@ def test_a_failed_start_of_the_server_is_reported_with_its_output(
     stand_in(monkeypatch, "import sys; sys.exit('no such table')")
     with (
         pytest.raises(StoreError, match="no such table"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")
 
@@ -62,7 +62,7 @@ def test_a_server_that_never_answers_is_reported(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
         pytest.raises(StoreError, match="still importing"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")
 
@@ -84,7 +84,7 @@ def test_a_store_that_cannot_be_used_is_bad_input(tmp_path: Path, monkeypatch: p
     )
     with (
         pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .*of no use"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")
 
@@ -94,7 +94,7 @@ def test_arguments_and_environment_have_no_secrets(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://minio")
     stand_in(monkeypatch, SERVES + LISTENS)
-    with server.serving("postgresql://user:secret@host/db", tmp_path, None) as running:
+    with server.serve_store("postgresql://user:secret@host/db", tmp_path, None) as running:
         process = psutil.Process(running.process.pid)
         environment, arguments = process.environ(), process.cmdline()
     token = urlsplit(running.url).path.strip("/")
