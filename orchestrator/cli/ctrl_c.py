@@ -27,7 +27,7 @@ def handle_ctrl_c() -> None:
 
 
 def was_pressed() -> bool:
-    """Return whether Ctrl-C was pressed since `hear`; later errors may be consequences of it."""
+    """Return whether Ctrl-C was pressed since `handle_ctrl_c`; later errors may be consequences of it."""
     return _INTERRUPTED.is_set()
 
 

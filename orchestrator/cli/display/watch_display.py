@@ -21,7 +21,7 @@ def watch_sweep(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Display the sweep `name` until no session holds it. Raise the errors of `opened`."""
+    """Display the sweep `name` until no session holds it. Raise the errors of `open_stored_sweep`."""
     with open_stored_sweep(name, runs, storage, outline=True) as sweep:
         # The time for which sessions had the sweep open is not read, so the wall-clock budget is not
         # displayed.

@@ -101,7 +101,7 @@ class ModelBuilder:
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Fingerprint:
-        """Call `look` in a child process; raise ValueError if the model cannot be built or run."""
+        """Call `fingerprint_model` in a child process; raise ValueError if the model cannot be built or run."""
         order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Fingerprint):

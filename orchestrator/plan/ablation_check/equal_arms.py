@@ -26,7 +26,7 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
     told = set[str]()
     for group in arms_by_evidence.values():
         for equal_arm, later_arm in combinations(group, 2):
-            # `prove` compares an arm with its reference.
+            # `check_built_in_arm` compares an arm with its reference.
             if later_arm.reference == equal_arm.name or later_arm.name in told:
                 continue
             if later_arm.system.settings != equal_arm.system.settings and _behave_alike(

@@ -60,7 +60,7 @@ class Probe:
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`.
+        """Return `system` with a narrow model, see `divide_widths_by`.
 
         Every difference between narrow models is also one between the systems.
         """

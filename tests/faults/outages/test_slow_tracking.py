@@ -203,7 +203,7 @@ def test_sync_says_what_it_waits_for_before_it_imports_anything_heavy(
             first.wait(PATIENCE_S)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting, "complain", complain)
+    monkeypatch.setattr(waiting, "print_error", complain)
     monkeypatch.setitem(sys.modules, "orchestrator.cli.stored_sweep", Reading())
     done = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert done.code == 130

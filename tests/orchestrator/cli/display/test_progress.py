@@ -135,7 +135,7 @@ def snapshot(ended, planned=10, draining="", worked=0.0):
 @pytest.fixture
 def said(monkeypatch):
     lines = []
-    monkeypatch.setattr(progress, "say", lines.append)
+    monkeypatch.setattr(progress, "print_line", lines.append)
     return lines
 
 
@@ -291,7 +291,7 @@ class TestLiveView:
 
 def test_the_first_interrupt_is_answered(capsys, monkeypatch):
     shown = []
-    monkeypatch.setattr(progress, "complain", shown.append)
+    monkeypatch.setattr(progress, "print_error", shown.append)
     with View(make_plan(1), clock=Clock()) as view:
         view.show_interrupt(SignalEffect.DRAIN)
     assert shown == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]

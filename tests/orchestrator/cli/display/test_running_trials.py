@@ -100,7 +100,7 @@ def test_a_sweep_is_watched_until_its_session_ends(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sweep = launched(tmp_path, PLAN)
     said = []
-    monkeypatch.setattr("orchestrator.cli.display.progress.say", said.append)
+    monkeypatch.setattr("orchestrator.cli.display.progress.print_line", said.append)
     with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
 

@@ -33,7 +33,7 @@ def until_told(heard: list[str], doing: WaitDisplay, beginning: str, *, hangs: b
 @pytest.mark.parametrize("hangs", [True, False])
 def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(waiting, "complain", heard.append)
+    monkeypatch.setattr(waiting, "print_error", heard.append)
     with WaitDisplay("Ctrl-C ends it", "planning", first_s=0.02) as doing:
         beginning = "planning: 0 done" if hangs else "planning: "
         shown = until_told(heard, doing, beginning, hangs=hangs)
@@ -43,7 +43,7 @@ def test_a_wait_shows_its_current_step_and_age(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_short_wait_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(waiting, "complain", heard.append)
+    monkeypatch.setattr(waiting, "print_error", heard.append)
     with WaitDisplay("Ctrl-C ends it", "planning", first_s=3600.0) as doing:
         doing.update("something")
         time.sleep(0.05)
