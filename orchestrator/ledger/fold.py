@@ -57,7 +57,7 @@ def read_measurement(event: Event) -> Measurement:
 
 
 def is_better(measurement: Measurement, best: Measurement | None, objective: Objective) -> bool:
-    """Return whether `one` is better than `other`; a value that is not finite is never better."""
+    """Return whether `measurement` is better than `best`; a value that is not finite is never better."""
     value = measurement.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False

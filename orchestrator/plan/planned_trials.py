@@ -120,7 +120,7 @@ def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | Non
 def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
     """Return the confirm seeds of all repeats.
 
-    The first repeat has the seeds `listed`, the others have derived seeds.
+    The first repeat has the seeds `listed_seeds`, the others have derived seeds.
     """
     seed_set = dict.fromkeys(listed_seeds)
     for repeat, seed in product(range(1, repeats), listed_seeds):

@@ -121,7 +121,7 @@ def _requested_components(document: Document) -> tuple[list[str], str] | None:
 
 
 def unused_components(expanded: Document, original: Document) -> Iterator[Problem]:
-    """Yield components that are in no combination, either in `found` or in the file as `original`.
+    """Yield components that are in no combination, either in `expanded` or in the file as `original`.
 
     The file is included because profiles and overrides may combine fewer components.
     """

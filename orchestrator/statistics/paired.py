@@ -211,7 +211,7 @@ def _make_paired(
 
 
 def subtract(value: float, subtrahend: float) -> float:
-    """Return `value - other`; 0 if they differ only by rounding."""
+    """Return `value - subtrahend`; 0 if they differ only by rounding."""
     return 0.0 if are_equal((value, subtrahend)) else value - subtrahend
 
 

@@ -212,7 +212,7 @@ def _bad_end(reply: Reply) -> str:
 
 
 def _differing_names(metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
-    """Return the names of values in `metrics` that are missing or different in `compared`."""
+    """Return the names of values in `metrics` that are missing or different in `reference_metrics`."""
     return {name for name, value in metrics.items() if repr(reference_metrics.get(name)) != repr(value)}
 
 

@@ -101,8 +101,8 @@ class ModelBuilder:
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Fingerprint:
-        """Call `fingerprint_model` in a child process; raise ValueError if the model cannot be built or run."""
-        order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
+        """Call `fingerprint_model` in a child process. Raise ValueError if the model cannot be built."""
+        order = ChildOrder(f"{__name__}:fingerprint_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Fingerprint):
             if isinstance(message, ChildEnded):

@@ -69,7 +69,7 @@ class Measurements:
         return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
     def unlike(self, second: "Measurements") -> tuple[str, ...]:
-        """Return the names of the quantities that differ from `other` by more than rounding.
+        """Return the names of the quantities that differ from `second` by more than rounding.
 
         `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
         part of the loss.

@@ -33,7 +33,7 @@ class RequestedWork:
     """Whether any confirm trial was requested."""
     decides: bool
     """Whether seeds run until verdicts are decided (`confirm.stop`)."""
-    own: bool = False
+    has_custom_trainable: bool = False
     """Whether the sweep has a custom trainable."""
 
     @property
@@ -136,7 +136,7 @@ def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
     new_splits = [] if change.after is ABSENT else list(change.after)
     if new_splits[: len(old_splits)] != old_splits:
         return f"splits come behind those there are: they must begin with {_list(old_splits)}"
-    if progress.own:
+    if progress.has_custom_trainable:
         return (
             "own training code measures its splits at the end of a confirm trial, and some have been asked "
             "for without these; its `evaluate` is given settings alone"

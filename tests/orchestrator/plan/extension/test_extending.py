@@ -28,7 +28,7 @@ SPEC = {
 FRESH = RequestedWork(searched=False, confirmed=False, decides=False)
 SEARCHED = RequestedWork(searched=True, confirmed=False, decides=False)
 DONE = RequestedWork(searched=True, confirmed=True, decides=False)
-OWN = RequestedWork(searched=True, confirmed=True, decides=False, own=True)
+OWN = RequestedWork(searched=True, confirmed=True, decides=False, has_custom_trainable=True)
 LOOKING = RequestedWork(searched=True, confirmed=True, decides=True)
 WIDE = {"why": "more", "set": {"model.width": 64}, "drop": []}
 
