@@ -95,9 +95,7 @@ def _make_break(after_seq: int, values: Sequence[Any]) -> ChainBreak:
     event_text = f"{_shorten(kind)}, trial {_shorten(trial_id)}" if trial_id is not None else _shorten(kind)
     place = f"event {_shorten(seq)} ({event_text})"
     if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
-        return ChainBreak(
-            place, f"does not follow event {after_seq}: what was written between them is missing"
-        )
+        return ChainBreak(place, f"does not follow event {after_seq}: the events between them are missing")
     return ChainBreak(place, "is not as it was written, or was not written here")
 
 

@@ -83,8 +83,8 @@ class LeaseHeldError(InputError):
         else:
             sign = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
             holder_text = (
-                f"{holder} held it, whose last sign of life was {sign}; nobody can tell from here whether it "
-                "is still alive, so look there first"
+                f"{holder} held the sweep, and its last sign of life was {sign}; this machine cannot check "
+                "whether the process is alive, so look there first"
             )
         super().__init__(
             f"sweep {sweep!r} must have one holder at a time, and {holder_text}. `haltsweep status {sweep}` "

@@ -20,8 +20,8 @@ def declared_split(metric: str, declared_split_name: str | None, test_splits: Co
         test_splits: `confirm.splits` of the spec.
 
     Returns:
-        `declared_split_name`; else the part of the name before its first slash, if it is a word for validation data,
-        `train` or a test split; else `valid`.
+        `declared_split_name`; else the part of the name before its first slash, if it is a word for
+        validation data, `train` or a test split; else `valid`.
     """
     if declared_split_name:
         return declared_split_name

@@ -247,8 +247,8 @@ def _warn_about_edited_spec(folder: SweepFolder) -> None:
     """Print a warning if the sweep's own spec was edited, since the edit has no effect."""
     if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
         print_error(
-            f"{folder.spec} was changed since the launch, and what runs is still what was planned then; "
-            f"to ask for more: `{command('extend', folder)} SPEC`; another question: `launch` by another name"
+            f"{folder.spec} was changed since the launch, and the sweep still runs the plan of the launch; "
+            f"to add to it: `{command('extend', folder)} SPEC`; another question: `launch` with another name"
         )
 
 

@@ -27,6 +27,6 @@ def describe_silent_holder(ledger: "Ledger") -> str:
     holder, silent_s = silence
     moment = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {moment}; whether that process is still alive cannot "
-        "be told from here"
+        f"{holder} held it and last renewed its lease {moment}; this machine cannot check whether that "
+        "process is alive"
     )

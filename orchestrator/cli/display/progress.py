@@ -203,7 +203,7 @@ class View:
     def show_outage(self, outage: "Outage | None") -> None:
         """Display that the ledger's database is unreachable or reachable again; called in any thread."""
         if outage is None:
-            print_error("the ledger's database is back; what was reported meanwhile is written now")
+            print_error("the ledger's database is back; reports of the meantime are now being written")
             return
         since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
         print_error(
@@ -275,7 +275,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
         print_error(
-            f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
+            f"first failure: {place} {outcome.kind}: {reason}; the sweep continues, `{status}` lists others"
         )
 
     return complain_once

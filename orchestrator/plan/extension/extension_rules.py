@@ -70,9 +70,9 @@ def refuse_change(change: Difference, progress: RequestedWork) -> str:
 
 def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
     if change.after is ABSENT:
-        return "an arm that was asked for stays"
+        return "a requested arm cannot be removed"
     if change.before is not ABSENT:
-        return "an arm is what it was when its trials ran; add an arm of another name"
+        return "an arm cannot change after its trials ran; add an arm with another name"
     return _no_looks("an arm", progress)
 
 
@@ -84,62 +84,63 @@ def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
 
 
 def _axes() -> str:
-    return "every arm would be another one"
+    return "the change would alter every arm"
 
 
 def _refuse_loss(change: Difference) -> str:
     if change.after is ABSENT or any(item not in change.after for item in change.before):
-        return "what was asked for stays"
+        return "requested values cannot be removed"
     return ""
 
 
 def _no_looks(subject: str, progress: RequestedWork) -> str:
     if not progress.looked:
         return ""
-    message = "changes what was decided at looks at the seeds, and which seeds ran for it"
-    return f"with stop: decided {subject} more {message}"
+    return (
+        f"with stop: decided, {subject} more would change earlier decisions and the seeds that ran for them"
+    )
 
 
 def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if inner == ["repeats"]:
         fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
-        return "what was asked for stays" if fewer else _no_looks("a repeat", progress)
+        return "requested values cannot be removed" if fewer else _no_looks("a repeat", progress)
     if inner != ["trials_per_arm"]:
-        return _SAME_SEARCH if inner else "what was confirmed must have been found alike in all arms"
+        return _SAME_SEARCH if inner else "the search cannot change once confirmation has started"
     if change.after < change.before:
-        return "what was asked for stays"
+        return "requested values cannot be removed"
     if progress.confirmed:
         return (
-            "the winners were chosen from so many trials, and test splits have been read of them: a winner "
-            "of more trials is another one"
+            "test splits were already evaluated for the winners of the present trials: more trials may give "
+            "other winners"
         )
     return ""
 
 
 def _refuse_confirm(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if change.after is ABSENT and not inner:
-        return "what was asked for stays"
+        return "requested values cannot be removed"
     if inner == ["seeds"]:
         old_value, new_value = change.before, change.after
         if list(new_value[: len(old_value)]) != list(old_value):
-            return f"seeds come behind those there are: they must begin with {_list(old_value)}"
+            return f"new seeds must follow the present ones: they must begin with {_list(old_value)}"
         return _no_looks("a seed", progress)
     if not progress.confirmed or not inner:
         return ""
     if inner == ["splits"]:
         return _refuse_splits(change, progress)
-    return "confirm trials have run by what it was"
+    return "confirm trials have already run with the old value"
 
 
 def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
     old_splits = [] if change.before is ABSENT else list(change.before)
     new_splits = [] if change.after is ABSENT else list(change.after)
     if new_splits[: len(old_splits)] != old_splits:
-        return f"splits come behind those there are: they must begin with {_list(old_splits)}"
+        return f"new splits must follow the present ones: they must begin with {_list(old_splits)}"
     if progress.has_custom_trainable:
         return (
-            "own training code measures its splits at the end of a confirm trial, and some have been asked "
-            "for without these; its `evaluate` is given settings alone"
+            "a custom trainable measures its splits at the end of a confirm trial, and some trials were "
+            "requested without the new splits; `evaluate` receives only settings"
         )
     return ""
 
@@ -147,28 +148,26 @@ def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
 def _refuse_answer(inner: list[str], progress: RequestedWork) -> str:
     if inner == ["spread"] or not progress.confirmed:
         return ""
-    return "what decides the question must not be chosen after confirm trials were seen"
+    return "the answer cannot change after confirm trials have started"
 
 
 def _refuse_posthoc(change: Difference, inner: list[str]) -> str:
     if change.before is ABSENT:
         return ""
-    return _refuse_loss(change) if inner else "what was asked for stays"
+    return _refuse_loss(change) if inner else "requested values cannot be removed"
 
 
 def _refuse_resources(inner: list[str]) -> str:
     if inner in (["retries"], ["checkpoint_seconds"]):
         return ""
-    return "all trials must have had the same, and what they cost is counted by it"
+    return "all trials must have the same resources, which their costs depend on"
 
 
 def _refuse_budget(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
-        return "what may end a search decides what it finds" if progress.searched else ""
+        return "the limits of a search affect its result" if progress.searched else ""
     if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):
-        return (
-            "trials that ran need not have reported FLOPs" if progress.searched or progress.confirmed else ""
-        )
+        return "earlier trials may not have reported FLOPs" if progress.searched or progress.confirmed else ""
     return ""
 
 

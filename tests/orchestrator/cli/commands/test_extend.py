@@ -104,7 +104,7 @@ def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
     assert measured("tiny") == measured("tiny", "whole")
     refused = haltsweep("extend", "tiny", "--trials", "4", *INLINE)
     assert refused.code == 2
-    assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refused.err
+    assert "search.trials_per_arm: 3 -> 4\n    test splits were already evaluated for" in refused.err
 
 
 LATE = ("search=null", "posthoc={model.halt.threshold: [0.5]}")

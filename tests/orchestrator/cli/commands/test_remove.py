@@ -108,7 +108,7 @@ def test_a_sweep_whose_holder_may_be_alive_elsewhere_is_removed_only_if_taken_ov
         ledger.claim(DEAD)
     shown = haltsweep("remove", "synthetic", "--yes")
     assert shown.code == 2
-    assert "whose last sign of life was 3600 s ago" in " ".join(shown.err.split())
+    assert "its last sign of life was 3600 s ago" in " ".join(shown.err.split())
     assert folder.plan.exists()
     taken = haltsweep("remove", "synthetic", "--yes", "--take-over")
     assert taken.code == 0

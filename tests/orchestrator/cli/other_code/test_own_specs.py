@@ -268,7 +268,7 @@ def test_a_launch_prints_warnings_first(folder, haltsweep):
     assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
         "of several"
     )
-    assert "the sweep goes on, `haltsweep status" in found.err
+    assert "the sweep continues, `haltsweep status" in found.err
 
 
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):
